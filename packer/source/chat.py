@@ -18,7 +18,15 @@ from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
-from packer.source.message_parts import PARTS_START, Content, Part, read_content, read_system
+from packer.source.message_parts import (
+    PARTS_START,
+    Content,
+    Part,
+    TrainDetail,
+    read_content,
+    read_system,
+    trained_spans,
+)
 from packer.source.own_reasoning import is_reasoning, joined_with_answers, reasoning_in
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import (
@@ -32,7 +40,6 @@ from packer.source.row import (
 )
 from packer.source.tool_results import holds_results, read_results
 from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
-from packer.source.train_detail import TrainDetail, trained_spans
 from packer.source.unsupported_rows import refuse_cut
 from packer.source.written_calls import split_thought, with_calls_of_text
 

@@ -7,12 +7,12 @@ sense. Any other number has none: that a `preference` is 1 may mean the first an
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.row import as_number
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
 _COMPARED = {
@@ -75,16 +75,10 @@ def _better(row: Mapping[str, Any], answers: tuple[str, str]) -> int | Refused |
     pairs = [pair for pair in _SCORES if [name[-1] for name in pair] == ends]
     numbers += [(" and ".join(pair), (row[pair[0]], row[pair[1]])) for pair in pairs if {*pair} <= row.keys()]
     for names, both in numbers:
-        first, second = map(_number, both)
+        first, second = map(as_number, both)
         if math.isnan(first - second):
             return Refused("wrong_type", f"expected a number at $.{names}")
         return (
             Refused("pair_identical", f"by `{names}`, neither is preferred") if first == second else int(second > first)
         )
     return None
-
-
-def _number(value: Any) -> float:
-    with suppress(OverflowError, TypeError, ValueError):
-        return math.nan if isinstance(value, bool) else float(value)
-    return math.nan

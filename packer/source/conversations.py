@@ -7,22 +7,20 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command
-from packer.source.prose import is_text
+from packer.source.jq_commands import jq_field, row_command
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
-_PARTS = "if . then map(select(length > 1)) else . end"
-"""Parts of a message without those that have nothing but a type, as the `step-start` of the AI SDK."""
-
 _MOST_SAID = 4
+
+_PAGE = "docs/how-to/exports.md#single-messages"
 
 _TALKS = frozenset(
     {"thread", "channel", "conversation", "conv", "dialog", "dialogue", "chat", "session", "room", "ticket"}
@@ -36,15 +34,13 @@ _HEADER = re.compile(r"^[^\S\n]*([^\W\d_][\w -]{0,30}):", re.MULTILINE)
 
 _IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
 
-EACH_ROW = 'if type == "array" then .[] else . end | '
-
 
 def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step that makes rows of messages; None if nothing in these rows, or their list, is a conversation."""
     dialogue = _dialogue_hint(path, rows, field)
     if dialogue is not None or field is not None:
         return dialogue
-    messages = single_messages(path, rows)
+    messages = single_messages(rows)
     return f"each row is a single message; {messages.way}" if messages else _transcript_hint(path, rows)
 
 
@@ -70,9 +66,7 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
             program = (
                 f"{{messages: [.[{key}]{turns}[] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
             )
-            return step(
-                f"the messages in `{name}` need the keys `role` and `content`", jq_command(path, f"{EACH_ROW}{program}")
-            )
+            return step(f"the messages in `{name}` need the keys `role` and `content`", row_command(path, f"{program}"))
     return None
 
 
@@ -88,7 +82,7 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
         answered = [said.get(row[-2]) == "assistant" and bool(row[-1].strip()) for row in turns if len(row) > 2]
         if 2 * sum(answered) < len(rows):
             continue
-        at, header = _at(name), f"(?:{'|'.join(map(re.escape, names))}):"
+        at, header = jq_field(name), f"(?:{'|'.join(map(re.escape, names))}):"
         role = f"({json.dumps(roles, ensure_ascii=False)}[.] // .)" if roles else "."
         begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
         program = (
@@ -99,14 +93,14 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
             f" + del({at})"
         )
         what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
-        return step(what, jq_command(path, f"{EACH_ROW}{program}"))
+        return step(what, row_command(path, f"{program}"))
     return None
 
 
 def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none."""
     for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
-        at, lists = _at(name), [row[name] for row in rows if row.get(name)]
+        at, lists = jq_field(name), [row[name] for row in rows if row.get(name)]
         items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
         are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
         if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
@@ -116,7 +110,7 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
             what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
         if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
             what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
-        return step(what, jq_command(path, f"{EACH_ROW}{{messages: [{said}]}} + del({at})"))
+        return step(what, row_command(path, f"{{messages: [{said}]}} + del({at})"))
     return None
 
 
@@ -131,44 +125,29 @@ class SingleMessages(NamedTuple):
     """How they become conversations."""
 
 
-def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
-    """Recognize rows that are single messages, by a field that names a role in all of them, or who takes turns."""
+def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+    """Recognize rows that are single messages, by a field that names who speaks.
+
+    It has a role in all rows, or speakers with ids or names who take turns where rows share a value.
+    """
     for speaker in dict.fromkeys(key for row in rows for key in row):
         names = [row.get(speaker) for row in rows]
-        if not all(isinstance(name, str) and is_role(name) for name in names):
+        if not all(isinstance(name, str | int) for name in names):
             continue
-        roles = _roles(speaker, rows) or {}
-        sides = [ROLES.get(str(name).lower()) or roles.get(str(name)) for name in names]
-        said = [key for key in _text_keys(rows, but=speaker) if any(is_text(str(row.get(key))) for row in rows)]
-        shared = _shared_by_conversation(rows, sides, but=(speaker, *said))
-        way = "join those of each conversation to `messages`"
-        if shared is not None and len(said) == 1:
-            at, message = _at(shared), _as_message(speaker, said, rows, roles)
-            program = f"group_by({at})[] | {{id: (.[0] | {at} | tostring), messages: map({message} | del({at}))}}"
-            if (command := jq_command(path, program, slurps=True)) is not None:
-                way = f"if those with the same {quoted(shared)} are one conversation: {command}"
-        elif SPEAKERS.isdisjoint(speaker.lower().split("_")):
-            continue
-        return SingleMessages(speaker, _listed(names), way)
-    return _messages_of_ids(rows)
-
-
-def _listed(names: Sequence[Any]) -> str:
-    return " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
-
-
-def _messages_of_ids(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
-    """Recognize rows that are single messages of speakers with ids or names: where they meet, they take turns."""
-    for speaker in dict.fromkeys(key for row in rows for key in row):
-        names = [row.get(speaker) for row in rows]
-        if {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_")) or not _text_keys(rows, but=speaker):
-            continue
-        for key in (key for key in rows[0] if key != speaker and all(isinstance(name, str | int) for name in names)):
-            values = [row.get(key) for row in rows]
-            if all(isinstance(value, str | int) for value in values) and _take_turns(key, values, names):
-                way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
-                return SingleMessages(speaker, _listed(names), way)
+        is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
+        says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+        if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
+            return SingleMessages(speaker, says, f"join those of each conversation to `messages`, as {_PAGE} shows")
+        values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
+        shared = (key for key in values if _take_turns(key, values[key], names))
+        if is_speaker and _text_keys(rows, but=speaker) and (key := next(shared, None)) is not None:
+            way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
+            return SingleMessages(speaker, says, way)
     return None
+
+
+def _spoken(names: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"role": name} for name in names]
 
 
 def _take_turns(key: str, values: Sequence[Any], names: Sequence[Any]) -> bool:
@@ -176,6 +155,8 @@ def _take_turns(key: str, values: Sequence[Any], names: Sequence[Any]) -> bool:
 
     Where the key is not called a conversation, rows with one value have to follow each other, and values to differ.
     """
+    if not all(isinstance(value, str | int) for value in values):
+        return False
     shared: dict[Any, list[Any]] = {}
     for value, name in zip(values, names, strict=True):
         shared.setdefault(value, []).append(name)
@@ -188,29 +169,6 @@ def _take_turns(key: str, values: Sequence[Any], names: Sequence[Any]) -> bool:
 
 def _changes(values: Sequence[Any]) -> int:
     return sum(one != other for one, other in pairwise(values))
-
-
-def _shared_by_conversation(
-    rows: Sequence[Mapping[str, Any]], sides: Sequence[str | None], but: Collection[str]
-) -> str | None:
-    """Return the field in which the rows of a conversation agree: among them, users and assistants take turns.
-
-    Of several it is the one that makes the most conversations, as a day or a channel has more than one.
-    """
-    found: Counter[str] = Counter()
-    for key in (key for key in rows[0] if key not in but):
-        values = [row.get(key) for row in rows]
-        if not all(isinstance(value, str | int) for value in values):
-            continue
-        shared: dict[Any, list[str | None]] = {}
-        for value, side in zip(values, sides, strict=True):
-            shared.setdefault(value, []).append(side)
-        runs = 1 + _changes(values)
-        turns = all(one != other or one == "tool" for each in shared.values() for one, other in pairwise(each))
-        answered = sum({"user", "assistant"} <= {*each} for each in shared.values())
-        if turns and runs == len(shared) > 1 and 2 * answered > len(shared):
-            found[key] = len(shared)
-    return found.most_common(1)[0][0] if found else None
 
 
 def _rows_of(value: Any) -> list[dict[str, Any]]:
@@ -232,7 +190,7 @@ def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> str | None:
     for key in (None, *inner):
         own = [turn if key is None else turn | turn[key] for turn in turns]
         if (found := _message(own, are_own=are_own or key is not None)) is not None:
-            return found if key is None else f". + {_at(key)} | del({_at(key)}) | {found}"
+            return found if key is None else f". + {jq_field(key)} | del({jq_field(key)}) | {found}"
     return None
 
 
@@ -251,26 +209,13 @@ def _as_message(
     speaker: str, texts: Sequence[str], turns: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> str:
     """Return the program that gives a message the keys `role` and `content`, and keeps its others."""
-    role = _at(speaker)
+    role = jq_field(speaker)
     if roles:
         name = f"{role} | tostring" if any(isinstance(turn.get(speaker), int) for turn in turns) else role
         role = f"({json.dumps(roles, ensure_ascii=False)}[{name}] // {role})"
-    said = [f"({_at(key)} | {_PARTS})" if _has_parts(turns, key) else _at(key) for key in texts]
-    dropped = ", ".join(_at(key) for key in (speaker, *texts) if key not in ("role", "content"))
+    dropped = ", ".join(jq_field(key) for key in (speaker, *texts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""
-    return f". + {{role: {role}, content: ({' // '.join(said)})}}{deleted}"
-
-
-def _has_parts(turns: Sequence[Mapping[str, Any]], key: str) -> bool:
-    """Whether messages have parts with types under a key, all of which are read or refused."""
-    lists = [value for turn in turns if (value := turn.get(key))]
-    return all(
-        isinstance(each, list) and all(isinstance(part, dict) and "type" in part for part in each) for each in lists
-    )
-
-
-def _at(key: str) -> str:
-    return f".[{json.dumps(key, ensure_ascii=False)}]"
+    return f". + {{role: {role}, content: ({' // '.join(map(jq_field, texts))})}}{deleted}"
 
 
 def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
@@ -314,8 +259,5 @@ def _is_nested(value: Any) -> bool:
 def _lengths(turns: Sequence[Mapping[str, Any]], but: str) -> Iterator[tuple[str, int]]:
     for key in dict.fromkeys(key for turn in turns for key in turn if key not in (but, *ID_FIELDS)):
         texts = [value for turn in turns if isinstance(value := turn.get(key), str)]
-        if not texts and _has_parts(turns, key):
-            texts = [str(part.get("text") or "") for turn in turns for part in turn.get(key) or ()]
-        length = sum(map(len, texts))
-        if length:
-            yield key, length
+        if any(texts):
+            yield key, sum(map(len, texts))

@@ -1,6 +1,5 @@
-"""Names that data sets use for the fields of a row. They say what is proposed, and decide nothing else but two things:
-what a name such as `cot` says to be reasoning counts as a text, however short it is, and a yes or no under a name such
-as `is_correct` judges its row, as a word such as `failed` does under any name.
+"""Names that data sets use for the fields of a row. They say what is proposed, and decide nothing else but one thing:
+what a name such as `cot` says to be reasoning counts as a text, however short it is.
 """
 
 import re
@@ -45,12 +44,12 @@ _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 
 _RIGHT = frozenset(
     {"correct", "good", "pass", "passed", "passes", "valid", "verified", "accepted", "approved"}
-    | {"success", "successful", "succeeded", "solved", "resolved"}
+    | {"success", "successful", "succeeded", "solved", "resolved", "liked", "up", "thumbs_up", "👍"}
 )
-_NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure"}
-"""Last words of the names of verdicts, and what verdicts say."""
+_NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure", "disliked", "down", "thumbs_down", "👎"}
+"""What verdicts say."""
 
-_SAYS_NOTHING = frozenset({"text", "value", "content", "parts", "trajectory", "trajectories"})
+_SAYS_NOTHING = frozenset({"text", "full", "value", "content", "parts", "trajectory", "trajectories"})
 
 
 def meant_field(path: str) -> str | None:
@@ -72,17 +71,6 @@ def meant_field(path: str) -> str | None:
     ends = ("".join(words[start:]) for start in range(len(words)))
     found = next((_FIELD_BY_SYNONYM[end] for end in ends if end in _FIELD_BY_SYNONYM), None)
     return found or (None if _BETTER.isdisjoint(words[-1:]) else "output")
-
-
-def verdict(name: str) -> bool | None:
-    """Return which of yes and no says under a name that a row is right; None if it is no name of a verdict.
-
-    Example:
-        >>> verdict("isCorrect"), verdict("tests_failed"), verdict("correct_answer")
-        (True, False, None)
-    """
-    last = [word.lower() for word in _WORD.findall(name)][-1:]
-    return True if not _RIGHT.isdisjoint(last) else False if not _NOT_RIGHT.isdisjoint(last) else None
 
 
 def judgement(word: str) -> bool | None:

@@ -1,6 +1,8 @@
 """Commands of jq that make rows of a file, for hints: somebody runs one and builds its output."""
 
+import json
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from packer.source.file_bytes import BYTE_ORDER_MARK, PIPED, FilePath, codec_of, delimiter_of, read_chunks
@@ -37,6 +39,21 @@ def jq_command(path: FilePath, program: str, *, slurps: bool = False, folder: bo
     else:
         command += f" {shlex.quote(str(path.parent))}/*{path.suffix}" if folder else f" {shlex.quote(str(path))}"
     return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
+
+
+def row_command(path: FilePath, program: str) -> str | None:
+    """Return the command that applies a program of jq to each row of a file; None if jq cannot read the file."""
+    return jq_command(path, f'if type == "array" then .[] else . end | {program}')
+
+
+def jq_field(name: str) -> str:
+    """Return what a program of jq calls a field."""
+    return f".[{json.dumps(name, ensure_ascii=False)}]"
+
+
+def jq_path(path: Iterable[str]) -> str:
+    """Return what a program of jq calls the values that a path leads to."""
+    return "." + "".join("[]?" if key == "[]" else jq_field(key)[1:] for key in path)
 
 
 def texts_as_rows(folder: Path, ending: str) -> str:

@@ -6,6 +6,7 @@ never by characters, is the context, which is not trained. After it, each chat c
 assistant's.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -17,9 +18,10 @@ import numpy as np
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import with_weight
+from packer.source.comparisons import ANSWERS
 from packer.source.decode import Refused, decoded_json
 from packer.source.roles import CALL_ROLES, ROLES
-from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
+from packer.source.row import ID_FIELDS, RowFields, RowSchema, as_number, coalesce_aliases, parse_cell_json, type_name
 from packer.source.unsupported_rows import CHOSEN_FIELDS, PREFERENCE_FIELDS, REJECTED_FIELDS, is_preference
 
 Turns: TypeAlias = list[Any]
@@ -279,37 +281,30 @@ def _speaker(turn: Any) -> str | None:
 
 
 def _margin(row: dict[str, Any]) -> float | None:
-    """Return how much better the chosen answer is: `margin`, or the difference of two scores."""
-    raw = row.get("margin")
-    if raw is not None and raw != "":
-        margin = _number(raw)
-        if margin is None:
-            raise Refused("wrong_type", f"expected `float`, got `{type_name(raw)}` at $.margin")
-        return margin
-    for chosen, rejected in _SCORES:
-        if chosen not in row or rejected not in row:
-            continue
-        ours, theirs = _number(row.get(chosen)), _number(row.get(rejected))
-        if ours is not None and theirs is not None:
-            return _number(ours - theirs)
-    return None
+    """Return how much better the chosen answer is: `margin`, or the difference of two scores.
 
-
-def _number(value: Any) -> float | None:
-    """Return a number that can be a margin, also from a text, since CSV has only texts; None for other values."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    Below zero, one of the two says that the other answer is better.
+    """
+    raw, name = row.get("margin"), "margin"
+    margin = as_number(raw)
+    if raw is None or raw == "":
+        scored = (names for names in _SCORES if row.keys() >= {*names})
+        numbers = [(name, as_number(row[name]) - as_number(row[other])) for name, other in scored]
+        name, margin = next((each for each in numbers if not math.isnan(each[1])), ("", math.nan))
+    elif not abs(margin) <= _LARGEST_MARGIN:
+        raise Refused("wrong_type", f"expected `float`, got `{type_name(raw)}` at $.margin")
+    if not abs(margin) <= _LARGEST_MARGIN:
         return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if abs(number) <= _LARGEST_MARGIN else None
+    if margin < 0:
+        reason = f"by `{name}`, the rejected answer is better by {-margin:g}"
+        raise Refused("wrong_type", f"{reason}; `columns: {{{name}: null}}` takes the row without it")
+    return margin
 
 
 SCHEMA = RowSchema(
     needs=((*CHOSEN_FIELDS, "messages"), REJECTED_FIELDS),
     rows=(RowFields,),
-    extra_fields=(*PREFERENCE_FIELDS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
+    extra_fields=(*PREFERENCE_FIELDS, *ANSWERS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "

@@ -7,7 +7,7 @@ named, and whoever knows the rows chooses.
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from packer.recipe.named_options import as_option, flow_mapping
@@ -15,7 +15,7 @@ from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.roles import ends_in_question
-from packer.source.row import Columns, composed, rename
+from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import fields_read, schema_of
 from packer.source.unread_text import Unread, find_unread, is_below
 
@@ -23,8 +23,12 @@ _PLACES = {
     "system": "what the system says",
     "reasoning": "the reasoning before the answer",
     "input": "part of the question",
+    "answer": "the answer",
 }
-"""Fields that read a text beside the question and its answer, and what it is then."""
+"""What a text is that a field reads."""
+
+_TEXTS = ("system", "reasoning", "input")
+"""Fields that read a text beside the question and its answer."""
 
 _FORMS: tuple[Columns, ...] = ({}, {"instruction": "prompt", "output": "completion"}, {"instruction": "prompt"})
 """Columns that give a row the form of a chat, which has these places."""
@@ -103,11 +107,10 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
 
     With `asks`, it has choices for the others.
     """
-    before = reading.unread(rows)
-    assert before is not None, "the rows have a schema"
+    before = _unread(rows, reading)
     places: dict[str, str] = {}
     others: list[tuple[str, Sequence[str]]] = []
-    answers: list[str] = []
+    answers: list[tuple[str, Sequence[str]]] = []
     for unread in before.fields[:_MOST_FIELDS]:
         for source in unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ():
             meant = meant_field(source) or ("tools" if unread.example.startswith("{") else None)
@@ -115,41 +118,43 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
             if found is not None:
                 places[source], reading, _ = found
             elif meant == "output":
-                answers.append(source)
+                answers.append((source, ["answer"]))
             elif meant == "input" or (meant is None and (is_text(unread.example) or is_phrase(unread.example))):
                 # A chat has no input, and a single word, such as an option, is no prompt.
-                said = ["input"] if is_code(unread.example) else _PLACES
-                others.append((source, [*said] if meant is None else ["system"]))
+                said = ["input"] if is_code(unread.example) else _TEXTS
+                others.append((source, said if meant is None else ["system"]))
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
-        for source, could in (others[:_MOST_ASKED] if asks else ())
+        for source, could in ((*others[:_MOST_ASKED], *answers) if asks else ())
         for place, then, left in _readings(rows, reading, source, could)
+        if first_name(source) not in map(first_name, left)  # of which it would be a piece
     ]
-    choices += [choice for source in answers if asks for choice in _instead(rows, reading, source)]
-    after = reading.unread(rows)
-    assert after is not None, "it was tried"
-    left = tuple(each.path for each in after.fields if each.flag is None)
+    left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def _unread(rows: Sequence[dict[str, Any]], reading: Reading) -> Unread:
+    unread = reading.unread(rows)
+    assert unread is not None, "the rows have a schema"
+    return unread
 
 
 def _readings(
     rows: Sequence[dict[str, Any]], reading: Reading, source: str, places: Iterable[str]
 ) -> Iterator[tuple[str, Reading, tuple[str, ...]]]:
     """Yield the places of some that read a field, each with the first columns that do, and what is unread then."""
-    before = reading.unread(rows)
-    assert before is not None, "the rows have a schema"
+    before, names = _unread(rows, reading), {name for row in rows for name in rename(row, reading.columns)}
+    answers = [each for each in _ANSWERS if each in names]
     for place in places:
         forms: Iterable[Columns] = ({**form, place: source} for form in _FORMS)
         if place == "output":
             asks = all(ends_in_question(rename(row, reading.columns).get("messages")) for row in rows)
             place, forms = "completion", [{"prompt": "messages", "completion": source}] if asks else []  # noqa: PLW2901
         elif place == "rejected":
-            names = {name for row in rows for name in rename(row, reading.columns)}
-            forms = [
-                *({"chosen": each, "rejected": source} for each in _ANSWERS if each in names),
-                {"rejected": source},
-            ]
+            forms = [*({"chosen": each, "rejected": source} for each in answers), {"rejected": source}]
+        elif place == "answer":  # in place of the one that is read, such as a corrected one
+            forms = ({each: source} for each in answers if each not in reading.columns)
         elif place == "instruction":
             continue  # the rows have a question
         found = next(filter(None, (_tried(rows, reading, before, columns, source) for columns in forms)), None)
@@ -157,33 +162,21 @@ def _readings(
             yield place, *found
 
 
-def _instead(rows: Sequence[dict[str, Any]], reading: Reading, source: str) -> Iterator[Choice]:
-    """Yield the columns that train an answer in place of the one that is read, such as a corrected one."""
-    before = reading.unread(rows)
-    assert before is not None, "the rows have a schema"
-    for answer in _ANSWERS:
-        if answer in reading.columns or not all(isinstance(row.get(answer), str) for row in rows):
-            continue
-        columns = composed(reading.columns, {answer: source})
-        then = Reading(schema=reading.schema, columns=columns, roles=reading.roles, known=(*reading.known, answer))
-        after = then.unread(rows)
-        if after is not None and after.num_read >= before.num_read:
-            left = tuple(each.path for each in after.fields)
-            yield Choice(f"if {quoted(source)} is the answer", then, (*left, answer))
-
-
 def _tried(
     rows: Sequence[dict[str, Any]], reading: Reading, before: Unread, further: Columns, source: str
 ) -> tuple[Reading, tuple[str, ...]] | None:
-    """Return the reading with further columns if it reads the field, and as much of all others as before."""
+    """Return the reading with further columns if it reads the field, and as much of all others as before.
+
+    An answer that the field replaces is left out.
+    """
     if any(reading.columns.get(new) is not None and new not in ("prompt", "completion") for new in further):
         return None
-    columns = composed(reading.columns, further)
-    then = Reading(schema=reading.schema, columns=columns, roles=reading.roles, known=reading.known)
-    after = then.unread(rows)
+    replaced = tuple(new for new in further if new in _ANSWERS and further[new] == source)
+    columns, known = composed(reading.columns, further), (*reading.known, *replaced)
+    after = (then := replace(reading, columns=columns, known=known)).unread(rows)
     if after is None or after.num_read < before.num_read:
         return None
     fields = [each.path for each in before.fields]
     is_kept = all(is_below(each.path, fields) for each in after.fields)
     is_read = not any(is_below(inner, [source]) for each in after.fields for inner in each.inner)
-    return (then, tuple(each.path for each in after.fields)) if is_kept and is_read else None
+    return (then, (*(each.path for each in after.fields), *replaced)) if is_kept and is_read else None

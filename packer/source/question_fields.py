@@ -1,9 +1,10 @@
 """Fields that may be the question and its answer: by their names, or by the choice of whoever knows the rows."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.source.comparisons import other_side
+from packer.source.comparisons import chosen_and_rejected, other_side
 from packer.source.field_names import is_setting, meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import has_word, is_text
@@ -14,6 +15,8 @@ from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 _MAX_LISTED = 12
 _MOST_NAMES = 4
 
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
 _NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
 
 
@@ -21,7 +24,7 @@ class Fields:
     """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._is_pair = any(map(is_preference, rows))
+        self._is_pair = any(is_preference(row) or chosen_and_rejected(row) is not None for row in rows)
         found: dict[str, list[Any]] = {}
         for row in rows:
             for path, value in _values(row):
@@ -71,9 +74,15 @@ class Fields:
 
     def named(self) -> Iterator[Columns]:
         """Yield columns for a question and its answer, by their names; those come first whose answers are longest."""
+        sentences = [path for path in self._meant(None) if path in self._sentences]
+        questions = self._questions or (sentences if len(sentences) == 1 else [])
+        asked: list[dict[str, str | None]] = [{"instruction": question} for question in questions]
         if self._is_pair:
-            yield from ({"instruction": question} for question in self._questions)
+            yield from asked
             return
+        for pair in self._compared:  # scores may say which is better
+            yield from ({**question} | {f"response_{name[-1]}": name for name in pair} for question in asked)
+        yield from ({**question, **said} for question in asked for said in self._models())
         answers, worse = self._meant("output"), self._meant("rejected")
         lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
         for path in self._asked:
@@ -84,9 +93,18 @@ class Fields:
         for question in self._questions:
             for answer in answers:
                 yield from (_pair(question, answer, rejected) for rejected in worse)
-                asked = {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}
-                if asked and not worse:
-                    yield asked
+                both = {new: old for new, old in (("instruction", question), ("output", answer)) if new != old}
+                if both and not worse:
+                    yield both
+
+    def _models(self) -> Sequence[Columns]:
+        """Return what each of several models thinks and answers, if the names of both begin with the same word."""
+        thoughts = self._meant("reasoning")
+        words = {path: _BETWEEN_WORDS.split(path)[0] for path in self._texts}
+        said = [(path, thought) for thought in thoughts for path in self._texts if words[path] == words[thought]]
+        own = {thought: path for path, thought in reversed(said) if path not in thoughts}  # the longest
+        are_several = len(own) > 1 and len({*own.values()}) == len(thoughts)
+        return [{"output": path, "reasoning": thought} for thought, path in own.items()] if are_several else []
 
     def unnamed(self) -> Iterator[tuple[str, Columns]]:
         """Yield when columns for a question and its answer are right, where names do not say it, and these columns.

@@ -3,8 +3,9 @@
 Of a conversation that is nearly everything. What is noted of such a field is where texts are read in it.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from packer.source.decode import decoded_json
 from packer.source.prose import is_text_key
@@ -13,6 +14,39 @@ Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
 
 ITEMS = "[]"
+
+
+def shown_path(path: Sequence[str]) -> str:
+    """Return a path as it is written, such as `messages[].apis`."""
+    return "".join(key if key == ITEMS else f".{key}" for key in path).removeprefix(".")
+
+
+def up_to_items(path: Path) -> Path:
+    """Return the path of the innermost list on the way to a value, and its items."""
+    return path[: len(path) - path[::-1].index(ITEMS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadField:
+    """Something that nothing reads."""
+
+    path: str
+    kind: Literal["text", "flag", "block", "variable"] = "text"
+    """A text; what may say what is trained; what answers begin with; what a template has a variable for."""
+
+    num_rows: int
+    """Sampled rows in which it says something."""
+
+    example: str
+    inner: tuple[str, ...] = ()
+    """Of a text: paths in it, or its own, that lead to text through objects, or to a key of the objects in a list."""
+
+    programs: tuple[tuple[str, str], ...] = ()
+    """What a flag may say, each with the program of jq that gives it a name that packer reads."""
+
+    keeps: tuple[tuple[str, str], ...] = ()
+    """Settings that train some of the rows, each with what is trained by it."""
+
 
 _WITHOUT_TEXT = frozenset({int, float, bool, type(None)})
 """Of what rows of tokens have thousands each."""

@@ -1,8 +1,10 @@
 """Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
+import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -228,6 +230,18 @@ def as_flag(value: Any) -> bool | None:
     return said in YES if said in (*YES, *NO) else None
 
 
+def as_number(value: Any) -> float:
+    """Return a number, also of a text, since CSV has only texts; NaN for other values.
+
+    Example:
+        >>> as_number("-0.5"), as_number(True)
+        (-0.5, nan)
+    """
+    with suppress(OverflowError, TypeError, ValueError):
+        return math.nan if isinstance(value, bool) else float(value)
+    return math.nan
+
+
 OPTIONAL_FIELDS = frozenset(
     {"tools", "functions", "system", "chat_template_kwargs", "input", "context", "history", "reasoning"}
 )
@@ -264,10 +278,10 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
 
 
 def _with_flags(message: Any) -> Any:
-    """Return a message with texts that say yes or no, under fields that decide whether it is trained, as booleans."""
+    """Return a message with what says yes or no, under fields that decide whether it is trained, as booleans."""
     if not isinstance(message, dict):
         return message
-    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if isinstance(message.get(name), str)}
+    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if name in message}
     return message | {name: flag for name, flag in said.items() if flag is not None}
 
 

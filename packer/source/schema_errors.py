@@ -8,10 +8,11 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.conversations import EACH_ROW, turns_hint
+from packer.source.conversations import turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
+from packer.source.field_programs import into_question, number_as_text, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
@@ -120,6 +121,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
+    if fields.question and path is not None and (several := one_answer(path, sampled, fields.question)) is not None:
+        return several
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
@@ -127,39 +130,18 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
         if path is None:
             return plain
-        several = _first_text(path, sampled, fields.question) if fields.question else turns_hint(path, sampled)
-        return "; ".join(filter(None, (several, _as_text(path, sampled, fields.no_texts)))) or plain
+        turns = None if fields.question else turns_hint(path, sampled)
+        return "; ".join(filter(None, (turns, number_as_text(path, sampled, fields.no_texts)))) or plain
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
-    read = read or ([] if _rivals(best) else _into_question(first, sampled, path))
+    read = read or ([] if _rivals(best) else into_question(path, sampled, first.reading.columns, first.left))
     about = [way for when, each in best if when and each.left for way in _with_context(when, each, sampled)]
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     ways = "; ".join([*read, named, *about])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
-
-
-def _first_text(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
-    """Return the step that leaves the first of several answers to a question."""
-    for name in (name for name in rows[0] if meant_field(name) == "output"):
-        lists = [row.get(name) for row in rows]
-        if all(
-            isinstance(each, list) and len(each) > 1 and all(isinstance(text, str) for text in each) for each in lists
-        ):
-            command = jq_command(path, f"{EACH_ROW}.[{json.dumps(name)}] |= .[0]")
-            what = f"if the first text in {quoted(name)} is the answer to {quoted(question)}, keep that one"
-            return f"{what}: {command}" if command else None
-    return None
-
-
-def _as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:
-    """Return the step that makes a text of an answer that is a number, or true or false, in all rows."""
-    numbers = [name for name in answers if all(isinstance(row.get(name), int | float) for row in rows)]
-    at = f".[{json.dumps(numbers[0])}]" if numbers else ""
-    command = jq_command(path, f"{EACH_ROW}{at} |= tostring") if numbers else None
-    return f"if {quoted(numbers[0])} is the answer, write it as a text: {command}" if command else None
 
 
 def _with_context(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -173,24 +155,6 @@ def _left_out(proposal: Proposal) -> list[str]:
     """Return what is to be ignored, but for keys of messages: a build has commands for these."""
     messages = {proposal.reading.columns.get(field) or field for field in ("messages", "conversations", "prompt")}
     return [path for path in proposal.left if ITEMS not in path or path.partition(ITEMS)[0] not in messages]
-
-
-def _into_question(proposal: Proposal, rows: Sequence[Mapping[str, Any]], path: FilePath | None) -> list[str]:
-    """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
-    question = proposal.reading.columns.get("instruction") or "instruction"
-    fields = list(dict.fromkeys(map(first_name, proposal.left)))
-    is_whole = not proposal.reading.columns.keys().isdisjoint({"prompt", "text"})
-    if not fields or is_whole or not any(question in row for row in rows):
-        return []
-    at, names = json.dumps(question), ", ".join(map(json.dumps, fields))
-    said = '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
-    said += ' else .. | scalars | tostring end] | join(", "))'
-    program = f'{EACH_ROW}.[{at}] += ([({names}) as $name | {said}] | join("")) | del(.[{names}])'
-    command = jq_command(path, program) if path is not None else None
-    return [
-        f"if {list_names(fields)} belong to the question, write them into {quoted(question)}"
-        + f": {command}" * bool(command)
-    ]
 
 
 def _best(

@@ -1,4 +1,4 @@
-"""Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it.
+"""Schema `sharegpt`: turns with `from` and `value`, and the formats derived from it, as messages.
 
 A turn may also be written ``{"role", "content"}``. ms-swift writes an exchange as ``{"human": …, "assistant": …}``,
 XTuner as ``{"system": …, "input": …, "output": …}``. LIMA writes texts alone, of the user and the assistant in turn.
@@ -10,92 +10,84 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-from msgspec import UNSET
-
-from packer.batches import Message, Sample
-from packer.source.chat import ChatMessage, MessageFields, chat_sample, plain_message, read_message
+from packer.batches import Sample
+from packer.source import chat
 from packer.source.decode import Refused
-from packer.source.message_parts import Part
 from packer.source.roles import role_of
-from packer.source.row import RowFields, RowSchema, coalesce_aliases, typed_row
+from packer.source.row import RowFields, RowSchema, coalesce_aliases, type_name
 
-_OTHER_NAMES = frozenset({"system", "input", "output", "output_with_loss"})
-"""XTuner's names of the parts of an exchange."""
+_EXCHANGE = {"system": "system", "input": "human", "output": "assistant", "output_with_loss": "train"}
+"""XTuner's names of the parts of an exchange, and ms-swift's."""
 
+_TURN = ("from", "role", "value", "content")
 _JSON_TURN = re.compile(r'\s*\{\s*"(?:from|role|value|content|human|input)"\s*:')
 
 
-class Turn(MessageFields, frozen=True, kw_only=True):
-    sender: str | None = msgspec.field(name="from", default=None)
-    role: str | None = None
-    value: str | list[Part] | None = None
-    content: str | list[Part] | None = None
-
-
 class TurnsRow(RowFields, frozen=True, kw_only=True):
-    conversations: list[Turn] | None = None
-    conversation: list[Turn] | None = None
+    conversations: list[Any] | None = None
+    conversation: list[Any] | None = None
 
 
 def read(row: dict[str, Any], number: int) -> Sample:
     """``{"conversations": [{"from": "human", "value": "…"}, …], "system": "…", "tools": "[…]"}``"""
-    coalesce_aliases({name: row[name] for name in ("conversations", "conversation") if name in row}, where="$")
-    name = "conversations" if row.get("conversations") else "conversation"
-    raw: Any = row.get(name)
-    if isinstance(raw, list) and raw:
-        raw = _with_senders(raw, where=f"$.{name}")
-        row = {**row, name: raw}
-    shape = typed_row(row, TurnsRow, name)
-    turns = shape.conversations or shape.conversation or []
-    messages = [_message(raw[i], turn, where=f"$.{name}[{i}]") for i, turn in enumerate(turns)]
-    return chat_sample(row, shape, messages, number=number)
+    given = {name: row[name] for name in ("conversations", "conversation") if row.get(name) is not None}
+    turns: Any = coalesce_aliases(given, where="$")
+    name = next((name for name in given if given[name]), next(iter(given)))
+    if isinstance(turns, list):
+        if turns and all(isinstance(turn, str) for turn in turns):
+            turns = [_of_text(text, i, where=f"$.{name}[{i}]") for i, text in enumerate(turns)]
+        turns = [
+            message
+            for i, turn in enumerate(turns)
+            for message in (_plain(turn) or _messages(turn, where=f"$.{name}[{i}]"))
+        ]
+    try:
+        return chat.read({**row, "messages": turns}, number)
+    except Refused as refused:
+        raise Refused(refused.code, refused.reason.replace("$.messages", f"$.{name}")) from None
 
 
-def _with_senders(turns: list[Any], *, where: str) -> list[Any]:
-    """Return turns that each have a sender: texts alone are of the user and the assistant, an exchange is of both."""
-    first = turns[0]
-    if isinstance(first, str):
-        if _JSON_TURN.match(first):
-            raise Refused(
-                "wrong_type", f"a turn as JSON text at {where}[0]; give objects, or the JSON of the whole list"
-            )
-        return [{"from": "gpt" if number % 2 else "human", "value": text} for number, text in enumerate(turns)]
-    is_exchange = isinstance(first, dict) and ("human" in first or {"input", "output"} <= first.keys() <= _OTHER_NAMES)
-    if not is_exchange or not all(isinstance(each, dict) for each in turns):
-        return turns
-    asked, answered = ("human", "assistant") if "human" in first else ("input", "output")
-    places = [(each, f"{where}[{number}]") for number, each in enumerate(turns)]
-    return [turn for each, place in places for turn in _turns_of(each, asked, answered, where=place)]
+def _of_text(text: str, number: int, *, where: str) -> dict[str, str]:
+    if _JSON_TURN.match(text):
+        raise Refused("wrong_type", f"a turn as JSON text at {where}; give objects, or the JSON of the whole list")
+    return {"role": "assistant" if number % 2 else "user", "content": text}
 
 
-def _turns_of(exchange: dict[str, Any], asked: str, answered: str, *, where: str) -> Iterator[dict[str, Any]]:
-    """Yield what is said in an exchange; its fields with a meaning to packer belong to the answer."""
-    if not (isinstance(exchange.get(asked), str) and isinstance(exchange.get(answered), str)):
-        raise Refused("wrong_type", f"expected texts under `{asked}` and `{answered}` at {where}")
-    if exchange.get("system"):
-        yield {"from": "system", "value": exchange["system"]}
-    others = {key: value for key, value in exchange.items() if key not in ("system", asked, answered)}
-    if "output_with_loss" in others:
-        others["train"] = others.pop("output_with_loss")
-    of_answer = {key: others.pop(key) for key in MessageFields.__struct_fields__ if key in others}
-    yield {"from": "human", "value": exchange[asked], **others}
-    yield {"from": "gpt", "value": exchange[answered], **of_answer}
+def _plain(turn: Any) -> tuple[dict[str, Any]] | None:
+    """Return the message of a turn that has nothing but a sender and a text, as nearly all; None for any other."""
+    if type(turn) is dict and len(turn) == 2 and "from" in turn and type(turn.get("value")) is str:
+        return ({"role": turn["from"], "content": turn["value"]},)
+    return None
 
 
-def _message(raw: dict[str, Any], turn: Turn, *, where: str) -> Message:
-    if len(raw) == 2 and turn.sender is not None and (plain := plain_message(turn.sender, turn.value)) is not None:
-        return plain
-    role = turn.sender if turn.sender is not None else turn.role
-    if role is None:
+def _messages(turn: Any, *, where: str) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a turn, or of an exchange: its question, and its answer with all that messages may have."""
+    if not isinstance(turn, dict):
+        raise Refused("wrong_type", f"expected `object`, got `{type_name(turn)}` at {where}")
+    if {"input", "output"} <= turn.keys() <= _EXCHANGE.keys():
+        turn = {_EXCHANGE[key]: value for key, value in turn.items()}
+    if "human" not in turn:
+        yield _message(turn, where=where)
+        return
+    if "assistant" not in turn:
+        raise Refused("wrong_type", f"no field `assistant` at {where}")
+    of_answer = {key: turn[key] for key in turn.keys() & {*chat.MessageFields.__struct_fields__}}
+    others = {key: value for key, value in turn.items() if key not in (*of_answer, "system", "human", "assistant")}
+    if turn.get("system"):
+        yield {"role": "system", "content": turn["system"]}
+    yield {**others, "role": "user", "content": turn["human"]}
+    yield {**of_answer, "role": "assistant", "content": turn["assistant"]}
+
+
+def _message(turn: dict[str, Any], *, where: str) -> dict[str, Any]:
+    role, other = turn.get("from"), turn.get("role")
+    if role is None and other is None:
         raise Refused("wrong_type", f"no field `from` at {where}")
-    if turn.role is not None and role_of(turn.role, where=where) != role_of(role, where=where):
+    if role is not None and other is not None and role_of(other, where=where) != role_of(role, where=where):
         raise Refused("wrong_type", f"`from` and `role` say different things at {where}")
-    content = coalesce_aliases({"value": turn.value, "content": turn.content}, where=where)
-    extra = {key: value for key, value in raw.items() if key not in ("from", "role", "value", "content")}
-    shared = {field: getattr(turn, field) for field in MessageFields.__struct_fields__}
-    shape = ChatMessage(role=role, content=UNSET if content is None else content, **shared)
-    return read_message(extra, shape, where=where)
+    content = coalesce_aliases({name: turn.get(name) for name in ("value", "content")}, where=where)
+    message = {"role": other if role is None else role} | ({} if content is None else {"content": content})
+    return message | {key: value for key, value in turn.items() if key not in _TURN}
 
 
 SCHEMA = RowSchema(

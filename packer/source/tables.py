@@ -187,12 +187,12 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_searched(kind: pa.DataType) -> bool:
-    """Whether values of the type are, or contain, texts or lists of flags."""
+    """Whether values of the type are texts, or contain some, or flags."""
     if _types.is_map(kind) or isinstance(kind, pa.BaseExtensionType):
         return True
     kind = _storage_type(kind)
     inner = [kind.field(i).type for i in range(kind.num_fields)]
-    return is_text(kind) or (len(inner) == 1 and _is_json(inner[0])) or any(map(is_searched, inner))
+    return is_text(kind) or any(_is_json(each) or _types.is_floating(each) or is_searched(each) for each in inner)
 
 
 def _is_json(kind: pa.DataType) -> bool:

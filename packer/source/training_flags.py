@@ -1,29 +1,29 @@
 """Finds what may say which answers of a row are trained, and that nothing reads.
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
-a yes or no beside each answer, or one of two words, or a number from 0 to 1, and answers that differ in it: a flag that
-all answers share says nothing about one of them. Why an answer ended is no flag. Words and numbers have to differ
-within a conversation. A flag is a key of the messages or of their parts, at any depth of objects, or a list of the row
-with one for each message. A field of the row whose value is the role of the answers may say it too. So may a yes or no
-of the row itself, in objects only under the name of a verdict such as `correct`, and a word such as `failed`, if rows
-differ in it.
+what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
+a row and in objects and lists in it, under a key of messages or of their parts, or in a list of the row that has one
+for each message, or that numbers messages. Within a conversation it may also be one of two words, or a number from 0 to
+1; of a row, it may be a word such as `failed`, or the role of the answers. What all say alike says nothing about one of
+them, and why an answer ended is no flag.
 """
 
 import json
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 from packer.source.decode import decoded_json
-from packer.source.field_names import judgement, verdict
-from packer.source.read_places import ITEMS, Path
+from packer.source.field_names import judgement
+from packer.source.file_bytes import quoted
+from packer.source.jq_commands import jq_path
+from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
-from packer.source.row import NO, TRAIN_FIELDS, YES, as_flag
+from packer.source.row import TRAIN_FIELDS, as_flag, as_number
 from packer.source.unsupported_rows import may_say_end
-
-_Value: TypeAlias = bool | float | str | None
 
 _TEXTS = (
     "from",
@@ -44,40 +44,47 @@ _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_det
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names; an answer may be a yes."""
 
+_LONGEST_WORD = 32
+_SIGNS = "numbers below and above 0"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """A yes or no, a word or a number in which answers differ."""
+
+class _Place(NamedTuple):
+    """Where something is said, and of what."""
 
     path: Path
-    num_rows: int
-    says: str
-    """Its values, and whether some answers have none."""
+    of: Literal["row", "role", "message", "list", "list of answers", "numbers"]
+    messages: Path = ()
+    """Where the messages are to which a list of the row belongs."""
 
-    programs: tuple[tuple[str, str], ...]
-    """What it may say, each with the program of jq that gives it a name that packer reads."""
+    first: int = 0
+    """The number of the first message, in a list of numbers."""
 
-    keeps: tuple[tuple[str, str], ...] = ()
-    """Settings that train some of the rows, each with what is trained by it."""
+    @property
+    def whose(self) -> Path:
+        """The path of what says it: the messages or their parts, a list, or the row."""
+        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
 
 
 @dataclass(slots=True)
-class _Found:
+class _Said:
+    """What some rows say at a place."""
+
     num_rows: int = 0
-    values: Counter[_Value] = field(default_factory=Counter)
-    """How often it is said; None: something that is no flag."""
+    values: Counter[str] = field(default_factory=Counter)
+    """Each as JSON, so that 1 is not true; null for what is no number, no yes or no, and no word."""
 
     differs: bool = False
     """Within a conversation."""
 
-    messages: str = ""
-    """The messages to which a list of the row belongs."""
+    def add(self, values: Sequence[Any]) -> None:
+        said = Counter(json.dumps(value if _is_short(value) else None) for value in values)
+        self.num_rows += 1
+        self.differs |= len(said) > 1
+        self.values += said
 
-    rows_say: dict[bool, set[str]] = field(default_factory=dict)
-    """What rows have for yes and for no, as JSON, if they say it themselves."""
 
-    right: bool | None = None
-    """Which of both says that a row is right, if that is known."""
+def _is_short(value: Any) -> bool:
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONGEST_WORD)
 
 
 class Flags:
@@ -86,164 +93,221 @@ class Flags:
     def __init__(self, *, read: Collection[str], roles: Mapping[str, str]) -> None:
         self._read = read
         self._roles = roles
-        self._found: dict[Path, _Found] = {}
-        self._num_answers: Counter[Path] = Counter()
+        self._said: defaultdict[_Place, _Said] = defaultdict(_Said)
+        self._num_asked: Counter[Path] = Counter()
+        """How many rows, answers or parts could say something at a place."""
 
-    def add(self, row: Mapping[str, Any], path: Path = ()) -> None:
-        """Gather those of one row, as it is in its file, and of the objects in it."""
-        self._of_row(row, path)
-        values = {name: decoded_json(value) if isinstance(value, str) else value for name, value in row.items()}
-        for name, messages in values.items():
-            if isinstance(messages, dict):
-                self.add(messages, (*path, name))
-            if not (isinstance(messages, list) and messages and all(isinstance(each, dict) for each in messages)):
-                continue
-            answers = [number for number, each in enumerate(messages) if is_answer(each, self._roles)]
-            found = [pair for number in answers for pair in self._of_message((*path, name, ITEMS), messages[number])]
-            self._note(found)
-            if path:
-                continue
-            for other, flags in values.items():
-                if isinstance(flags, list) and len(flags) == len(messages) and other not in self._read:
-                    own = [((other,), _value(flags[number])) for number in answers if flags[number] is not None]
-                    self._note(own, messages=name)
-                    self._num_answers[(other,)] += len(answers) if own else 0
-            senders = {str(messages[number].get("from") or messages[number].get("role")).lower() for number in answers}
-            for other, value in row.items():
-                if isinstance(value, str) and value.lower() in senders and other not in self._read:
-                    self._note([((other,), True)])
-                    self._num_answers[(other,)] += 2  # of which not all are meant
+        self._not_lists: set[_Place] = set()
+        """Lists of which some are of another length, or have other numbers: they say nothing about messages."""
 
-    def _of_row(self, row: Mapping[str, Any], path: Path) -> None:
-        for name, value in row.items():
-            at, right = (*path, name), verdict(name)
-            if at[0] in self._read or not isinstance(value, bool | int | float | str):
-                continue
-            said = as_flag(value) if right is not None or not path else None
-            if said is None and isinstance(value, str):
-                self._num_answers[at] += 1
-                said, right = judgement(value), True
-            if said is not None:
-                self._note([(at, said)])
-                self._found[at].rows_say.setdefault(said, set()).add(json.dumps(value))
-                self._found[at].right = right
-            elif not isinstance(value, str) and not path and right is None:
-                self._note([(at, None)])
+    def add(self, row: Mapping[str, Any], given: Collection[str]) -> None:
+        """Gather those of one row, as it is in its file; `given` are names of variables that it gives its template."""
+        self._num_asked[()] += 1
+        values: dict[Path, list[Any]] = {}
+        lists: dict[Path, list[Any]] = {}
+        talks: dict[Path, list[Any]] = {}
+        for path, value in self._searched(row):
+            if not isinstance(value, list):
+                values.setdefault(path, []).append(value)
+            elif isinstance(value[0], Mapping):
+                talks[path] = value
+            else:
+                lists[path] = value
+        for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
+            self._said[_Place(path, "row")].add(said)
+        for path, messages in talks.items():
+            self._add_messages(path, messages)
+            self._add_lists(path, messages, lists)
+            self._add_role(messages, values)
 
-    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, _Value]]:
-        """Yield the flags of a message, and of its parts, of which each counts as an answer."""
-        self._num_answers[path] += 1
+    def _searched(self, row: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+        """Yield the lists of messages in a row, and the lists and values that nothing reads."""
+        stack: list[tuple[Path, Any]] = [((name,), value) for name, value in row.items()]
+        while stack:
+            path, given = stack.pop()
+            value = decoded_json(given) or given if isinstance(given, str) else given  # of a cell of CSV
+            is_read = path[0] in self._read
+            if isinstance(value, Mapping):
+                stack += [((*path, str(key)), each) for key, each in value.items()]
+            elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+                if any(is_answer(each, self._roles) for each in value):
+                    yield path, value
+                elif not is_read:
+                    stack += [((*path, ITEMS), each) for each in value]
+            elif not (is_read or value in (None, [], "") or may_say_end(path[-1])):
+                yield path, value
+
+    def _add_messages(self, path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
+        found: dict[Path, list[Any]] = {}
+        for message in messages:
+            if is_answer(message, self._roles):
+                for at, value in self._of_message((*path, ITEMS), message):
+                    found.setdefault(at, []).append(value)
+        for at, values in found.items():
+            self._said[_Place(at, "message")].add(values)
+
+    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+        """Yield what a message has, and what its parts have, of which each counts as an answer."""
+        self._num_asked[path] += 1
         stack: list[tuple[Path, Any]] = [
             ((*path, str(key)), value) for key, value in message.items() if key not in _READ
         ]
         while stack:
             at, value = stack.pop()
-            if isinstance(value, dict):
+            if isinstance(value, Mapping):
                 stack += [((*at, str(key)), each) for key, each in value.items()]
             elif value is not None and not may_say_end(at[-1]):
-                yield at, _value(value)
+                yield at, value
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
-            if isinstance(part, dict):
+            if isinstance(part, Mapping):
                 own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
-                scalars = {key: value for key, value in own.items() if not isinstance(value, dict | list)}
+                scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
                 yield from self._of_message((*path, "content", ITEMS), scalars)
 
-    def _note(self, flags: Sequence[tuple[Path, _Value]], *, messages: str = "") -> None:
-        said: dict[Path, set[_Value]] = {}
-        for path, value in flags:
-            said.setdefault(path, set()).add(value)
-        for path, values in said.items():
-            found = self._found.setdefault(path, _Found(messages=messages))
-            found.num_rows += 1
-            found.differs |= len(values) > 1
-        for path, value in flags:
-            self._found[path].values[value] += 1
+    def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
+        """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
+        answers = [number for number, each in enumerate(messages) if is_answer(each, self._roles)]
+        for at, values in lists.items():
+            said: dict[_Place, Sequence[Any]] = {
+                _Place(at, "list", path): [values[k] for k in answers] if len(values) == len(messages) else (),
+                _Place(at, "list of answers", path): values if len(values) == len(answers) else (),
+            }
+            are_numbers = all(type(value) is int for value in values) and values == sorted({*values})
+            for first in (0, 1) if are_numbers else ():
+                numbers = [number + first for number in answers]
+                are_answers = {*numbers}.issuperset(values)
+                said[_Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
+            for place, each in said.items():
+                if each:
+                    self._said[place].add([value for value in each if value is not None])
+                else:
+                    self._not_lists.add(place)
+            self._num_asked[at] += len(answers)
 
-    def differing(self) -> Iterable[Flag]:
-        """Return those in which answers differ, by their paths."""
-        for path, found in sorted(self._found.items()):
-            inner = next((end for end in range(len(path), 0, -1) if path[end - 1] == ITEMS), len(path))
-            are_missing = self._num_answers[path[:inner]] > found.values.total()
-            is_flag = found.values.keys() <= {True, False} and len(found.values) + are_missing > 1
-            if found.rows_say:
-                is_flag &= False in found.rows_say  # else some rows are right, and others say nothing
-                is_flag &= found.right is not None or found.num_rows > len(found.values)  # else they are ids
-            if is_flag or (found.differs and (_are_numbers(found) or _are_words(found))):
-                shown = [str(value).lower() for value in sorted(found.values, key=str)]
-                says = shown if _are_words(found) else ["a number from 0 to 1"]
-                says += ["nothing"] * are_missing
-                is_told = ITEMS in path or bool(found.messages)
-                programs, said = _programs(path, found) if is_told else (), " or ".join(says)
-                if not (is_told or found.rows_say):
-                    said = "the role of the answers"
-                keeps = tuple(_keeps(path, found))
-                yield Flag(path=path, num_rows=found.num_rows, says=said, programs=programs, keeps=keeps)
+    def _add_role(self, messages: Sequence[Mapping[str, Any]], of_row: Mapping[Path, Sequence[Any]]) -> None:
+        senders = {
+            str(each.get("from") or each.get("role")).lower() for each in messages if is_answer(each, self._roles)
+        }
+        for path, (value, *_) in of_row.items():
+            if len(path) == 1 and isinstance(value, str) and value.lower() in senders:
+                self._said[_Place(path, "role")].add([True])
+                self._num_asked[path] += 2  # of which not all are meant
+
+    def labels(self) -> dict[str, Counter[str]]:
+        """Return the short values in the fields of rows, and in objects, as JSON: how often each is said."""
+        said = {place.path: said.values for place, said in self._said.items() if place.of == "row"}
+        return {shown_path(path): values for path, values in said.items() if ITEMS not in path and "null" not in values}
+
+    def differing(self) -> Iterable[UnreadField]:
+        """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
+        found: dict[str, UnreadField] = {}
+        for place, said in sorted(self._said.items(), key=lambda each: each[0]):
+            num_silent = self._num_asked[place.whose] - said.values.total()
+            flag_of = _of_row if place.of == "row" else _of_answers
+            flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
+            if flag is not None and place not in self._not_lists:
+                found.setdefault(flag.path, flag)
+        return found.values()
 
 
-def _keeps(path: Path, found: _Found) -> Iterator[tuple[str, str]]:
-    """Yield the settings that keep the rows that say yes and those that say no, or those that are known to be right."""
-    name = ".".join(path)
-    for said, values in sorted(found.rows_say.items(), reverse=True):
-        if found.right not in (None, said):
-            continue
-        which = (
-            f"the rows with {', '.join(sorted(values))}" if found.right is None else "the rows that it says are right"
-        )
-        says_so = f"{{in: [{', '.join(sorted(values))}]}}"
-        is_plain = {".", "="}.isdisjoint(name)
-        where = f"sources.where.{name}={says_so}" if is_plain else f"sources.where={{{json.dumps(name)}: {says_so}}}"
-        yield where, which
+def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
+    """Return what values are: each a yes or no, below or above zero, from 0 to 1, or one of two words."""
+    if all(as_flag(value) is not None for value in values):
+        return "flags"
+    numbers = [*map(as_number, values)]
+    if not any(map(math.isnan, numbers)):
+        is_weight = min(numbers) >= 0 and max(numbers) <= 1
+        return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
+    words = {_word(value) for value in values}
+    return "words" if len(words) < 3 and None not in words else None
 
 
-def _value(value: Any) -> _Value:
+def _word(value: Any) -> str | None:
+    """Return a word, or what a yes or no is, in small letters; None for anything else."""
     if (flag := as_flag(value)) is not None:
-        return flag
-    if isinstance(value, str):
-        return value.lower() if value.replace("_", "").replace("-", "").isalpha() else None
-    return value if isinstance(value, float) and 0 < value < 1 else None
+        return str(flag).lower()
+    is_word = isinstance(value, str) and value.replace("_", "").replace("-", "").isalpha()
+    return value.lower() if is_word else None
 
 
-def _are_words(found: _Found) -> bool:
-    """Whether a flag is a yes or no, or one of two words."""
-    return len(found.values) < 3 and all(isinstance(value, str | bool) for value in found.values)
+def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
+    """Return the flag in which rows differ, if some of them say no, or a number below zero."""
+    kind, says, kept = _kind(values), "", dict[str, str]()
+    if kind == "signs":
+        says, kept = _SIGNS, {"the rows with 0 or more": "{min: 0}", "the rows with 0 or less": "{max: 0}"}
+    elif kind == "flags":
+        yes, no = ([value for value in values if as_flag(value) is flag] for flag in (True, False))
+        are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
+        if no and (yes or (num_silent > 0 and said.num_rows > 1)) and not are_ids:
+            says = "false or true" if yes else "false or nothing"
+            kept = {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
+    elif all(isinstance(value, str) for value in values):
+        right, wrong = ([value for value in values if judgement(value) is each] for each in (True, False))
+        if wrong and (len(values) > 1 or num_silent > 0):
+            says = " or ".join((*right, *wrong))
+            kept = {"the rows that it says are right": f"{{in: [{_listed(right)}]}}"} if right else {}
+    name = ".".join(place.path)
+    is_plain = {".", "="}.isdisjoint(name)
+    where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{json.dumps(name)}: %s}}"
+    keeps = tuple((where % condition, which) for which, condition in kept.items() if ITEMS not in place.path)
+    return replace(_flag(place, said, says), keeps=keeps) if says else None
 
 
-def _are_numbers(found: _Found) -> bool:
-    return all(isinstance(value, float | bool) for value in found.values)
+def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
+    path = place.path
+    if place.of == "row" and ITEMS in path:
+        path, says = path[: path.index(ITEMS)], f"{path[-1]}: {says}"
+    return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
-def _programs(path: Path, found: _Found) -> tuple[tuple[str, str], ...]:
-    name = path[-1]
-    if not _are_words(found):
-        return ((f"if `{name}` says how much an answer is trained", _program(path, found, ())),)
-    is_flag = found.values.keys() <= {True, False}
-    words = {"yes": YES, "no": NO} if is_flag else {value: _words(value) for value in sorted(found.values, key=str)}
-    return tuple(
-        (f"if {str(said).lower()} under `{name}` says that an answer is trained", _program(path, found, trained))
-        for said, trained in words.items()
-    )
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(json.dumps, values))
 
 
-def _words(value: _Value) -> Sequence[str]:
-    return (YES if value else NO) if isinstance(value, bool) else (str(value),)
+def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
+    """Return the flag in which answers differ: in words and weights, those of one conversation."""
+    kind, words = _kind(values), sorted({str(_word(value)) for value in values})
+    differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
+    if kind is None or not differ:
+        return None
+    says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
+    named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
+    says = named.get(place.of, says + " or nothing" * (num_silent > 0))
+    programs = _programs(place, kind, words, is_silent=num_silent > 0)
+    return replace(_flag(place, said, says), programs=tuple(programs))
 
 
-def _program(path: Path, found: _Found, trained: Sequence[str]) -> str:
-    """Return the program that moves flags to `train` of the messages, where one of some words means trained.
+def _programs(place: _Place, kind: str, words: Sequence[str], *, is_silent: bool) -> Iterator[tuple[str, str]]:
+    """Yield what a flag may say, each with the program of jq that moves it to a key of messages that packer reads.
 
-    Without such words they are weights. Where only a yes is ever said, silence says no, and the other way round.
+    Where only a yes is ever said, silence says no, and the other way round.
     """
-    silence = None if len(found.values) > 1 else not next(iter(found.values))
-    to = "train" if trained else "weight"
-    is_trained = "." if not trained else f"tostring | ascii_downcase | IN({', '.join(map(json.dumps, trained))})"
-    if found.messages:
-        flags, messages = (f".[{json.dumps(name)}]" for name in (path[0], found.messages))
-        set_each = f"to_entries | map(.value + {{{to}: ($flags[.key] | {is_trained})}})"
-        return f"{flags} as $flags | {messages} |= ({set_each}) | del({flags})"
-    end = len(path) - path[::-1].index(ITEMS)
-    each = "".join("[]?" if key == ITEMS else f"[{json.dumps(key)}]" for key in path[:end])
-    key = "." + "".join(f"[{json.dumps(key)}]" for key in path[end:])
-    kept = f" | select({key} != null)" if silence is None else ""
-    said = "" if silence is None else f"if . == null then {json.dumps(silence)} else . end | "
-    return f"(.{each}{kept}) |= (.{to} = ({key} | {said}{is_trained}) | del({key}))"
+    name = quoted(place.path[-1])
+    silence = json.dumps(words != ["true"]) if is_silent and kind == "flags" and len(words) == 1 else None
+    said = "" if silence is None else f"if . == null then {silence} else . end | "
+    keys = {
+        "flags": [("yes", "train", f"{said}."), ("no", "masked", f"{said}.")],
+        "words": [(word, "train", f"tostring | ascii_downcase == {json.dumps(word)}") for word in words],
+        "signs": [("more than 0", "train", "tonumber > 0")],
+        "weights": [("a number", "weight", ".")],
+    }
+    if place.of == "numbers":
+        when = f"if {name} numbers the trained messages from {place.first}"
+        yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
+        return
+    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
+        says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
+        when = f"if {word} under {name} says {says}"
+        if place.of == "list":
+            yield when, _of_list(place, key, f"$flags[.key] | {value}")
+            continue
+        each, at = jq_path(place.whose), jq_path(place.path[len(place.whose) :])
+        kept = f" | select({at} != null)" if silence is None else ""
+        yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
+
+
+def _of_list(place: _Place, key: str, value: str) -> str:
+    """Return the program that moves the flags in a list of the row to a key of the messages."""
+    flags, messages = jq_path(place.path), jq_path(place.messages)
+    return f"{flags} as $flags | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"

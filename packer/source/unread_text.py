@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
@@ -26,7 +26,7 @@ from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
-from packer.source.read_places import ITEMS, Path, ReadPlaces
+from packer.source.read_places import ITEMS, Path, ReadPlaces, UnreadField, shown_path
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
     WHOLE_CHARACTERS,
@@ -37,10 +37,7 @@ from packer.source.read_texts import (
 )
 from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
-from packer.source.training_flags import Flag, Flags
-
-Label: TypeAlias = str | int | float | bool
-Labels: TypeAlias = dict[str, Counter[Label]]
+from packer.source.training_flags import Flags
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -67,22 +64,6 @@ _SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadField:
-    """A field with text that nothing reads."""
-
-    path: str
-    num_rows: int
-    """Sampled rows with such text in it."""
-
-    example: str
-    inner: tuple[str, ...]
-    """Paths in it, or its own, that lead to such text through objects, or to a key of the objects in a list."""
-
-    flag: Flag | None = None
-    """It has no text, but may say what is trained."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
     """What some rows have that nothing reads."""
 
@@ -103,8 +84,8 @@ class Unread:
     keys: frozenset[str]
     """Keys of messages that packer does not read, and their templates may."""
 
-    labels: Labels
-    """Values of other fields, also in objects, by their paths: templates may have variables of such names."""
+    labels: Mapping[str, Counter[str]]
+    """Values of other fields, also in objects, by their paths, as JSON: templates may have variables of such names."""
 
 
 def _uncalled_tools(sample: Sample) -> set[str]:
@@ -283,7 +264,7 @@ def find_unread(
     read = places.paths
     names, keys = set[str](), set[str]()
     found: list[_Row] = []
-    labels: Labels = {}
+    is_chat = False
     compared = VERDICTS if schema == "preference" else ()
     flags, blocks = Flags(read={*own, *hidden, *compared}, roles=roles), Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
@@ -300,20 +281,19 @@ def find_unread(
         uncalled = _uncalled_tools(sample)
         left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
         texts = _Row(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
-        flags.add(shown)
-        if sample.kind == "chat":
-            _count(labels, shown, sample.template_kwargs, {*own, *hidden})
+        flags.add(shown, sample.template_kwargs)
+        is_chat |= sample.kind == "chat"
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:
             found.append(texts)
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     inner: dict[str, set[str]] = {}
-    differing = [*flags.differing()]
-    lists = {(*flag.path, ITEMS) for flag in differing}  # of which the texts may be flags
+    differing = flags.differing()
+    lists = {f"{flag.path}{ITEMS}" for flag in differing}  # of which the texts may be flags
     for unread in _with_phrases(found):
         paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
-        paths = {path for path in paths if path not in lists and not is_below(shown_path(path), hidden)}
+        paths = {path for path in paths if shown_path(path) not in lists and not is_below(shown_path(path), hidden)}
         fields = {_field(path, read): unread[path] for path in sorted(paths, reverse=True)}
         counts.update(fields.keys())
         examples = fields | examples
@@ -327,17 +307,13 @@ def find_unread(
         UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
         for path, count in sorted(counts.items())
     ]
-    found_fields += [
-        UnreadField(path=shown_path(flag.path), num_rows=flag.num_rows, example=flag.says, inner=(), flag=flag)
-        for flag in differing
-        if not is_below(shown_path(flag.path), {*hidden, *counts})
-    ]
+    found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *counts})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
     return Unread(
         fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=tuple(
-            UnreadField(path=block.name, num_rows=count, example=_shortened(spaced(block.inside)), inner=())
+            UnreadField(path=block.name, kind="block", num_rows=count, example=_shortened(spaced(block.inside)))
             for block, count in blocks.found()
             if count * _MOST_ROWS_PER_FIELD > num_rows
         ),
@@ -345,21 +321,8 @@ def find_unread(
         num_read=num_read,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
-        labels=labels,
+        labels={path: said for path, said in flags.labels().items() if is_chat and not is_below(path, hidden)},
     )
-
-
-def _count(labels: Labels, row: Mapping[str, Any], given: Collection[str], hidden: Collection[str]) -> None:
-    """Count the short values of a row, but for those that are read or hidden, or that the template is given."""
-    stack = [*row.items()]
-    while stack:
-        path, value = stack.pop()
-        if is_below(path, hidden) or path.rpartition(".")[2] in given:
-            continue
-        if isinstance(value, Mapping):
-            stack += [(f"{path}.{key}", each) for key, each in value.items()]
-        elif isinstance(value, Label) and len(str(value)) <= _SHOWN_CHARACTERS:
-            labels.setdefault(path, Counter())[value] += 1
 
 
 def _with_phrases(rows: Sequence[_Row]) -> Iterable[dict[Path, str]]:
@@ -377,11 +340,6 @@ def _field(path: Path, read: Collection[Path]) -> str:
     """Return the path of the outermost value around a text in which nothing is read."""
     end = next((end for end in range(1, len(path)) if path[:end] not in read), len(path))
     return shown_path(path[:end])
-
-
-def shown_path(path: Sequence[str]) -> str:
-    """Return a path as it is written, such as `messages[].apis`."""
-    return "".join(key if key == ITEMS else f".{key}" for key in path).removeprefix(".")
 
 
 def is_below(path: str, fields: Collection[str]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
+from packer.source.row import as_flag, as_number
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
@@ -104,15 +105,11 @@ def _refuse_weight(field: str, value: Any) -> None:
 
     The value may be a text, as in cells of CSV.
     """
-    number = {"false": 0.0, "no": 0.0, "true": 1.0, "yes": 1.0}.get(str(value).strip().lower())
-    if number is None and isinstance(value, int | float | str):
-        try:
-            number = float(value)
-        except ValueError:
-            return
+    flag = as_flag(value)
+    number = as_number(value) if flag is None else float(flag)
     if number == 0:
         raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
-    if number is not None and 0 < number < 1:
+    if 0 < number < 1:
         leave_out = f"`columns: {{{field}: null}}` leaves it out"
         raise Refused("wrong_type", f"`{field}` weights the whole row; weight its messages instead; {leave_out}")
 

@@ -20,6 +20,10 @@ from hints import arguments_in
 import packer
 from packer.errors import InputError
 from packer.rejections import CODES, rejection_hint
+from packer.source.exports import EXPORTS as RECOGNIZED
+from packer.source.exports import PAGE
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
 SYSTEM = "Answer briefly."
@@ -153,7 +157,6 @@ SINGLE = [
     [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}],
     [{"role": "user", "content": MORE}, {"role": "assistant", "content": REST}],
 ]
-SENDERS = {"user": "guest", "assistant": "support"}
 
 
 def dumped(name: str, text: str, kind: str) -> dict[str, Any]:
@@ -295,7 +298,7 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"name": "tide"', ASKED, CALL, "06:12", SAID],
         [CALL, SAID],
     ),
-    "lm studio": ("tide.conversation.json", [LM_STUDIO], [SYSTEM, ASKED, "[I look.]" + SAID], ["[I look.]" + SAID]),
+    "lm studio": ("tide.conversation.jsonl", [LM_STUDIO], [SYSTEM, ASKED, "[I look.]" + SAID], ["[I look.]" + SAID]),
     "texts in turn": (
         "rows.jsonl",
         [{"id": "0", "data": [ASKED, SAID, MORE, REST]}],
@@ -317,16 +320,10 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ),
     "single messages": (
         "rows.jsonl",
-        [{"chat": chat, "day": "Monday", **each} for chat, talk in enumerate(SINGLE) for each in talk],
-        [ASKED, SAID],
-        [SAID],
-    ),
-    "single messages in a table": (
-        "rows.csv",
         [
-            {"day": "Monday", "chat_id": f"c{chat}", "sent by": SENDERS[each["role"]], "text": each["content"]}
-            for chat, talk in enumerate(SINGLE)
-            for each in talk
+            {"thread": f"c{talk}", "role": each["role"], "text": each["content"]}
+            for talk in (0, 1)
+            for each in SINGLE[talk]
         ],
         [ASKED, SAID],
         [SAID],
@@ -509,6 +506,30 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, "Cuin"],
         ["Cuin a tha an làn ann?"],
     ),
+    "a number of one in fields": (
+        "rows.jsonl",
+        [{"question": ASKED, "opa": REST, "opb": MORE, "opc": SAID, "cop": 2, "level": 7}],
+        [ASKED, f"A. {REST}", f"B. {MORE}", f"C. {SAID}"],
+        [SAID],
+    ),
+    "a number of one in a list": (
+        "rows.parquet",
+        [{"question": ASKED, "choices": [REST, SAID], "answer": 2, "subject": "tide"}],
+        [ASKED, f"A. {REST}", f"B. {SAID}"],
+        [SAID],
+    ),
+    "answers with ranks": (
+        "rows.jsonl",
+        [
+            {
+                "prompt": ASKED,
+                "answers": [{"answer": SAID, "rank": 1.0}, {"answer": REST, "rank": 2.0}],
+                "num_responses": 2,
+            }
+        ],
+        [ASKED],
+        [SAID],
+    ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
 
@@ -528,6 +549,24 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
+def commands_of_page() -> dict[str, str]:
+    """The commands of the page, by the anchors of their headings."""
+    sections = re.findall(
+        r"^## (.*?)\n.*?```sh\n(.*?)```", (REPOSITORY / PAGE).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return {heading.lower().replace(" ", "-"): command for heading, command in sections}
+
+
+def made_by_page(anchor: str, path: Path) -> Path:
+    """Run the command of the page with the names of another input and its output."""
+    words = shlex.split(commands_of_page()[anchor])
+    files = [path.parent / "*.jsonl"] if "*" in words[-3] else [path]
+    assert words[0] == "jq" and words[-2:] == [">", "rows.jsonl"]
+    command = f"{shlex.join(words[:-3])} {' '.join(map(str, files))} > made_rows"
+    subprocess.run(["bash", "-euc", command], check=True, cwd=path.parent)
+    return (path.parent / "made_rows").rename(path.parent / "made_rows.jsonl")
+
+
 def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
     """Build by what the hints say, each letter by letter; return the file that was built, and the hints."""
     followed: list[str] = []
@@ -539,7 +578,9 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             hint = error.hint or ""
             assert "FIELD" not in hint and "NAME" not in hint
             followed.append(hint)
-            if found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
+            if found := re.search(rf"{PAGE}#(\S+)", hint):
+                path = made_by_page(found[1], path)
+            elif found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
                 command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
                 subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
                 path = path.parent / shlex.split(command)[-1]
@@ -561,6 +602,10 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
     assert learned == [each + "<|im_end|>" for each in trained]
     places = [text.index(each) for each in context]
     assert places == sorted(places)
+
+
+def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
+    assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, "Single messages"]]
 
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
@@ -618,7 +663,7 @@ def test_no_step_joins_single_messages_that_nothing_shows_to_be_one_conversation
     path, model = write(tmp_path / "rows.jsonl", texts), twins.byte_level(tmp_path / "model")
     with pytest.raises(InputError) as caught:
         packer.build(path, tmp_path / "cache", tokenizer=model, progress=False)
-    assert (caught.value.hint or "").endswith("conversation to `messages`; ignore=['role'] leaves it out")
+    assert "join those of each conversation to `messages`" in (caught.value.hint or "")
 
 
 def test_no_hint_leaves_a_name_to_be_filled_in() -> None:

@@ -187,6 +187,39 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "good and bad": {"question": "question", "good_answer": "answer", "bad_answer": "this one is much longer"},
     "winners": {"input": "question", "preferred": "answer", "dispreferred": "this one is much longer"},
     "webgpt": {"question": "question", "answer_0": "other", "answer_1": "answer", "score_0": -1.0, "score_1": 1.0},
+    "webgpt with pages": {
+        "question": {"id": "x", "full_text": "the question in several words"},
+        "quotes_0": {"extract": ["a text of some page that says so"]},
+        "answer_0": "other",
+        "answer_1": "answer",
+        "score_0": -1.0,
+        "score_1": 1.0,
+    },
+    "shp": {
+        "history": "the question in several words",
+        "human_ref_A": "answer",
+        "human_ref_B": "other",
+        "score_A": 9,
+        "score_B": 5,
+    },
+    "helpsteer 3": {
+        "context": [USER],
+        "response1": "other",
+        "response2": "answer",
+        "overall_preference": 2,
+        "individual_preference": [
+            {"score": 2, "reasoning": "The second one is better.", "feedback1": "It is no good."}
+        ],
+    },
+    "two models": {
+        "question": "question",
+        "solution": "another solution",
+        "grey_thinking_trajectory": "be careful, as the table of tides has it",
+        "grey_attempt": "the answer of the grey one",
+        "blue_attempt": "other",
+        "blue_thinking_trajectory": "I ask",
+        "blue_grade": "No",
+    },
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
         "messages": [USER, ANSWER],
@@ -213,6 +246,7 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
         "nemotron v1": "be kind",
         "medical o1": "be careful",
         "dolphin r1": "be careful",
+        "two models": "be careful, as the table of tides has it",
         "nested": "be kind",
         "squad": "be kind",
         "a corrected answer": "the words of an answer",

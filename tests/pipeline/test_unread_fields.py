@@ -336,30 +336,35 @@ def flagged(*flags: Any) -> list[dict[str, Any]]:
     return [turn | (flag or {}) for turn, flag in zip(turns, flags, strict=True)]
 
 
-FLAGS: list[tuple[dict[str, Any], list[int]]] = [
-    ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2]),
-    ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1]),
-    ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1]),
-    ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2]),
-    ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2]),
-    ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2]),
-    ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1]),
-    ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2]),
+FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
+    ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2], 2),
+    ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1], 2),
+    ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1], 2),
+    ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2], 2),
+    ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2], 2),
+    ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2], 2),
+    ({"messages": flagged(None, None, None, None), "meta": {"trainable": [False, True, False, False]}}, [1], 2),
+    ({"messages": flagged(None, None, None, None), "train_turns": [3]}, [2], 1),
+    ({"messages": flagged(None, None, None, None), "train_turns": [2]}, [1], 1),
+    ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1], 2),
+    ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2], 1),
+    ({"messages": flagged(None, {"votes": -3}, None, {"votes": 8})}, [2], 1),
 ]
+"""Rows, the answers of which they say yes, and the number of ways to read them."""
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet"]))
 def test_each_way_on_for_a_flag_trains_what_it_says(
-    tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int]], kind: str
+    tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int], int], kind: str
 ) -> None:
-    row, yes = flag
+    row, yes, num_ways = flag
     path = tmp_path / f"rows.{kind}"
     written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert "what may say which answers are trained is not read: `" in error["message"]
     commands = commands_in(error["hint"])
-    assert len(commands) == (1 if yes == [1, 2] else 2)
+    assert len(commands) == num_ways
     for number, command in enumerate(commands):
         subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
         run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / f"cache{number}")
@@ -379,19 +384,23 @@ def nested(value: Any, keys: Sequence[str]) -> Any:
 
 VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("correct", [True, False], [0]),
-    ("tests_passed", [0, 1, None], [1]),
-    ("isWrong", ["no", "Yes", "No"], [0, 2]),
+    ("tests_passed", [0, 1, None, 0], [1]),
+    ("isWrong", ["no", "Yes", "No"], [1]),
     ("is it valid", [False, True], [1]),
     ("eval.passed", [False, True], [1]),
     ("meta/eval/is_correct", [False, True], [1]),
-    ("json/eval/is_correct", [False, True], [1]),
+    ("json/eval/thumb", [False, True], [1]),
     ("loss", [True, False, False], [0]),
     ("label", [0, 1, 0], [1]),
     ("reward", [1.0, -1.0, 1.0], [0, 2]),
+    ("gain", [0.25, -3.5, 2.0], [0, 2]),
+    ("meta/votes", [-7, 12, 3], [1, 2]),
     ("verdict", ["pass", "fail"], [0]),
     ("status", ["approved", "pending", "rejected"], [0]),
     ("meta/quality", ["bad", "good"], [1]),
+    ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
 ]
+"""A field, what rows have in it, and those of which it says yes."""
 
 
 @pytest.mark.parametrize(("verdict", "kind"), each_with_a_kind(VERDICTS, ["jsonl", "parquet", "csv"]))
@@ -411,27 +420,12 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
     ways = [*map(shlex.split, re.findall(r"--[^;]*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
-    trains = right, [row for row in range(len(rows)) if row not in right], [*range(len(rows))]
+    wrong = [row for row, each in enumerate(said) if row not in right and each is not None]
+    trains = right, wrong, [*range(len(rows))]
     for number, (way, trained) in enumerate(zip(ways, trains[:: 4 - len(ways)], strict=True)):
         run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)
         with Cache.open(tmp_path / f"cache{number}") as opened:
             assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("correct", [True, True]),
-        ("passed", [1, 2]),
-        ("score", [0, 1, 2]),
-        ("row", [0, 1]),
-        ("split", ["train", "valid"]),
-        ("settings", [{"stream": True}, {"stream": False}, {"stream": True}]),
-    ],
-)
-def test_what_judges_no_row_is_no_verdict(tokenizer: Path, tmp_path: Path, name: str, said: list[Any]) -> None:
-    path = written(tmp_path / "rows.jsonl", *(ROW | {name: each} for each in said))
-    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
 
 
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from packer.rejections import CODES
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, detect_schema
 from packer.source.file_cuts import partition_file
+from packer.source.row import rename
 from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS, read_row, schema_of
 
@@ -258,9 +259,10 @@ def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
     [
         ({}, None),
         ({"margin": 2, "score_chosen": 9, "score_rejected": 1}, 2.0),
-        ({"margin": "-0.5"}, -0.5),
+        ({"margin": "0.5"}, 0.5),
+        ({"margin": 0, "score_chosen": 9, "score_rejected": 1}, 0.0),
         ({"margin": "", "score_chosen": "8.5", "score_rejected": "7"}, 1.5),
-        ({"chosen_score": 3, "rejected_score": 4.5}, -1.5),
+        ({"chosen_score": 4.5, "rejected_score": 3}, 1.5),
         ({"score_chosen": 3, "score_rejected": None}, None),
         ({"score_chosen": True, "score_rejected": "good"}, None),
         ({"chosen_rating": 5, "rejected_rating": 3}, 2.0),
@@ -272,6 +274,21 @@ def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
 )
 def test_a_margin_is_carried_or_is_how_far_two_scores_lie_apart(sample, fields, margin):
     assert sample({"prompt": "q", "chosen": "a", "rejected": "b"} | fields, "preference").preference.margin == margin
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"margin": "-0.5"}, "margin"),
+        ({"score_chosen": 1, "score_rejected": 9}, "score_chosen"),
+        ({"rejected_score": 4.5, "chosen_score": 3}, "chosen_score"),
+    ],
+)
+def test_a_pair_whose_scores_prefer_the_rejected_answer_is_refused_and_read_without_them(sample, refusal, fields, name):
+    row = {"prompt": "q", "chosen": "a", "rejected": "b"} | fields
+    code, reason = refusal(row, "preference")
+    assert code == "wrong_type" and f"columns: {{{name}: null}}" in reason
+    assert sample(rename(row, {name: None}), "preference").preference.margin is None
 
 
 def test_the_request_of_a_pair_as_openai_writes_it_is_its_own(sample, refusal):

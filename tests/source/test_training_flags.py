@@ -88,6 +88,47 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     assert found_in(talk(None, None, learn=["no", "no", "no", "yes"])) == {"learn": "false or true"}
     assert found_in(talk(None, None, scores=[0, 1, 0, 5])) == {}
     assert found_in(talk(None, None, numbers=[0, 0, 1])) == {}
+    assert found_in(talk(None, None, meta={"learn": [0, 1]})) == {"meta.learn": "false or true"}, "one for each answer"
+
+
+def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
+    assert found_in(talk(None, None, train_turns=[3])) == {"train_turns": "the numbers of some messages"}
+    assert found_in(talk(None, None, train_turns=[4]), talk(None, None, train_turns=[2])) == {
+        "train_turns": "the numbers of some messages"
+    }
+    assert found_in(talk(None, None, train_turns=[1, 3])) == {}, "as it is trained anyway"
+    assert found_in(talk(None, None, topics=[3]), talk(None, None, topics=[0])) == {}
+    assert found_in(talk(None, None, topics=[3]), talk(None, None, topics=[9])) == {}
+
+
+@pytest.mark.parametrize("inside", [("x",), ("meta", "x"), ("a", "b", "x"), ("notes", "[]", "x")])
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ((True, False), "false or true"),
+        (("yes", "no"), "false or true"),
+        ((0, 1, 1), "false or true"),
+        ((False, None, False), "false or nothing"),
+        ((-0.3, 2), "numbers below and above 0"),
+        (("good", "failed", "other"), "good or failed"),
+        ((True, None), None),
+        ((False, False), None),
+        (("yes", "no", "maybe"), None),
+        ((1, 2), None),
+        ((-0.3, -2), None),
+        (("de", "fr"), None),
+        (("train", "valid"), None),
+        ((0, 1), None),
+    ],
+)
+def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_is(inside, said, says) -> None:
+    rows = []
+    for value in said:
+        for key in reversed(inside):
+            value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
+        rows.append(talk(None, None, **value))
+    path = ".".join(inside).partition(".[]")[0]
+    assert found_in(*rows) == ({} if says is None else {path: says if "[]" not in inside else f"x: {says}"})
 
 
 def test_a_field_that_names_the_role_of_the_answers_is_a_flag() -> None:

@@ -5,12 +5,14 @@ wrong, and no later stage can tell. So a build does not begin until `columns` re
 source says that it may be left out. See :mod:`packer.source.unread_text` for what counts as text.
 """
 
+import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from packer.display import plural
@@ -23,20 +25,20 @@ from packer.recipe.column_rules import declared
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source, for_one_source
 from packer.recipe.row_rules import fields_of
-from packer.render.environment import RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.answer_blocks import BETWEEN
-from packer.source.conversations import EACH_ROW, SingleMessages, single_messages
+from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
+from packer.source.field_programs import programs_for_key
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_command
-from packer.source.message_keys import programs_for_key
+from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
-from packer.source.row import VARIABLES, Columns
+from packer.source.read_places import UnreadField
+from packer.source.row import VARIABLES
 from packer.source.rows import InputFile
-from packer.source.training_flags import Flag
-from packer.source.unread_text import Label, Unread, UnreadField, find_unread
+from packer.source.unread_text import Unread, find_unread
 
 _SAMPLED_ROWS = 1000
 _FEWEST_ROWS = 64
@@ -47,6 +49,13 @@ _TRIED_ROWS = 64
 _MOST_SHOWN = 8
 
 NO_TEMPLATE = "the tokenizer has no chat template"
+
+_SAYS = {
+    "text": "{} text that nothing reads",
+    "block": "answers begin with what may be reasoning",
+    "flag": "what may say which answers are trained is not read",
+    "variable": "variables of the template are not read",
+}
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
 """Path of a key of messages."""
@@ -91,23 +100,22 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread = find_unread(
         whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
     )
-    if entry.schema == "text" and (messages := _single_messages(file, entry, known)) is not None:
-        flag = Flag(path=(messages.speaker,), num_rows=unread.num_rows, says=messages.says, programs=())
-        field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, inner=(), flag=flag)
+    if entry.schema == "text" and (messages := _single_messages(entry, known)) is not None:
+        field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, kind="flag")
         way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
         return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), proposal=None, ways=(way,))
     if not unread.fields:
         return FileQuestion(unread=unread, proposal=None)
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
-    texts = [each.path for each in unread.fields if each.flag is None]
-    programs = [program for each in unread.fields if each.flag is not None for program in each.flag.programs]
+    texts = [each.path for each in unread.fields if each.kind == "text"]
+    programs = [program for each in unread.fields for program in each.programs]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
     programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
-    commands = [(when, jq_command(file.path, EACH_ROW + program)) for when, program in programs]
-    kept = [way for each in unread.fields if each.flag is not None for way in each.flag.keeps]
+    commands = [(when, row_command(file.path, program)) for when, program in programs]
+    kept = [way for each in unread.fields for way in each.keeps]
     return FileQuestion(
         unread=unread,
         proposal=proposal,
@@ -118,9 +126,9 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     )
 
 
-def _single_messages(file: SourceFile, entry: InputFile, known: Collection[str]) -> SingleMessages | None:
+def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages | None:
     rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
-    found = single_messages(file.path, rows) if rows else None
+    found = single_messages(rows) if rows else None
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 
 
@@ -137,31 +145,20 @@ def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
 class Question:
     """What a build asks about a source."""
 
-    source: str
+    source: Source
     fields: tuple[UnreadField, ...]
-    blocks: tuple[UnreadField, ...]
-    """Blocks with which answers begin, and that the template would show as part of what they say."""
-
-    variables: tuple[UnreadField, ...]
-    """Fields with the name of a variable of the template, which writes another prompt for their values."""
-
-    roles: Mapping[str, str]
-    columns: Columns
-    """Those that the source has."""
-
     num_rows: int
     proposal: Proposal | None
     commands: tuple[str, ...]
 
+    def of_kind(self, kind: str) -> list[UnreadField]:
+        return [each for each in self.fields if each.kind == kind]
+
     def __str__(self) -> str:
-        texts = [each for each in self.fields if each.flag is None]
-        flags = [each for each in self.fields if each.flag is not None]
-        what = "a field has" if len(texts) == 1 else f"{len(texts)} fields have"
-        found = [f"{what} text that nothing reads: {self._shown(texts)}"] * bool(texts)
-        found += [f"answers begin with what may be reasoning: {self._shown(self.blocks)}"] * bool(self.blocks)
-        found += [f"what may say which answers are trained is not read: {self._shown(flags)}"] * bool(flags)
-        found += [f"variables of the template are not read: {self._shown(self.variables)}"] * bool(self.variables)
-        return f"{self.source}: {'; '.join(found)}"
+        found = {kind: self.of_kind(kind) for kind in _SAYS}
+        texts = "a field has" if len(found["text"]) == 1 else f"{len(found['text'])} fields have"
+        said = [f"{_SAYS[kind].format(texts)}: {self._shown(fields)}" for kind, fields in found.items() if fields]
+        return f"{self.source.path}: {'; '.join(said)}"
 
     def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
@@ -174,13 +171,13 @@ class Question:
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
-        if self.blocks:
+        if blocks := self.of_kind("block"):
             for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
-                roles = {**self.roles, **{block.path: role for block in self.blocks}}
+                roles = {**self.source.roles, **{block.path: role for block in blocks}}
                 yield f"{as_option(f'sources.roles={flow_mapping(roles)}')} {effect}"
         yield from self.commands
-        for field in self.variables:
-            columns = {**self.columns, VARIABLES: field.path}
+        for field in self.of_kind("variable"):
+            columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
         if (found := self.proposal) is None:
             return
@@ -202,24 +199,26 @@ class Questions:
     def add(self, source: Source, found: FileQuestion) -> None:
         self._found.setdefault(self._recipe.sources.index(source), []).append(found)
 
-    def names(self, source: Source) -> frozenset[str]:
-        """Return the fields of the first rows of a source, and those that were asked about."""
-        names = (each.unread.names for each in self._found.get(self._recipe.sources.index(source), ()))
-        fields = map(_top, asked_about(source, self._recipe))
-        return frozenset(fields).union(*names)
+    def _of(self, source: Source) -> list[FileQuestion]:
+        return self._found.get(self._recipe.sources.index(source), [])
+
+    def _asked(self, source: Source) -> frozenset[str]:
+        """Return the paths that a build asks about, or need not ask about."""
+        fields = (field.path for each in self._of(source) for field in each.unread.fields)
+        return asked_about(source, self._recipe).union(fields)
 
     def asked(self, source: Source) -> frozenset[str]:
         """Return the fields of rows that a build asks about, or need not ask about."""
-        found = self._found.get(self._recipe.sources.index(source), ())
-        paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
-        return frozenset(_top(path) for path in paths)
+        return frozenset(map(_top, self._asked(source)))
+
+    def names(self, source: Source) -> frozenset[str]:
+        """Return the fields of the first rows of a source, and those that were asked about."""
+        return self.asked(source).union(*(each.unread.names for each in self._of(source)))
 
     def unread_keys(self, source: Source) -> frozenset[str]:
         """Return the keys of messages that nothing reads, and that a build does not ask about."""
-        found = self._found.get(self._recipe.sources.index(source), ())
-        paths = {*asked_about(source, self._recipe), *(field.path for each in found for field in each.unread.fields)}
-        asked = {key[1] for path in paths if (key := _KEY.match(path))}
-        keys = {key for each in found for key in each.unread.keys} - asked
+        asked = {key[1] for path in self._asked(source) if (key := _KEY.match(path))}
+        keys = {key for each in self._of(source) for key in each.unread.keys} - asked
         return frozenset(key for key in keys if not self._reads(key, is_flag=False))
 
     @property
@@ -228,7 +227,7 @@ class Questions:
         return tuple(
             question
             for number, found in sorted(self._found.items())
-            if (question := self._of(self._recipe.sources[number], found)) is not None
+            if (question := self._question(self._recipe.sources[number], found)) is not None
         )
 
     def note_rare(self, note: Callable[[str], None]) -> None:
@@ -238,62 +237,64 @@ class Questions:
                 replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=(), labels={}))
                 for each in found
             ]
-            if (question := self._of(self._recipe.sources[number], rare)) is not None:
+            if (question := self._question(self._recipe.sources[number], rare)) is not None:
                 note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
 
-    def _of(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
-        fields = _added(
-            field
-            for each in found
-            for field in each.unread.fields
-            if not ((key := _KEY.fullmatch(field.path)) and self._reads(key[1], is_flag=field.flag is not None))
-        )
-        blocks = _added(block for each in found for block in each.unread.blocks)
-        asked = {path for path in blocks if self._shows_otherwise(path)}
-        blocks = {path: block for path, block in blocks.items() if path in asked or (asked and ANY_TAG.search(path))}
-        variables = self._variables(source, found)
-        if not fields and not blocks and not variables:
+    def _question(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
+        unread = (field for each in found for field in (*each.unread.fields, *each.unread.blocks))
+        fields = _added(field for field in unread if not self._is_read(field))
+        if all(ANY_TAG.search(path) for path, field in fields.items() if field.kind == "block"):  # the template's own
+            fields = {path: field for path, field in fields.items() if field.kind != "block"}
+        fields |= {field.path: field for field in self._variables(source, found)}
+        if not fields:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
         if proposal is not None:
-            left = tuple(sorted(name for name in fields.keys() - {*proposal.read} if fields[name].flag is None))
-            proposal = replace(proposal, left=left)
+            texts = {path for path, field in fields.items() if field.kind == "text"}
+            proposal = replace(proposal, left=tuple(sorted(texts.difference(proposal.read))))
         return Question(
-            source=source.path,
-            fields=tuple(fields[name] for name in sorted(fields)),
-            blocks=tuple(blocks.values()),
-            variables=variables,
-            roles=source.roles,
-            columns=source.columns,
+            source=source,
+            fields=tuple(sorted(fields.values(), key=lambda field: (field.kind != "block") * [field.path])),
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
             commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
         )
 
+    def _is_read(self, field: UnreadField) -> bool:
+        """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
+        if field.kind == "block":
+            return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
+        key = _KEY.fullmatch(field.path)
+        return key is not None and self._reads(key[1], is_flag=field.kind == "flag")
+
     def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
         """Return the fields whose values make the prompts of a template others, if it had them as variables."""
-        labels: dict[str, Counter[Label]] = {}
+        labels: dict[str, Counter[str]] = {}
         for path, values in (each for file in found for each in file.unread.labels.items()):
             labels.setdefault(path, Counter()).update(values)
-        given = self._recipe.template.kwargs
-        return tuple(
-            UnreadField(
-                path=path, num_rows=values.total(), example=", ".join(map(str, [*values][:_MOST_SHOWN])), inner=()
-            )
-            for path, values in labels.items()
-            if VARIABLES not in source.columns and (name := path.rpartition(".")[2]) not in given
-            if any(self._changes_prompt(name, value) for value in [*values][:_MOST_SHOWN])
-        )
+        variables = []
+        for path, counts in labels.items() if VARIABLES not in source.columns else ():
+            examples = [*map(json.loads, counts)][:_MOST_SHOWN]
+            if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
+                example = ", ".join(map(str, examples))
+                variables.append(UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example))
+        return tuple(variables)
 
-    def _changes_prompt(self, name: str, value: Label) -> bool:
-        for source in {self._model.template, self._model.tool_template} - {None}:
-            template = compile_template(str(source), self._model, self._recipe)
-            if name in template.undeclared:
-                asked, given = [{"role": "user", "content": "?"}], self._recipe.template.kwargs
-                with suppress(RenderError):
-                    plain = template.render(asked, add_generation_prompt=True, kwargs=given)
-                    if template.render(asked, add_generation_prompt=True, kwargs={**given, name: value}) != plain:
-                        return True
+    @cached_property
+    def _templates(self) -> list[ChatTemplate]:
+        sources = {self._model.template, self._model.tool_template} - {None}
+        return [compile_template(str(source), self._model, self._recipe) for source in sources]
+
+    def _changes_prompt(self, name: str, value: object) -> bool:
+        asked, given = [{"role": "user", "content": "?"}], self._recipe.template.kwargs
+        for template in (each for each in self._templates if name in each.undeclared and name not in given):
+            with suppress(RenderError):
+                prompts = {
+                    template.render(asked, add_generation_prompt=True, kwargs=kwargs)
+                    for kwargs in (given, {**given, name: value})
+                }
+                if len(prompts) > 1:
+                    return True
         return False
 
     def _reads(self, key: str, *, is_flag: bool) -> bool:
@@ -302,8 +303,7 @@ class Questions:
             return False  # under a name that packer does not know, it would choose no mode
         word, roles = "Zq0W", ("system", "user", "assistant")
         values = (True, False) if is_flag else (word, word)
-        for source in {self._model.template, self._model.tool_template} - {None}:
-            template = compile_template(str(source), self._model, self._recipe)
+        for template in self._templates:
             for plain in ([{"role": role, "content": "?"} for role in roles[k:]] for k in (0, 1)):
                 with suppress(RenderError):
                     texts = [template.render([each | {key: value} for each in plain]) for value in values]
@@ -313,12 +313,12 @@ class Questions:
 
     def _shows_otherwise(self, block: str) -> bool:
         """Whether the template shows reasoning, and does not know the tags of a block."""
-        sources = {self._model.template, self._model.tool_template} - {None}
-        if self._recipe.supervision.reasoning == "inline" or ANY_TAG.search(block):
+        if self._recipe.supervision.reasoning == "inline":
             return False
-        forms = [compile_template(str(source), self._model, self._recipe).reasoning for source in sources]
-        is_known = any(block.partition(BETWEEN)[2] in str(source) for source in sources)
-        return not is_known and (any(form.around for form in forms) or any(has_tag(str(source)) for source in sources))
+        sources = [template.source for template in self._templates]
+        if any(block.partition(BETWEEN)[2] in source for source in sources):
+            return False
+        return any(template.reasoning.around for template in self._templates) or any(map(has_tag, sources))
 
     @property
     def templates(self) -> str:
@@ -342,8 +342,8 @@ class Questions:
     def hint(self, questions: Sequence[Question]) -> str:
         """Return the ways on for some questions, as options of a command."""
         are_several = len(self._recipe.sources) > 1
-        ways = [f"{each.source}: {way}" if are_several else way for each in questions for way in each.ways()]
-        names = sorted({field.path for each in questions for field in (*each.fields, *each.variables)})
+        ways = [f"{each.source.path}: {way}" if are_several else way for each in questions for way in each.ways()]
+        names = sorted({field.path for each in questions for field in each.fields if field.kind != "block"})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
         return for_one_source("; ".join(ways), self._recipe)

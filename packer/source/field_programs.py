@@ -1,0 +1,172 @@
+"""What may be done with fields that `columns` cannot read: programs of jq, each with its condition.
+
+`columns` renames fields of rows. Of several answers one is picked: an item of a list, or one of the fields whose names
+differ in a last letter, where a number may say which one is right. What belongs to a question is written into it. A key
+of messages is moved: tools to the row, and a text of answers to the reasoning, or to the beginning of what is said.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from packer.source.field_names import meant_field
+from packer.source.file_bytes import FilePath, quoted
+from packer.source.jq_commands import jq_field, jq_path, row_command
+from packer.source.question_fields import list_names
+from packer.source.roles import is_answer
+from packer.source.row import Columns, field_value, first_name
+
+_KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
+
+_FEWEST_SIBLINGS = 3
+"""Of two fields that differ in a last letter, either may be the better answer."""
+
+_SAID = (
+    '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
+    ' else .. | scalars | tostring end] | join(", "))'
+)
+
+
+def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
+    """Return the steps that leave one of several answers to a question; None for rows that have one."""
+    ways = (*_numbered(rows, question), *_first_of_list(rows, question))
+    steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program)) is not None]
+    return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
+
+
+def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
+    """Yield what picks the answer by its number, and writes all of them into the question."""
+    for names, options, listed in _options(rows, but=question):
+        numbers = {name: _first_numbers([row.get(name) for row in rows], options) for name in rows[0]}
+        found = sorted(filter(numbers.get, numbers), key=lambda name: meant_field(name) != "output")
+        field = next(iter(found), "")
+        for first in numbers.get(field, ()):
+            lettered = '[$all | to_entries[] | "\\([.key + 65] | implode). \\(.value)"] | join("\\n")'
+            asked = f'.instruction = {jq_field(question)} + "\\n" + ({lettered})'
+            said = f".output = $all[{jq_field(field)} - {first}]"
+            gone = (each for each in (*names, field, question) if each not in ("instruction", "output"))
+            yield (
+                f"if {quoted(field)} is the number, from {first}, of the right one in {list_names(names)}",
+                f"{listed} as $all | {asked} | {said} | del({', '.join(map(jq_field, gone))})",
+            )
+
+
+def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
+    """Return the numbers from which values may count the answers of their rows."""
+    if not all(type(value) is int for value in values) or len({*values}) == 1 < len(values):
+        return []
+    return [
+        first
+        for first in (0, 1)
+        if all(first <= value < first + len(each) for value, each in zip(values, options, strict=True))
+    ]
+
+
+def _options(
+    rows: Sequence[Mapping[str, Any]], but: str
+) -> Iterator[tuple[Sequence[str], Sequence[Sequence[str]], str]]:
+    """Yield fields with the answers to choose from, these answers in each row, and the program that lists them."""
+    siblings: dict[str, list[str]] = {}
+    for name in sorted(rows[0].keys() - {but}):
+        values = [row.get(name) for row in rows]
+        lists = [each for each in values if isinstance(each, list) and len(each) > 1 and _are_texts(each)]
+        if len(lists) == len(rows):
+            yield [name], lists, jq_field(name)
+        elif _are_texts(values) and len(name) > 1:
+            siblings.setdefault(name[:-1], []).append(name)
+    for names in (names for names in siblings.values() if len(names) >= _FEWEST_SIBLINGS):
+        first = ord(names[0][-1])
+        if [ord(name[-1]) for name in names] == [*range(first, first + len(names))]:
+            yield names, [[row[name] for name in names] for row in rows], f"[{', '.join(map(jq_field, names))}]"
+
+
+def _first_of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
+    """Yield what keeps the first of several answers, which are texts, or objects with one."""
+    for name in (name for name in rows[0] if meant_field(name) == "output"):
+        lists = [each for row in rows if isinstance(each := row.get(name), list) and len(each) > 1]
+        items = [item if isinstance(item, dict) else {"": item} for each in lists for item in each]
+        lengths: Counter[str] = Counter()
+        for item in items:
+            lengths.update({key: len(value) for key, value in item.items() if isinstance(value, str)})
+        longest = max(lengths, key=lambda key: lengths[key], default=None)
+        if len(lists) == len(rows) and longest is not None and all(longest in item for item in items):
+            text = f".[0]{jq_field(longest)[1:] if longest else ''}"
+            when = f"if the first text in {quoted(name)} is the answer to {quoted(question)}, keep that one"
+            yield when, f"{jq_field(name)} |= {text}"
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(each, str) for each in values)
+
+
+def number_as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:
+    """Return the step that makes a text of an answer that is a number, or true or false, in all rows."""
+    numbers = [name for name in answers if all(isinstance(row.get(name), int | float) for row in rows)]
+    command = row_command(path, f"{jq_field(numbers[0])} |= tostring") if numbers else None
+    return f"if {quoted(numbers[0])} is the answer, write it as a text: {command}" if command else None
+
+
+def into_question(
+    path: FilePath | None, rows: Sequence[Mapping[str, Any]], columns: Columns, left: Sequence[str]
+) -> list[str]:
+    """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
+    question, fields = columns.get("instruction") or "instruction", list(dict.fromkeys(map(first_name, left)))
+    is_whole = not columns.keys().isdisjoint({"prompt", "text"})
+    if not fields or is_whole or not any(question in row for row in rows):
+        return []
+    names = ", ".join(map(json.dumps, fields))
+    program = f'{jq_field(question)} += ([({names}) as $name | {_SAID}] | join("")) | del(.[{names}])'
+    command = row_command(path, program) if path is not None else None
+    what = f"if {list_names(fields)} belong to the question, write them into {quoted(question)}"
+    return [f"{what}: {command}" if command else what]
+
+
+def programs_for_key(
+    path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what a key such as ``messages[].tools``, or a field, may be: a condition, and the program that moves it."""
+    if (found := _KEY.fullmatch(path)) is None:
+        yield from _into_first_message(path, rows)
+        return
+    key = found["key"]
+    lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
+    having = [each for value in lists for each in value if isinstance(each, dict) and each.get(key)]
+    messages, at = jq_path(found["list"].split(".")), jq_field(key)
+    move = f"({messages}[]? | select({at})) |= (%s | del({at}))"
+    if meant_field(key) == "tools":
+        each = f'{messages}[]?{at[1:]} // empty | if type == "string" then fromjson else . end'
+        yield (
+            f"if `{key}` has the tools of the row",
+            f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
+        )
+    elif having and all(isinstance(each[key], dict) and is_answer(each, roles) for each in having):
+        inner = {name for each in having for name, value in each[key].items() if value}
+        if len(inner) == 1 and meant_field(name := inner.pop()) == "reasoning":  # LangChain's `additional_kwargs` may
+            yield "if it is the reasoning before the answer", move % f".reasoning_content = {jq_path([key, name])}"
+    elif having and all(isinstance(each[key], str) and is_answer(each, roles) for each in having):
+        yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
+        said = '.["value"]' if all("value" in each for each in having) else '.["content"]'
+        if not any(isinstance(each.get("value", each.get("content")), list) for each in having):
+            both = f'([{at}, {said}] | map(select(. != null and . != "")) | join("\\n"))'
+            yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"
+
+
+def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what writes a field into the first question of a row with messages, as JSON; nothing if it is a text."""
+    values = [row[field] for row in rows if row.get(field)]
+    if not values or isinstance(values[0], str):
+        return
+    at = jq_field(field)
+    for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
+        lists = [row.get(name) for row in rows]
+        turns = [turn for each in lists if isinstance(each, list) for turn in each]
+        if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
+            is_asked = f'.{speaker} | IN("user", "human")'
+            asked = f"(first(.{name}[] | select({is_asked})) | .{said})"
+            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | tojson)'
+            yield (
+                f"if `{field}` belongs to the question",
+                f"{at} as $more | if $more and any(.{name}[]?; {is_asked}) then {written} | del({at}) else . end",
+            )
