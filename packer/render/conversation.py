@@ -9,6 +9,7 @@ boundaries.
 """
 
 import functools
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -69,9 +70,11 @@ class RenderedTurn(NamedTuple):
     """Ranges of `text`, in characters, of pieces of the turn that are not trained."""
 
     def is_blank(self, stops: re.Pattern[str] | None) -> bool:
-        """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
+        """Whether the template writes nothing to train on: all of that was dropped, as the recipe allows."""
         stop = stops.search(self.text, self.prompt_end) if stops else None
-        written = self.text[self.prompt_end : stop.start() if stop else len(self.text)]
+        end = stop.start() if stop else len(self.text)
+        bounds = [self.prompt_end, *itertools.chain(*self.masked), end]
+        written = "".join(self.text[a : min(b, end)] for a, b in zip(bounds[::2], bounds[1::2], strict=True))
         return not (ANY_TAG.sub("", written) if has_tag(written) else written).strip()
 
 
@@ -88,8 +91,8 @@ class TurnRules:
     control: re.Pattern[str] | None = None
     """Matches any control token."""
 
-    may_drop_reasoning: bool = False
-    """Whether an answer may be trained without its reasoning."""
+    may_drop: frozenset[str] = frozenset()
+    """Kinds of content without which an answer may be trained."""
 
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
@@ -154,7 +157,7 @@ class Conversation:
                 raise
             return None
         tried, failure = self._try_modes(k, prompts)
-        may_lack = rules.may_drop_reasoning
+        may_lack = "reasoning" in rules.may_drop
         fits = any(attempt.fits and (may_lack or not self._lacks_reasoning(k, attempt)) for attempt in tried)
         contradicting = "" if fits or not self._reasoning_of(k) else self.template.switches.contradicting(self.kwargs)
         if contradicting:
@@ -350,6 +353,22 @@ class Conversation:
                 return continued
             found = found or continued
         return found
+
+    def says_nothing(self, turn: RenderedTurn, rules: TurnRules) -> bool:
+        """Whether what is trained of a turn says nothing of the message.
+
+        All that it says may be lost. The template then writes the turn as it writes an empty answer: as nothing, or as
+        markers with nothing in between.
+        """
+        if turn.is_blank(rules.stops):
+            return True
+        if not rules.may_drop:
+            return False
+        empty: JSONMessage = {"role": "assistant", "content": ""}
+        try:
+            return turn.whole == self.render([*self.messages[: turn.message], empty], turn.mode)
+        except RenderError:
+            return False
 
     def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
         """Return the turn up to and including its stop token."""

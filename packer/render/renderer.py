@@ -79,7 +79,7 @@ class Renderer:
             stops=stops,
             append=append,
             control=control_pattern(model.control),
-            may_drop_reasoning="reasoning" in rules.allow_dropped,
+            may_drop=frozenset(rules.allow_dropped),
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
         )
         self._losses = LossCheck(
@@ -339,9 +339,8 @@ class Renderer:
                 raise refusal(lost)
             said, k = text_of(conversation.messages[turn.message]), turn.message
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
-            if not turn.is_blank(self._turn_rules.stops):
-                own = pieces.get(turn.message)
-                masked = with_mask(turn, conversation, own, self._turn_rules) if own else turn
+            masked = with_mask(turn, conversation, pieces[k], self._turn_rules) if k in pieces else turn
+            if not conversation.says_nothing(masked, self._turn_rules):
                 assigner.add(mask(masked) if mask else masked)
                 num_trained += 1
         return assigner.documents(), num_trained
