@@ -43,6 +43,7 @@ from packer.render.readback import (
 )
 from packer.render.reasoning import (
     ANY_TAG,
+    MARKED_ANSWER,
     OPENING,
     has_tag,
     reasoning_fields,
@@ -172,10 +173,17 @@ class ConversationLosses:
             return
         if self.check.tags_are_text:
             completion = without_tags(completion, marks)
+        inline = split_inline(text)
         tag = form.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
+        if inline and tag is None and not self.check.tags_are_text:
+            marked = MARKED_ANSWER.fullmatch(inline.answer)
+            tag = (
+                marked["opening"]
+                if marked and marked["opening"] in completion and marked["opening"] not in marks
+                else None
+            )
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
-        inline = split_inline(text)
         stray = ANY_TAG.search(inline.answer if inline else text)
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.check.allowed:
