@@ -37,6 +37,8 @@ _BY_NAME = "batching is one of 'packed', 'padded', 'padding_free', 'token_budget
 
 _PAGER = "long output goes straight to the terminal; | less shows it by the page, FORCE_COLOR=1 … | less -R in color"
 
+_MARKS = "leave it out: what a server would generate is trained, whatever a template marks"
+
 _ALL_KEPT = "--fail-above 0 commits nothing if a row is rejected, or a token is in no block, and names the first row"
 
 _ONE = "inspect shows any block, row or document: --block N, --row FILE:N, --doc ID, with --ids its ids"
@@ -61,6 +63,8 @@ LANGUAGE: Final = "filters.language"
 
 ZONE: Final = "split.zone"
 
+MARKS: Final = "supervision.source"
+
 BUDGET_OF_PADDED: Final = "read.batching: token_budget with padding"
 
 WORKERS: Final = "a PackedLoader or StepDataset in workers of a DataLoader"
@@ -70,6 +74,7 @@ RAY_CLIENT: Final = "--on ray://HOST:PORT"
 WITHDRAWN: Final = {
     PIPED: "build from a file: what was piped in is not read again, and counts as not compared",
     RAY_CLIENT: "run the command on a machine of the cluster, with --on ray: ray job submit -- packer build …",
+    MARKS: _MARKS,
     LANGUAGE: "write the language that a detector finds to a field of the rows: {name: german, field: lang, in: [de]}",
     ZONE: "a time that names no zone is in UTC; write other offsets into times and cutoffs: 2026-01-01T00:00:00+02:00",
     BARE_DATASET_INFO: _NAMED,
@@ -103,7 +108,7 @@ WITHDRAWN: Final = {
     "packer explain default_system": _NOTED,
     "packer explain duplicate_key": "of a key that an object has twice, the last value counts",
     "packer explain header_learned": "it is an opening_learned",
-    "packer explain marks_differ": "supervision.source: generation_tags trains by the marks",
+    "packer explain marks_differ": _MARKS,
     "packer explain no_marks": _REFUSED,
     "packer explain prompt_modes": _NOTED,
     "packer explain reads_clock": "template.date is the date that a template writes",

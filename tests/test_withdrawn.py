@@ -18,6 +18,7 @@ from packer.withdrawn import (
     BLOCKS_OF_PAIRS,
     BUDGET_OF_PADDED,
     LANGUAGE,
+    MARKS,
     OF_DATALOADERS,
     PIPED,
     PREFERENCE_CONFIGURATION,
@@ -37,6 +38,7 @@ NAMES = [name for name in WITHDRAWN if re.fullmatch(r"packer(\.\w+)+", name)]
 def test_the_table_has_commands_and_names_and_what_caches_and_recipes_have() -> None:
     others = {
         LANGUAGE,
+        MARKS,
         ZONE,
         WORKERS,
         BUDGET_OF_PADDED,
@@ -103,6 +105,9 @@ def test_a_key_of_a_recipe_says_what_to_use() -> None:
     with pytest.raises(RecipeError, match=r"unknown key 'filters\[0\]\.language'") as caught:
         make_recipe({"filters": [{"name": "german", "of": "answers", "language": ["de"]}]})
     assert caught.value.hint == WITHDRAWN[LANGUAGE]
+    with pytest.raises(RecipeError, match=r"unknown key 'supervision\.source'") as caught:
+        make_recipe({}, ["supervision.source=generation_tags"])
+    assert caught.value.hint == WITHDRAWN[MARKS]
 
 
 @pytest.mark.parametrize("name", OF_DATALOADERS)

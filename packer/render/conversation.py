@@ -46,9 +46,6 @@ class RenderedTurn(NamedTuple):
     """A turn as the template writes it."""
 
     message: int
-    num_messages: int
-    """Number of messages rendered in `whole`: up to this one, or more if all turns are cut from one rendering."""
-
     text: str
     """Q up to and including the terminator."""
 
@@ -170,7 +167,6 @@ class Conversation:
         text = self._terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
-            num_messages=k + 1,
             text=text,
             prompt_end=len(prompt),
             weight=weight,

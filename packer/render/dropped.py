@@ -230,8 +230,7 @@ class ConversationLosses:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
                 loss = really[0].loss
-                ends = turn.num_messages == turn.message + 1  # nothing of later messages is in the rendering
-                behind = ends and really[0].own and really[0].shows(really[0].within(turn._replace(text=turn.whole)))
+                behind = really[0].own and really[0].shows(really[0].within(turn._replace(text=turn.whole)))
                 return loss._replace(how=f"writes its {_named(loss)} {BEHIND}") if behind else loss
             garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)
             if garbled is not None:

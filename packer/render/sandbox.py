@@ -4,7 +4,6 @@ In addition to what Jinja's sandbox refuses, it refuses randomness (`lipsum`, `|
 macros. The time and memory of a rendering are limited by :mod:`packer.host.watchdog`.
 """
 
-import contextvars
 import datetime as dt
 import functools
 from typing import Any, NoReturn
@@ -36,11 +35,6 @@ _OF_DICT = frozenset(dir(dict))
 _SCALARS = frozenset({str, int, bool})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 """Types that no rule of the sandbox is about."""
-
-OPEN, CLOSE = "\ue0f2", "\ue0f3"
-"""Mark the start and the end of a `{% generation %}` block while :data:`marking` is set."""
-
-marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
 
 class Context(jinja2.runtime.Context):
@@ -115,21 +109,15 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 class GenerationMarks(jinja2.ext.Extension):
-    """The tag `{% generation %}` … `{% endgeneration %}`: renders its body."""
+    """The tag `{% generation %}` … `{% endgeneration %}`, with which templates mark answers: renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - the attribute Jinja reads
-    METHOD = "_render_body"
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        # A call block as in transformers, not the bare body: assignments inside have a scope of their own.
+        # As in transformers' call block, assignments inside have a scope of their own.
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        call = self.call_method(self.METHOD, [], [])
-        return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
-
-    def _render_body(self, caller: Any) -> str:
-        text: str = caller()
-        return f"{OPEN}{text}{CLOSE}" if marking.get() else text
+        return jinja2.nodes.Scope(body).set_lineno(line)
 
 
 class _Namespace(jinja2.utils.Namespace):

@@ -115,7 +115,6 @@ def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:
         assigner.add(
             RenderedTurn(
                 message=k,
-                num_messages=k + 1,
                 text=text,
                 prompt_end=0,
                 weight=1.0,

@@ -4,7 +4,6 @@ What a template loses of other conversations, the rows at hand show.
 """
 
 import re
-from dataclasses import replace
 
 from packer.audit.findings import CodedFinding, Example
 from packer.audit.lint.codes import finding
@@ -39,11 +38,7 @@ def prepare_probes(recipe: Recipe) -> tuple[list[CodedFinding], ProbedTemplate |
     for row in (PLAIN, CHAT):
         rejection = probed.outcome(row, EXACT).rejection
         if rejection is not None:
-            failure = _refused(probed, row, rejection)
-            marks = "supervision.source=generation_tags"
-            if recipe.supervision.source == "generation_tags" and not probed.outcome(PLAIN, EXACT, marks).rejection:
-                failure = replace(failure, level="note")
-            return [failure], None, model
+            return [_refused(probed, row, rejection)], None, model
     return [], probed, model
 
 

@@ -88,8 +88,6 @@ def _rewritten(probed: ProbedTemplate, row: Row, code: str, message: str, shown:
     supervision = probed.recipe.supervision
     chosen = supervision.history_rewrite
     decided = None if chosen is None else f"supervision.history_rewrite={chosen}"
-    if supervision.source == "generation_tags":
-        decided = "supervision.source=generation_tags"
     switch = probed.keeps_history(row)
     ways = []
     if switch is not None:

@@ -137,7 +137,6 @@ class Places:
             return None
         return RenderedTurn(
             message=k,
-            num_messages=k + 1,
             text=text,
             prompt_end=prompt_end,
             weight=weight,
