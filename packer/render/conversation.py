@@ -164,7 +164,7 @@ class Conversation:
             raise failure or asked_modes.divergence(k, is_open=any(attempt.is_open for attempt in tried))
         (prompt, whole, mode, *_), continued = chosen
         asked_modes.refuse_several_efforts(self.template, prompts, mode, k)
-        text = self._terminated(k, len(prompt), whole, mode, rules)
+        text = self.terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
             text=text,
@@ -366,7 +366,7 @@ class Conversation:
         except RenderError:
             return False
 
-    def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
+    def terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
         """Return the turn up to and including its stop token."""
         stop = rules.stops.search(whole, prompt_end) if rules.stops else None
         if stop is not None:
