@@ -71,7 +71,6 @@ CODES: dict[str, str] = {
     "no_terminator": "the template writes no stop token after a turn",
     "part_not_found": "parts of an answer are trained, and the template writes one of them twice, in another order, or "
     "in a way that depends on what it says",
-    "bad_marks": "generation blocks of the template do not say which message they belong to",
     "dropped_system": "the template does not render a system message",
     "dropped_user": "the template does not render a user message",
     "dropped_content": "the template does not render the text of an assistant turn",
@@ -151,7 +150,6 @@ _HINTS = {
     "too_many_turns": "split the conversation into several rows, or train its last answer only: "
     "--set supervision.turns=last",
     "part_not_found": "packer preview shows what the template writes; train the message as a whole, or not at all",
-    "bad_marks": "correct the {% generation %} blocks of the template",
     "control_render": "take the control token out of the message; packer preview shows the row",
     "nothing_trained": "no assistant message is trained: give the row one, or change supervision.turns",
     "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
@@ -210,7 +208,6 @@ _WITHOUT_VARIABLES = {
 }
 
 _WAYS = {
-    "bad_marks": {"supervision.source=chat_server": "ignores them"},
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {
         _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",

@@ -122,7 +122,6 @@ RULES: list[tuple[Callable[..., Path], str, str, set[str]]] = [
     (twins.byte_level, "QWEN3_LIKE", "history_rewrite=as_rendered", {"documents", "several"}),
     (twins.byte_level, "QWEN3_LIKE", "history_rewrite=last", {"documents"}),
     (twins.byte_level, "NO_TERMINATOR", "no_terminator=append", {"documents", "several"}),
-    (twins.double_newline, "MARKED", "source=generation_tags", {"documents"}),
 ]
 
 

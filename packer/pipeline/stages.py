@@ -202,11 +202,6 @@ def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
             continue
         template = compile_template(source, model, recipe)
         markers |= role_markers(template, model.added_tokens, recipe.template.kwargs)
-        if recipe.supervision.source == "generation_tags" and not template.has_marks:
-            raise TemplateError(
-                "supervision.source is generation_tags, but the chat template has no {% generation %} block",
-                hint="leave supervision.source at chat_server: it needs no marks",
-            )
         if recipe.supervision.markers == "refuse":
             _refuse_split_markers(template, model, recipe)
     return markers

@@ -16,10 +16,6 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     parts: tuple[Part, ...] | None = None
     """What of a trained answer is trained; None means all of it."""
 
-    source: Literal["chat_server", "generation_tags"] = "chat_server"
-    """What determines the trained tokens: the prompts that a chat server would render, or the template's
-    `{% generation %}` blocks."""
-
     history_rewrite: Literal["exact", "last", "as_rendered"] | None = None
     """What to train if the template rewrites history. None means ``exact``, but a build stops and asks if that is
     costly."""

@@ -23,8 +23,8 @@ ControlTokens: TypeAlias = Literal["text", "reject", "allow"]
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _RESERVED = re.compile("[\ue0f0-\ue0f4]")
-"""Private-use characters that packer uses: for stand-ins, for generation marks (also part of the aliases that guarded
-texts are encoded with), and the one that no prompt contains."""
+"""Private-use characters that packer uses: for stand-ins, in the aliases that guarded texts are encoded with, and one
+that no prompt contains."""
 
 FOREIGN_ENDS = (
     *("</s>", "<eos>", "<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_turn|>"),
@@ -217,16 +217,11 @@ class TypedControl:
         return stand_ins, hidden
 
 
-def revealed(
-    document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation, *, prompted: bool
-) -> EncodedText:
-    """Encode a document of the `hidden` conversation with its typed control tokens restored and guarded.
-
-    `prompted`: its turns follow prompts, which may end differently from what the rendering of a turn shows.
-    """
-    renderings = [(document.num_messages, document.mode, False)]
-    if prompted:
-        renderings += [(turn.message, turn.mode, True) for turn in document.placed]
+def revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
+    """Encode a document of the `hidden` conversation with its typed control tokens restored and guarded."""
+    # Prompts may end differently from what the rendering of a turn shows.
+    renderings = [(document.last + 1, document.mode, False)]
+    renderings += [(turn.message, turn.mode, True) for turn in document.placed]
     for upto, mode, prompt in renderings:
         shown, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], mode, prompt=prompt))
         if shown != original.render(original.messages[:upto], mode, prompt=prompt):

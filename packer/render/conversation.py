@@ -9,6 +9,7 @@ boundaries.
 """
 
 import functools
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -45,9 +46,6 @@ class RenderedTurn(NamedTuple):
     """A turn as the template writes it."""
 
     message: int
-    num_messages: int
-    """Number of messages rendered in `whole`: up to this one, or more if all turns are cut from one rendering."""
-
     text: str
     """Q up to and including the terminator."""
 
@@ -69,9 +67,11 @@ class RenderedTurn(NamedTuple):
     """Ranges of `text`, in characters, of pieces of the turn that are not trained."""
 
     def is_blank(self, stops: re.Pattern[str] | None) -> bool:
-        """Whether the template writes nothing for the turn: all of its content was dropped, as the recipe allows."""
+        """Whether the template writes nothing to train on: all of that was dropped, as the recipe allows."""
         stop = stops.search(self.text, self.prompt_end) if stops else None
-        written = self.text[self.prompt_end : stop.start() if stop else len(self.text)]
+        end = stop.start() if stop else len(self.text)
+        bounds = [self.prompt_end, *itertools.chain(*self.masked), end]
+        written = "".join(self.text[a : min(b, end)] for a, b in zip(bounds[::2], bounds[1::2], strict=True))
         return not (ANY_TAG.sub("", written) if has_tag(written) else written).strip()
 
 
@@ -88,8 +88,8 @@ class TurnRules:
     control: re.Pattern[str] | None = None
     """Matches any control token."""
 
-    may_drop_reasoning: bool = False
-    """Whether an answer may be trained without its reasoning."""
+    may_drop: frozenset[str] = frozenset()
+    """Kinds of content without which an answer may be trained."""
 
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
@@ -154,7 +154,7 @@ class Conversation:
                 raise
             return None
         tried, failure = self._try_modes(k, prompts)
-        may_lack = rules.may_drop_reasoning
+        may_lack = "reasoning" in rules.may_drop
         fits = any(attempt.fits and (may_lack or not self._lacks_reasoning(k, attempt)) for attempt in tried)
         contradicting = "" if fits or not self._reasoning_of(k) else self.template.switches.contradicting(self.kwargs)
         if contradicting:
@@ -164,10 +164,9 @@ class Conversation:
             raise failure or asked_modes.divergence(k, is_open=any(attempt.is_open for attempt in tried))
         (prompt, whole, mode, *_), continued = chosen
         asked_modes.refuse_several_efforts(self.template, prompts, mode, k)
-        text = self._terminated(k, len(prompt), whole, mode, rules)
+        text = self.terminated(k, len(prompt), whole, mode, rules)
         return RenderedTurn(
             message=k,
-            num_messages=k + 1,
             text=text,
             prompt_end=len(prompt),
             weight=weight,
@@ -351,7 +350,23 @@ class Conversation:
             found = found or continued
         return found
 
-    def _terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
+    def says_nothing(self, turn: RenderedTurn, rules: TurnRules) -> bool:
+        """Whether what is trained of a turn says nothing of the message.
+
+        All that it says may be lost. The template then writes the turn as it writes an empty answer: as nothing, or as
+        markers with nothing in between.
+        """
+        if turn.is_blank(rules.stops):
+            return True
+        if not rules.may_drop:
+            return False
+        empty: JSONMessage = {"role": "assistant", "content": ""}
+        try:
+            return turn.whole == self.render([*self.messages[: turn.message], empty], turn.mode)
+        except RenderError:
+            return False
+
+    def terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
         """Return the turn up to and including its stop token."""
         stop = rules.stops.search(whole, prompt_end) if rules.stops else None
         if stop is not None:

@@ -43,6 +43,7 @@ from packer.render.readback import (
 )
 from packer.render.reasoning import (
     ANY_TAG,
+    MARKED_ANSWER,
     OPENING,
     has_tag,
     reasoning_fields,
@@ -172,10 +173,17 @@ class ConversationLosses:
             return
         if self.check.tags_are_text:
             completion = without_tags(completion, marks)
+        inline = split_inline(text)
         tag = form.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
+        if inline and tag is None and not self.check.tags_are_text:
+            marked = MARKED_ANSWER.fullmatch(inline.answer)
+            tag = (
+                marked["opening"]
+                if marked and marked["opening"] in completion and marked["opening"] not in marks
+                else None
+            )
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
-        inline = split_inline(text)
         stray = ANY_TAG.search(inline.answer if inline else text)
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.check.allowed:
@@ -222,8 +230,7 @@ class ConversationLosses:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
                 loss = really[0].loss
-                ends = turn.num_messages == turn.message + 1  # nothing of later messages is in the rendering
-                behind = ends and really[0].own and really[0].shows(really[0].within(turn._replace(text=turn.whole)))
+                behind = really[0].own and really[0].shows(really[0].within(turn._replace(text=turn.whole)))
                 return loss._replace(how=f"writes its {_named(loss)} {BEHIND}") if behind else loss
             garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)
             if garbled is not None:

@@ -17,7 +17,7 @@ import jinja2.nodes
 from packer.host.watchdog import TemplateOverrunError, watched
 from packer.render import reasoning_form, switches
 from packer.render.reasoning_form import ReasoningForm
-from packer.render.sandbox import CLOSE, OPEN, Context, Environment, environment_of, marking
+from packer.render.sandbox import Context, Environment, environment_of
 from packer.render.settings import Value, keys_of, settings_of
 from packer.render.switches import Switches
 
@@ -69,13 +69,9 @@ class ChatTemplate:
         self.environment = environment
         self.read_variables: frozenset[str]
         """All variables that the template reads, and some that it may define itself."""
-        self.has_marks: bool
-        """Whether the template has `{% generation %}` blocks."""
 
         try:
-            self._template, self.read_variables, self._values, keys, self.has_marks = watched(
-                lambda: _compiled(environment, source)
-            )
+            self._template, self.read_variables, self._values, keys = watched(lambda: _compiled(environment, source))
             self._forms = reasoning_form.forms_of(keys)
             read = self.read_variables - _GIVEN - set(variables)
             self._globals = dict(self._template.globals)  # lookups in a chain of maps are slow
@@ -187,59 +183,24 @@ class ChatTemplate:
         if any(address not in said for address in written):
             raise RenderError("the template writes an object with its address, such as a method it does not call")
 
-    def render_marked(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> tuple[str, tuple[tuple[int, int], ...]]:
-        """Return the text of :meth:`render` and the character ranges that `{% generation %}` blocks wrote, in order.
-
-        Each block writes a private-use character before and after its body; both are removed again. So a block inside a
-        macro or a captured variable is located where its text ends up.
-
-        Raises:
-            RenderError: the template raised, or the marks change what it writes.
-        """
-        token = marking.set(True)
-        try:
-            marked = self.render(messages, tools=tools, kwargs=kwargs)
-        finally:
-            marking.reset(token)
-        text = self.render(messages, tools=tools, kwargs=kwargs)
-        if marked.replace(OPEN, "").replace(CLOSE, "") != text or OPEN in text or CLOSE in text:
-            raise RenderError("the generation marks of the template cannot be distinguished from its text")
-        ranges: list[tuple[int, int]] = []
-        begun: list[int] = []
-        for number, match in enumerate(re.finditer(f"[{OPEN}{CLOSE}]", marked)):
-            place = match.start() - number
-            if match[0] == OPEN:
-                begun.append(place)
-            elif begun:
-                ranges.append((begun.pop(), place))
-        return text, tuple(sorted(ranges))
-
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
     environment: Environment, source: str
-) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[Value, ...]], frozenset[str], bool]:
+) -> tuple[jinja2.Template, frozenset[str], Mapping[str, tuple[Value, ...]], frozenset[str]]:
     """Compile a template and analyze it.
 
     Cached, because a command uses the same template again and again and compiling takes much longer than rendering. An
     entry takes about ten times as much memory as the source.
 
     Returns:
-        The template, the variables it reads but does not set, the values to try for each, the keys and short texts
-        that it names, and whether it has `{% generation %}` blocks.
+        The template, the variables it reads but does not set, the values to try for each, and the keys and short texts
+        that it names.
     """
     parsed = environment.parse(source)
-    calls = parsed.find_all(jinja2.nodes.Call)
-    has_marks = any(isinstance(call.node, jinja2.nodes.ExtensionAttribute) for call in calls)
     undeclared = frozenset(jinja2.meta.find_undeclared_variables(parsed))
     settings, keys = settings_of(parsed, undeclared - _GIVEN), keys_of(parsed)
-    return environment.from_string(parsed), undeclared, settings, keys, has_marks
+    return environment.from_string(parsed), undeclared, settings, keys
 
 
 _MAX_REASON = 2000

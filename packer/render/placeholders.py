@@ -113,11 +113,11 @@ class Placeholders:
         Text after the turn's terminator does not count. The terminator is found by counting: as many stop tokens
         precede it as the turn's own prompt contains.
         """
-        for number in range(len(self._messages), turn.num_messages):
+        for number in range(len(self._messages), turn.message + 1):
             self._messages.append(_replace(conversation.messages[number], number, self._words))
             self._ends.append(self._words.num_given)
         try:
-            whole = conversation.render(self._messages[: turn.num_messages], turn.mode)
+            whole = conversation.render(self._messages[: turn.message + 1], turn.mode)
             prompt = _own_prompt(conversation, self._messages, turn)
         except RenderError:
             return None
@@ -129,7 +129,7 @@ class Placeholders:
             num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))
             terminator = next(itertools.islice(stops.finditer(whole), num_before, None), None)
             whole = whole[: terminator.end()] if terminator else whole
-        return lost | self._words.lost(whole, own, self._ends[turn.num_messages - 1])
+        return lost | self._words.lost(whole, own, self._ends[turn.message])
 
 
 def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
     probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
     try:
         prompt = _own_prompt(probed, probed.messages, turn)
-        return words.lost(probed.render(probed.messages[: turn.num_messages], turn.mode) if prompt is None else prompt)
+        return words.lost(probed.render(probed.messages[: turn.message + 1], turn.mode) if prompt is None else prompt)
     except RenderError:
         return None
 

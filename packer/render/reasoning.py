@@ -65,7 +65,9 @@ _PARTS = re.compile(r"(<[|\uff5c]?|&lt;|◁|\[)\s*([\w:.-]+)[^<>\n]*?([|\uff5c]?
 _BEGINS_TAG = re.compile(r"(?:<|&lt;|\[|◁)[^<>\[\]\n]*\Z")
 _ENDS_TAG = re.compile(r"[^<>\[\]\n]*(?:>|&gt;|\]|▷)")
 
-_ANSWER = re.compile(r"<\|(?:begin|start)_(\w+)\|>(.*?)(?:<\|end_\1\|>\s*)?", re.IGNORECASE | re.DOTALL)
+MARKED_ANSWER = re.compile(
+    r"(?P<opening><\|(?:begin|start)_(\w+)\|>)(?P<text>.*?)(?:<\|end_\2\|>\s*)?", re.IGNORECASE | re.DOTALL
+)
 """Matches an answer in markers like those around reasoning: `<|START_RESPONSE|>`, `<|begin_of_solution|>`."""
 
 Message = Mapping[str, Any]
@@ -313,8 +315,8 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
     if inline is not None and form == "field" and not fields:
-        marked = _ANSWER.fullmatch(inline.answer)
-        changed["content"] = marked[2].strip() if marked else inline.answer
+        marked = MARKED_ANSWER.fullmatch(inline.answer)
+        changed["content"] = marked["text"].strip() if marked else inline.answer
         if inline.reasoning:  # an empty field is a block of its own to some templates
             changed |= {"reasoning_content": inline.reasoning, "thinking": inline.reasoning}
     return changed

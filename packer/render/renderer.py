@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
@@ -20,13 +20,12 @@ from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, control_pattern, revealed
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.conversation import Conversation, TurnRules
 from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.infilling import infilled, without_tokens
-from packer.render.marks import marked_turns
 from packer.render.message_form import renderable
 from packer.render.parts import TrainedParts, marked
 from packer.render.pieces import Piece, masked_pieces, refusal_of_weights, turn_weights, with_mask
@@ -60,9 +59,6 @@ class Renderer:
         self._processor = processor
         rules = self._rules = recipe.supervision
         self._history_rewrite: HistoryRewrite = rules.history_rewrite or "exact"
-        self._by_marks = rules.source == "generation_tags"
-        """Whether the template's `{% generation %}` blocks decide what is trained."""
-
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
@@ -79,13 +75,13 @@ class Renderer:
             stops=stops,
             append=append,
             control=control_pattern(model.control),
-            may_drop_reasoning="reasoning" in rules.allow_dropped,
+            may_drop=frozenset(rules.allow_dropped),
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
         )
         self._losses = LossCheck(
             frozenset(rules.allow_dropped), stops, marks=self._marks, tags_are_text=rules.reasoning == "inline"
         )
-        self._is_reference = self._by_marks
+        self._is_reference = False
         self._model = model
 
     # Made with the first row: templates are tried, which may take too long.
@@ -104,7 +100,7 @@ class Renderer:
         return Filling(rows, functools.partial(self._cut, at_once=True), self._defined) if rows else None
 
     def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
-        if template is None or self._by_marks:
+        if template is None:
             return None
         return ClearRows(
             template,
@@ -253,7 +249,7 @@ class Renderer:
             return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse_images(self, sample: Sample) -> None:
-        is_unread = self._processor is None or self._by_marks or self._rules.turns == "conversation"
+        is_unread = self._processor is None or self._rules.turns == "conversation"
         if sample.images is not None and (is_unread or sample.kind != "chat"):
             raise RenderError(sample.images.refusal, code="multimodal")
 
@@ -284,7 +280,7 @@ class Renderer:
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
         last = max(weights)
-        if not self._by_marks and (reason := too_many(sample, weights)) is not None:
+        if (reason := too_many(sample, weights)) is not None:
             raise RenderError(reason, code="too_many_turns")
         _refuse_reasoning(sample, weights)
         if self._rules.turns == "conversation":
@@ -306,7 +302,7 @@ class Renderer:
             texts = [encoded(each.text, each.turns, masked=each.masked) for each in documents]
         else:
             form = renderable(original, last)
-            texts = [revealed(each, stand_ins, conversation, form, prompted=not self._by_marks) for each in documents]
+            texts = [revealed(each, stand_ins, conversation, form) for each in documents]
         return RenderedRow(tuple(texts if drawing is None else map(drawing.drawn, texts)), num_skipped)
 
     def _drawing(self, sample: Sample, conversation: Conversation) -> Drawing | None:
@@ -332,27 +328,20 @@ class Renderer:
             stops=self._turn_rules.stops,
             max_bytes=self._recipe.rows.max_render_bytes,
         )
-        for turn in self._turns(conversation, weights):
+        for message, weight in weights.items():
+            turn = conversation.turn(message, weight, self._turn_rules)
+            if turn is None:
+                continue
             lost = losses.find(turn)
             if lost is not None:
                 raise refusal(lost)
             said, k = text_of(conversation.messages[turn.message]), turn.message
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
-            if not turn.is_blank(self._turn_rules.stops):
-                own = pieces.get(turn.message)
-                masked = with_mask(turn, conversation, own, self._turn_rules) if own else turn
+            masked = with_mask(turn, conversation, pieces[k], self._turn_rules) if k in pieces else turn
+            if not conversation.says_nothing(masked, self._turn_rules):
                 assigner.add(mask(masked) if mask else masked)
                 num_trained += 1
         return assigner.documents(), num_trained
-
-    def _turns(self, conversation: Conversation, weights: Mapping[int, float]) -> Iterator[RenderedTurn]:
-        if self._by_marks:
-            yield from marked_turns(conversation, weights, self._turn_rules)
-            return
-        for k, weight in weights.items():
-            turn = conversation.turn(k, weight, self._turn_rules)
-            if turn is not None:
-                yield turn
 
 
 def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:

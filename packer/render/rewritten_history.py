@@ -95,7 +95,6 @@ class PlacedTurn(NamedTuple):
     """A turn and its position in the text that it is trained in, in characters."""
 
     message: int
-    num_messages: int
     weight: float
     mode: Mode
     prompt_end: int
@@ -111,8 +110,8 @@ class Document:
     """A text and the turns trained in it."""
 
     text: str
-    num_messages: int
-    """Number of messages in the rendering it was cut from: up to that of its last turn, or more."""
+    last: int
+    """The last message of the rendering it was cut from."""
 
     mode: Mode
     """The mode it was rendered in."""
@@ -182,7 +181,7 @@ class TurnAssigner:
     def add(self, turn: RenderedTurn) -> None:
         """Add the next turn; earlier turns that its text begins with move to that text."""
         text, placed = turn.text, (turn.prompt_end, len(turn.text), turn.prompt_ends, turn.masked)
-        own = PlacedTurn(turn.message, turn.num_messages, turn.weight, turn.mode, *placed)
+        own = PlacedTurn(turn.message, turn.weight, turn.mode, *placed)
         if len(self._kept) == 1 and text.startswith(self._kept[0].text):  # nearly always
             self._kept[0].extend(text, own)
             return
@@ -213,7 +212,7 @@ class TurnAssigner:
 def _document(text: str, placed: Sequence[PlacedTurn], base: PlacedTurn | None = None) -> Document:
     base = base or placed[-1]
     in_order = sorted(placed, key=lambda place: place.message)
-    return Document(text=text, num_messages=base.num_messages, mode=base.mode, placed=tuple(in_order))
+    return Document(text=text, last=base.message, mode=base.mode, placed=tuple(in_order))
 
 
 def _as_rendered(kept: Sequence[_Kept], stops: re.Pattern[str] | None) -> tuple[Document, ...]:

@@ -4,9 +4,9 @@ In addition to what Jinja's sandbox refuses, it refuses randomness (`lipsum`, `|
 macros. The time and memory of a rendering are limited by :mod:`packer.host.watchdog`.
 """
 
-import contextvars
 import datetime as dt
 import functools
+import json
 from typing import Any, NoReturn
 
 import jinja2
@@ -18,7 +18,6 @@ import jinja2.utils
 from jinja2.exceptions import SecurityError
 
 from packer.render.clear.questions import FILTERS
-from packer.render.tojson import ToJson
 
 MAX_DEPTH = 100
 """Maximum nesting depth of macro calls and recursive loops.
@@ -36,11 +35,6 @@ _OF_DICT = frozenset(dir(dict))
 _SCALARS = frozenset({str, int, bool})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 """Types that no rule of the sandbox is about."""
-
-OPEN, CLOSE = "\ue0f2", "\ue0f3"
-"""Mark the start and the end of a `{% generation %}` block while :data:`marking` is set."""
-
-marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", default=False)
 
 
 class Context(jinja2.runtime.Context):
@@ -61,7 +55,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         # The optimizer would fold large constants into the code, which then takes Python long to compile.
         super().__init__(optimized=False, **options)
-        self.filters = {**self.filters, "random": _refuse_chance, "tojson": ToJson(), **FILTERS}
+        self.filters = {**self.filters, "random": _refuse_chance, "tojson": _tojson, **FILTERS}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return `obj.attribute`; mostly `obj` is a namespace or a message."""
@@ -115,21 +109,15 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 class GenerationMarks(jinja2.ext.Extension):
-    """The tag `{% generation %}` … `{% endgeneration %}`: renders its body."""
+    """The tag `{% generation %}` … `{% endgeneration %}`, with which templates mark answers: renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - the attribute Jinja reads
-    METHOD = "_render_body"
 
     def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
-        # A call block as in transformers, not the bare body: assignments inside have a scope of their own.
+        # As in transformers' call block, assignments inside have a scope of their own.
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        call = self.call_method(self.METHOD, [], [])
-        return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
-
-    def _render_body(self, caller: Any) -> str:
-        text: str = caller()
-        return f"{OPEN}{text}{CLOSE}" if marking.get() else text
+        return jinja2.nodes.Scope(body).set_lineno(line)
 
 
 class _Namespace(jinja2.utils.Namespace):
@@ -171,6 +159,26 @@ def environment_of(date: str) -> Environment:
         lipsum=_refuse_chance, namespace=_Namespace, raise_exception=raise_exception, strftime_now=strftime_now
     )
     return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates may pass it by position
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> str:
+    """Write a value as transformers' filter does."""
+    if indent is None or separators is not None or not isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    compact = json.dumps(value, ensure_ascii=ensure_ascii, sort_keys=sort_keys)
+    return _indented(compact, indent, ensure_ascii=bool(ensure_ascii))
+
+
+@functools.lru_cache(maxsize=32)
+def _indented(compact: str, indent: int | str, *, ensure_ascii: bool) -> str:
+    """Indent JSON, which takes Python twenty times as long as to write it compactly; rows share their tools."""
+    return json.dumps(json.loads(compact), ensure_ascii=ensure_ascii, indent=indent)
 
 
 def _repeated(value: Any, number: Any) -> int:

@@ -30,7 +30,7 @@ def tags_in(values: Any, marks: str) -> list[str]:
 
 def tag_that_cuts(conversation: Conversation, turn: RenderedTurn, marks: str) -> str | None:
     """Return a tag that values of a turn's calls hold, and with which the template closes them, or None."""
-    messages, k = conversation.messages[: turn.num_messages], turn.message
+    messages, k = conversation.messages[: turn.message + 1], turn.message
     calls = messages[k].get("tool_calls") or ()
     tags = tags_in([arguments_of(call) for call in calls], marks)
     if not tags:

@@ -39,7 +39,8 @@ def _is_of_reasoning(part: Any) -> bool:
 def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages without those that are nothing but reasoning before an answer that has none: it has theirs.
 
-    Pieces of reasoning in a row are paragraphs of one.
+    Pieces of reasoning in a row are paragraphs of one. If only the reasoning is not to be trained, the answer's text is
+    all that is trained of both.
     """
     if not any(map(_reasoning_alone, messages)):
         return messages
@@ -51,11 +52,15 @@ def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
         if not reasoning or message.role != "assistant" or has_own:
             joined.append(message)
             continue
+        spans = message.spans
         if joined[-1].weight != message.weight:
-            reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
-            raise Refused("wrong_type", f"{reason}; both are one turn")
+            text = message.fields["content"]
+            if more or joined[-1].weight != 0 or message.fields.get("tool_calls") or not isinstance(text, str):
+                reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
+                raise Refused("wrong_type", f"{reason}; both are one turn")
+            spans = spans or ((0, len(text)),)
         both = {name: f"{text}\n\n{more[name]}" if name in more else text for name, text in reasoning.items()}
-        joined[-1] = msgspec.structs.replace(message, fields={**message.fields, **both})
+        joined[-1] = msgspec.structs.replace(message, fields={**message.fields, **both}, spans=spans)
     return joined
 
 

@@ -410,24 +410,6 @@ def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> 
     assert "history_rewritten" not in codes(of(folder, given, override))
 
 
-def test_marks_asked_for_where_there_are_none_are_an_error_with_a_report(tmp_path: Path) -> None:
-    folder = byte_level(FULL)(tmp_path / "tokenizer")
-    report = of(folder, "supervision.source=generation_tags")
-    assert codes(report) == ["template_refused"]
-    assert report.findings[0].hint == "leave supervision.source at chat_server: it needs no marks"
-
-
-def test_what_inference_cannot_ask_for_is_no_error_where_marks_decide(tmp_path: Path) -> None:
-    template = marked("{%- if m.reasoning_content %}", END).replace(PROMPT, PROMPT.replace(r"\n'", r"\n\n'"))
-    folder = byte_level(template)(tmp_path / "tokenizer")
-    sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello"))
-    assert finding(of(folder, sources=sources), "plain_chat_refused").level == "error"
-    report = of(folder, "supervision.source=generation_tags", sources=sources)
-    assert finding(report, "plain_chat_refused").level == "note"
-    assert report.ok
-    assert report.rows[0].num_kept == 1
-
-
 def test_of_a_template_for_another_tokenizer_nothing_else_is_said(cases: Cases) -> None:
     report = cases.report("template_refused")
     assert codes(report) == ["template_refused"]

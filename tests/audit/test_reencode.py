@@ -418,7 +418,7 @@ def test_a_manifest_that_does_not_say_how_to_read_is_a_finding(small):
         {"inputs": (msgspec.structs.replace(entry, num_rows=2**62),)},
         {"inputs": (msgspec.structs.replace(entry, num_rows=0),)},
         {"inputs": ()},
-        {"recipe": {**manifest.recipe, "supervision": {"source": "generation_tags"}}},
+        {"recipe": {**manifest.recipe, "supervision": {"turns": "none"}}},
     ]
     for change in changes:
         write_manifest(small / "cache", msgspec.structs.replace(manifest, **change))

@@ -60,6 +60,7 @@ def test_rows_that_are_all_refused_for_their_prompt_are_trained_after_it(asked: 
     assert built["totals"]["kept"] == 2
     (said,) = built["settled_keys"]
     assert said.startswith(f"{tmp_path / 'rows.jsonl'}: {KEY}=continue was set, as every row needs it")
+    assert said.endswith("answers without reasoning learn to skip the reasoning that their prompts open")
     assert mismatch(tmp_path / "cache") == "continue"
     shown = run("inspect", tmp_path / "cache").stdout
     assert "At six." in shown and "</think>" in shown
@@ -68,7 +69,8 @@ def test_rows_that_are_all_refused_for_their_prompt_are_trained_after_it(asked: 
 def test_rows_that_are_all_refused_as_the_template_drops_their_reasoning_are_trained_with_it(
     asked: Any, tmp_path: Path
 ) -> None:
-    assert len(fields("build", *asked(REASONED, REASONED, template=DROPS))["settled_keys"]) == 1
+    (said,) = fields("build", *asked(REASONED, REASONED, template=DROPS))["settled_keys"]
+    assert "learn to skip" not in said
     assert mismatch(tmp_path / "cache") == "continue"
     assert "Look it up." in run("inspect", tmp_path / "cache").stdout
     no_place = asked(REASONED, template=twins.CHATML)  # whose prompt opens no reasoning

@@ -52,7 +52,6 @@ IDS = "{%- for c in m.tool_calls or [] if c.id | length != 9 %}{{ raise_exceptio
 
 OPENS = template(TEXT, prompt="{{- '<think>\\n' }}")
 LEVELS = template(OWN.replace("m.thinking %}", "m.thinking and (level | default('high')) in ['low', 'high'] %}") + TEXT)
-MARKED = "{% generation %}" + twins.CHATML + "{% endgeneration %}"
 REFUSE, TURNS = "supervision.on_prompt_mismatch=refuse", "supervision.turns=last"
 NO_VARIABLES, NO_KWARGS = "sources.columns={chat_template_kwargs: null}", "template.kwargs={}"
 AS_OFF = "template.kwargs={enable_thinking: false}"
@@ -60,7 +59,6 @@ PAIR = {"prompt": [USER], "chosen": [ANSWER, USER, ANSWER], "rejected": [OTHER, 
 
 Case = tuple[str, list[dict[str, Any]], tuple[str, ...]]
 CASES: dict[tuple[str, str], Case] = {
-    ("bad_marks", "supervision.source=chat_server"): (MARKED, [asked(ANSWER)], ("supervision.source=generation_tags",)),
     ("control_token", "supervision.control_tokens=allow"): (
         twins.CHATML,
         [asked(ANSWER | {"content": "a <|im_end|> b"})],

@@ -25,7 +25,7 @@ RULES = (
         "history_rewrite=last",
         "history_rewrite=as_rendered",
     ),
-    *("reasoning=field", "reasoning=inline", "no_terminator=append", "source=generation_tags"),
+    *("reasoning=field", "reasoning=inline", "no_terminator=append"),
 )
 SOME, HALF, ALL = 8, 2, 1
 """`make test` asks every eighth template for every eighth shape, each for others. `make deep` asks all once, and under
@@ -33,7 +33,6 @@ other tokenizers and rules every second."""
 
 MATRIX = [
     ("minimind", "", SOME),
-    ("minimind", "source=generation_tags", SOME),
     *(
         pytest.param(tokenizer, rule, ALL if (tokenizer, rule) == ("minimind", "") else HALF, marks=pytest.mark.slow)
         for tokenizer, rule in [
@@ -58,8 +57,7 @@ def test_every_template_and_shape_ends_in_the_definition_or_in_words(
     base = base.with_engine(rules.pop("engine", "reference"))
     recipe = make_recipe({}, [ALLOW_ALL, *(f"supervision.{key}={value}" for key, value in rules.items())])
     seen: Counter[str] = Counter()
-    # Templates without marks are refused as a whole where marks are the rule.
-    names = [name for name, source in templates(real).items() if "source" not in rules or "endgeneration" in source]
+    names = [*templates(real)]
     for number, name in enumerate(names[::every]):
         source = templates(real)[name]
         if (tokenizer, rule) == ("minimind", ""):
@@ -73,7 +71,7 @@ def test_every_template_and_shape_ends_in_the_definition_or_in_words(
             seen[outcome if isinstance(outcome, str) else "supervised"] += 1
     print(f"{tokenizer} {rule}: {dict(seen.most_common())}")
     assert seen["supervised"] > seen.total() * 0.59
-    assert len(names) == (138 if "source" not in rules else 17)
+    assert len(names) == 138
     assert seen.total() == len(names[::every]) * len(SHAPES) // every
 
 

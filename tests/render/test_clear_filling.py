@@ -193,15 +193,6 @@ def test_words_that_the_template_around_them_gives_a_meaning_are_not_filled_in(t
     assert hold(fast, rows).filled == 0
 
 
-def test_generation_marks_are_not_taken_the_fast_way(tmp_path):
-    marked = twins.CHATML.replace("{{", "{% generation %}{{", 1).replace("}}", "}}{% endgeneration %}", 1)
-    folder = twins.byte_level(tmp_path, template=marked)
-    fast, _ = renderers(folder, marked, "supervision.source=generation_tags")
-    assert (fast._fill, fast._cut) != (None, None)
-    rows = samples([[user("one, or?"), assistant("One of them.")]])
-    assert [fast._fill(rows[0]), fast._cut(rows[0])] == [None, None]
-
-
 def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_path):
     fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
     (row,) = samples([[user("one, or?"), assistant("One of them.")]])

@@ -130,6 +130,15 @@ def test_history_that_is_rewritten_moves_no_piece(tmp_path: Path) -> None:
         ]
 
 
+def test_a_trained_call_that_the_template_drops_leaves_no_stop_token_to_train(tmp_path: Path) -> None:
+    stages = stages_of(twins.byte_level, tmp_path, "", "supervision.allow_dropped=[tool_call]")
+    made = row("Let me look.", ["here"], (False, True))
+    (reason,) = stages.reasons([sampled(made)])
+    assert reason[0] == "nothing_trained"
+    made["messages"][-1]["loss"] = True
+    assert trained(stages, made) == ("Calm.<|im_end|>", True)
+
+
 @pytest.mark.parametrize(("template", "flags"), [(BEFORE, (True, False)), (BEFORE, (False, True))])
 def test_a_template_that_writes_the_calls_first_rejects_the_row(tmp_path: Path, template: str, flags: Any) -> None:
     stages = stages_of(twins.byte_level, tmp_path, template)

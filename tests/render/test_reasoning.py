@@ -223,6 +223,27 @@ def test_reasoning_that_only_continue_writes_is_not_a_loss(make: Make) -> None:
     assert completion == "c\n</think>\n\nb<|im_end|>"
 
 
+@pytest.mark.parametrize("template", [OPENS, CLOSES], ids=["opens", "closes"])
+@pytest.mark.parametrize("case", [str, str.upper], ids=["small", "capitals"])
+def test_markers_of_an_answer_are_no_text_of_it_where_the_reasoning_before_is_moved(
+    make: Make, template: str, case: Callable[[str], str]
+) -> None:
+    """OpenThoughts' answers: a prompt that opens the reasoning is continued, and what follows it is marked, too."""
+    tags = [case(f"<|{each}|>") for each in ("begin_of_thought", "end_of_thought", "begin_of_answer", "end_of_answer")]
+    text = f"{tags[0]}\n\nCount.\n\n{tags[1]}\n\n{tags[2]}\n\nOne.\n\n{tags[3]}"
+    marked = chat(ASKED, assistant(text))
+    template = template.replace(
+        "message.content.split('</think>')[-1] if message.role == 'assistant' else message.content", "message.content"
+    )
+    rule = "supervision.on_prompt_mismatch=continue"
+    ((code, reason),) = make(template, rule).reasons([marked])
+    assert code == "dropped_reasoning" and reason.endswith(f"as part of the answer: {tags[2]}")
+    stages = make(template, rule, "supervision.reasoning=field")
+    assert stages.document(marked) == stages.document(chat(ASKED, FIELD))
+    ((_, completion),) = make(template, rule, "supervision.reasoning=inline").turns(marked)
+    assert completion.endswith(f"{tags[2]}\n\nOne.\n\n{tags[3]}<|im_end|>")
+
+
 def test_inline_lets_a_template_that_knows_no_field_show_the_reasoning(make: Make) -> None:
     assert make(twins.CHATML).outcomes([chat(ASKED, FIELD)]) == ["dropped_reasoning"]
     ((_, completion),) = learned(make(twins.CHATML, "supervision.reasoning=inline"), ASKED, FIELD)

@@ -369,18 +369,6 @@ def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path) ->
         assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
 
 
-def test_marks_train_no_reasoning_under_a_word_that_means_none(tmp_path: Path) -> None:
-    text = "{{- m.content + '<|im_end|>\\n' }}"
-    of_answer = f"{{% generation %}}{text}{{% endgeneration %}}"
-    either = f"{{%- if m.role == 'assistant' %}}{of_answer}{{%- else %}}{text}{{%- endif %}}"
-    marked = effort("none", "none", "high").replace(text, either)
-    assert "endgeneration" in marked
-    made = stages(tmp_path, marked, "supervision.source=generation_tags")
-    reason = "messages[1]: its reasoning contradicts reasoning_effort, which means none by default"
-    assert made.reasons([chat(ASKED, REASONED)]) == [("prompt_diverges", reason)]
-    assert not isinstance(made.outcomes([chat(ASKED, PLAIN)])[0], str)
-
-
 @pytest.mark.parametrize(
     ("made", "name"),
     [

@@ -98,7 +98,7 @@ def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
         home = [max(j for j, b in enumerate(contents) if b.startswith(a)) for a in contents]
         expected = {j: [i for i, h in enumerate(home) if h == j] for j in sorted(set(home))}
         documents = assigned(contents).documents()
-        assert {document.num_messages - 1: [p.message for p in document.placed] for document in documents} == expected
+        assert {document.last: [p.message for p in document.placed] for document in documents} == expected
         assert [document.text for document in documents] == [contents[j] for j in expected]
         assert all(p.completion_end == len(contents[p.message]) for document in documents for p in document.placed)
 
@@ -115,7 +115,6 @@ def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:
         assigner.add(
             RenderedTurn(
                 message=k,
-                num_messages=k + 1,
                 text=text,
                 prompt_end=0,
                 weight=1.0,

@@ -484,6 +484,24 @@ def test_answers_that_say_nothing_are_counted_as_skipped(make: Make, nothing: st
     assert stages.render([weighted]).skipped.tolist() == []
 
 
+@pytest.mark.parametrize(("before", "behind"), [("", ""), ("<|answer|>", "<|/answer|>"), ("\\nSays: ", " Done.")])
+@pytest.mark.parametrize("last", [(), (user("so?"), assistant("Yes."))])
+def test_a_turn_of_which_the_template_writes_only_its_own_markers_is_skipped(
+    make: Make, before: str, behind: str, last: tuple[Any, ...]
+) -> None:
+    """What is trained of it would be to stop where the row calls."""
+    template = twins.CHATML.replace("message.content", f"'{before}' ~ (message.content or '') ~ '{behind}'")
+    stages = make(template, "supervision.allow_dropped=[tool_call,reasoning]")
+    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
+    for own in (turn, turn | {"reasoning_content": "I look."}):
+        batch = stages.render([chat(user("hi"), own, *last)])
+        assert batch.turn_message.tolist() == [3] * bool(last)
+        assert [each.code for each in batch.rejections] == ["nothing_trained"] * (not last)
+    said = assistant("I look.", tool_calls=turn["tool_calls"])
+    before = before.replace("\\n", "\n")
+    assert completions(stages, user("hi"), said, *last)[0] == f"{before}I look.{behind}<|im_end|>"
+
+
 def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> None:
     """Leave to drop reasoning is none to drop the answer."""
     last = "message.content.split('</think>')[-1] if message.role == 'assistant' else message.content"

@@ -110,9 +110,19 @@ def test_an_answer_with_reasoning_of_its_own_takes_no_other() -> None:
         read(ASKED, THOUGHT[0], assistant("One.", reasoning_content="Guess."))
 
 
-def test_reasoning_and_answer_are_trained_alike() -> None:
+@pytest.mark.parametrize("flags", [{"train": True}, {}])
+def test_an_answer_can_be_trained_without_the_reasoning_before_it(tmp_path: Path, flags: dict[str, Any]) -> None:
+    (trained,) = learned(tmp_path, ASKED, THOUGHT[0] | {"train": False}, assistant("One.", **flags))
+    assert trained == "}}One.<|im_end|>"  # what is no tag belongs to the part that follows
+
+
+@pytest.mark.parametrize(
+    ("own", "turn"),
+    [({}, assistant("One.", train=False)), ({"train": False}, CALLING), ({"weight": 0.5}, assistant("One."))],
+)
+def test_reasoning_is_not_trained_without_its_answer_nor_calls_without_theirs(own: Any, turn: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="both are one turn"):
-        read(ASKED, assistant("", reasoning_content="Count.", train=False), assistant("One.", train=True))
+        read(ASKED, THOUGHT[0] | own, turn)
 
 
 def test_text_beside_calls_in_the_channel_of_reasoning_is_no_reasoning() -> None:

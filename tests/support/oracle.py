@@ -9,7 +9,6 @@ import copy
 import datetime as dt
 import functools
 import html
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 import jinja2.meta
 from tokenizers import Encoding, Tokenizer
-from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
+from transformers.utils.chat_template_utils import _compile_jinja_template
 
 MASKED = -100
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -72,7 +71,6 @@ class Rules:
     on_prompt_mismatch: str = "refuse"
     history_rewrite: str = "exact"
     reasoning: str = "as_given"
-    source: str = "chat_server"
     no_terminator: str = "refuse"
 
 
@@ -240,10 +238,7 @@ class Oracle:
         form = "" if self.rules.reasoning == "inline" and self._marks_otherwise("<think>") else self.rules.reasoning
         messages = [with_reasoning_as(message, form) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
-        if self.rules.source == "generation_tags":
-            turns = self._marked(messages, wanted, tools, kwargs)
-        else:
-            turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
+        turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
         if not turns:
             raise Refused("nothing_trained")
         documents = self._as_rendered(turns) if self.rules.history_rewrite == "as_rendered" else self._dealt(turns)
@@ -304,45 +299,6 @@ class Oracle:
                     return len(prompt), min(ends)
         return None
 
-    def _marked(self, messages: list, wanted: list[int], tools: Any, kwargs: dict) -> list[Turn]:
-        """Turns as transformers finds the `{% generation %}` blocks; each ends with its first stop id."""
-        messages = messages[: max(wanted) + 1]
-        speakers = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
-        try:
-            text, spans = _render_with_assistant_indices(
-                self.compiled, messages, tools, None, False, **self.named, **kwargs, strftime_now=self.now.strftime
-            )
-        except Exception:  # noqa: BLE001 - a template may raise anything; that is one of its answers
-            raise Refused("template_error") from None
-        begins_at = {k: self._shared(messages[:k], text, tools, kwargs) for k in speakers}
-        ends_at = {k: self._shared(messages[: k + 1], text, tools, kwargs) for k in speakers[:-1]} | {
-            speakers[-1]: len(text) + 1
-        }
-        owners = [next((k for k in speakers if begins_at[k] <= start < ends_at[k]), None) for start, _ in spans]
-        if None in owners and len(spans) == len(speakers):
-            owners = [k if begins_at[k] <= start else None for k, (start, _) in zip(speakers, spans, strict=True)]
-        if any(owner is None and start < end for owner, (start, end) in zip(owners, spans, strict=True)):
-            raise Refused("bad_marks")
-        own = {
-            k: [span for owner, span in zip(owners, spans, strict=True) if owner == k and span[0] < span[1]]
-            for k in speakers
-        }
-        turns = []
-        for k in speakers:
-            if k not in wanted or not own[k]:
-                continue
-            if any(a[1] != b[0] for a, b in itertools.pairwise(own[k])):
-                raise Refused("bad_marks")
-            start, end = own[k][0][0], own[k][-1][1]
-            ends = [at + len(stop) for stop in self._stop_texts() if (at := text.find(stop, start, end)) >= 0]
-            if not ends:
-                raise Refused("no_terminator")
-            if not self._is_blank(text[start : min(ends)]):
-                if self._is_text(messages[k], text[:start], text[start : min(ends)]):
-                    raise Refused("dropped_reasoning")
-                turns.append(self._boundary(k, text[:start], text[: min(ends)], (text[:start],)))
-        return turns
-
     def _is_blank(self, completion: str) -> bool:
         """Whether a completion is white space and tags of reasoning up to its stop token."""
         ends = [completion.find(stop) for stop in self._stop_texts() if stop in completion]
@@ -351,9 +307,6 @@ class Oracle:
             for tag in pair:
                 written = written.replace(tag, "")
         return not written.strip()
-
-    def _shared(self, messages: list, text: str, tools: Any, kwargs: dict) -> int:
-        return len(common_prefix([self._try(messages, tools, kwargs) or "", text]))
 
     def _turn(self, messages: list, k: int, tools: Any, kwargs: dict) -> Turn | None:
         """P and Q of message k: the longest P of any mode that its Q continues."""
@@ -406,8 +359,9 @@ class Oracle:
         # What leaves the least to be written; the first of equals: the default mode.
         prompt, turn, mode = min(pairs, key=lambda pair: len(pair[1]) - len(pair[0]))
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
-        if self._is_blank(closed[len(prompt) :]):
-            return None
+        silent = self._try([*context, {"role": "assistant", "content": ""}], tools, {**kwargs, **mode})
+        if self._is_blank(closed[len(prompt) :]) or turn == silent:
+            return None  # of what the row says, nothing is left
         if self._is_text(messages[k], prompt, closed[len(prompt) :]):
             raise Refused("dropped_reasoning")
         self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)

@@ -76,7 +76,7 @@ class ProbedTemplate:
             InputError: the ids of this kind of vocabulary cannot be verified.
         """
         self.recipe, self.model = recipe, model
-        rules = msgspec.structs.replace(recipe.supervision, turns="all", parts=None, source="chat_server")
+        rules = msgspec.structs.replace(recipe.supervision, turns="all", parts=None)
         self._values = to_json(msgspec.structs.replace(recipe, supervision=rules))
         self._stages = functools.cache(self._stages_under)
         self._outcomes: dict[tuple[int, tuple[str, ...]], Outcome] = {}

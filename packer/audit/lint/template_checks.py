@@ -6,7 +6,6 @@ What a template loses of other conversations, the rows at hand show.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from packer.audit.findings import CodedFinding, Example, Severity
@@ -59,9 +58,6 @@ def prepare_probes(recipe: Recipe) -> tuple[list[CodedFinding], ProbedTemplate |
         rejection = probed.outcome(row, EXACT).rejection
         if rejection is not None:
             failure = _refused(probed, row, rejection)
-            marks = "supervision.source=generation_tags"
-            if recipe.supervision.source == "generation_tags" and not probed.outcome(PLAIN, EXACT, marks).rejection:
-                failure = replace(failure, level="note")
             return [failure], None, model
     return [], probed, model
 
@@ -115,7 +111,7 @@ def find_rewriting(probed: ProbedTemplate, price: float | None) -> Iterator[Code
             ways = [f"{as_option(switch)} keeps them as they are, right where inference is run with it too"]
     if price is not None:
         message += f"; the rows examined take {price:.2f} times the tokens of each row's last document"
-    decided = probed.recipe.supervision.history_rewrite or probed.recipe.supervision.source == "generation_tags"
+    decided = probed.recipe.supervision.history_rewrite
     if not decided:
         message += "; each answer is trained as it was given, in a document of its own"
         message += f"; above {LIMIT:g} times, a build stops until you choose" * (price is not None and price > LIMIT)

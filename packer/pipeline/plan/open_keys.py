@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from packer.batches import Rejection, RowBatch, Sample
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.as_given import says_its_rows
@@ -22,6 +22,7 @@ from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import Recipe, Source, make_recipe, to_json
 from packer.render import Renderer, RenderError
 from packer.render.dropped import AS_TEXT
+from packer.render.reasoning import goes_on, opened_by
 from packer.source.rows import InputFile
 from packer.supervise import split_sides
 
@@ -33,6 +34,9 @@ ABOUT_IDS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Messages by which templates complain about the ids of tool calls."""
+
+
+SKIP = "; answers without reasoning learn to skip the reasoning that their prompts open"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +113,11 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
             if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
                 continue  # rows that lose their reasoning would keep it
             then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
-            if _is_needed(key, entries, recipe, then, model, later=keys[number + 1 :]):
+            built = _built(key, entries, recipe, then, model, later=keys[number + 1 :])
+            if built:
                 recipe = then
-                said.append(
-                    f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {key.what}"
-                )
+                what = f"{key.what}{SKIP}" if any(map(_skips_reasoning, built)) else key.what
+                said.append(f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {what}")
     return _without_open(recipe), tuple(said)
 
 
@@ -122,22 +126,38 @@ def _without_open(recipe: Recipe) -> Recipe:
     return make_recipe(to_json(recipe), unset) if unset else recipe
 
 
-def _is_needed(
+def _skips_reasoning(turns: TurnBatch) -> bool:
+    """Whether an answer closes, before it says anything, the block of reasoning that its prompt opens."""
+    for number, start, end in zip(turns.turn_text, turns.prompt_end, turns.completion_end, strict=True):
+        text = turns.text[turns.text_offsets[number] : turns.text_offsets[number + 1]]
+        prompt, completion = text[:start].decode(), text[start:end].decode()
+        opened = opened_by(prompt)
+        if opened is not None and not opened.closed and goes_on(prompt, completion, is_reasoned=False):
+            return True
+    return False
+
+
+def _built(
     key: _Key, files: Sequence[InputFile], recipe: Recipe, then: Recipe, model: Model, *, later: Sequence[_Key]
-) -> bool:
-    """Whether all first rows that a key concerns are refused without it, and right with it, or with a later one too."""
+) -> list[TurnBatch]:
+    """Return what a key makes of the first rows that it concerns, if all are refused without it.
+
+    Nothing is returned if one is not right with it, or with a later one too.
+    """
     refused: list[RowBatch] = []
     without = Renderer(model, recipe)
     try:
         for batch in islice(_batches(key, files), _TRIED_ROWS):
             rejections = without.render(batch).rejections
             if not rejections or not all(map(key.refuses, rejections)):
-                return False
+                return []
             refused.append(batch)
         with_it = Renderer(model, then)
-        return bool(refused) and all(_is_right(batch, with_it, model, later) for batch in refused)
+        built = [with_it.render(batch) for batch in refused]
+        pairs = zip(refused, built, strict=True)
+        return built if all(_is_right(batch, turns, model, later) for batch, turns in pairs) else []
     except InputError:
-        return False  # reading the whole file will report it
+        return []  # reading the whole file will report it
 
 
 def _batches(key: _Key, files: Sequence[InputFile]) -> Iterator[RowBatch]:
@@ -154,9 +174,8 @@ def _batches(key: _Key, files: Sequence[InputFile]) -> Iterator[RowBatch]:
             yield batch
 
 
-def _is_right(batch: RowBatch, renderer: Renderer, model: Model, later: Sequence[_Key]) -> bool:
+def _is_right(batch: RowBatch, turns: TurnBatch, model: Model, later: Sequence[_Key]) -> bool:
     """Whether what is trained of a row is what it says, or whether a later key decides that."""
-    turns = renderer.render(batch)
     if turns.rejections:
         return all(any(key.refuses(each) for key in later) for each in turns.rejections)
     return says_its_rows(batch, turns, model)

@@ -24,9 +24,8 @@ from packer.render.clear.extension import (
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.message_form import changed, changes_of, prints_none
-from packer.render.next_header import next_header
 from packer.render.readback import arguments_of, keys, leaves, spellings
-from packer.render.reasoning import goes_on, reasoning_of, shows_as_reasoning
+from packer.render.reasoning import goes_on, reasoning_of
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
 """Writes a value as `tojson` does."""
@@ -132,12 +131,11 @@ class Places:
         if header is None:
             return None
         prompt_end = start + len(header)
-        text = self._terminated(k, prompt_end, whole)
-        if text is None or not self._shows_own(k, text, (prompt_end, end)):
+        text = self.conversation.terminated(k, prompt_end, whole, {}, self._rules)
+        if not self._shows_own(k, text, (prompt_end, end)):
             return None
         return RenderedTurn(
             message=k,
-            num_messages=k + 1,
             text=text,
             prompt_end=prompt_end,
             weight=weight,
@@ -176,30 +174,10 @@ class Places:
             if not whole.startswith(header, start):
                 continue
             if header not in headers.opening or goes_on(header, whole[start + len(header) :]):
-                if self._rules.on_prompt_mismatch == "continue" and not self._reasons(k, header, whole, start):
-                    return None  # the definition may continue another prompt
+                if self._row.forms[k][3] and self._rules.on_prompt_mismatch == "continue":
+                    return None  # the definition may continue another prompt, which opens the reasoning
                 return header
         return None
-
-    def _reasons(self, k: int, header: str, whole: str, start: int) -> bool:
-        """Whether a turn shows its reasoning as such, if it has any."""
-        if not self._row.forms[k][3]:
-            return True
-        text, completion = self._row.texts[k], whole[start + len(header) :]
-        before, found, _ = completion.rpartition(text) if text else ("", "", "")
-        return shows_as_reasoning(
-            reasoning_of(self._row.messages[k]), whole[: start + len(header)], before if found else completion
-        )
-
-    def _terminated(self, k: int, prompt_end: int, whole: str) -> str | None:
-        """Return the turn up to and including its stop token, or None; as the definition does."""
-        stops, conversation = self._rules.stops, self.conversation
-        assert stops is not None
-        stop = stops.search(whole, prompt_end)
-        if stop is not None:
-            return whole[: stop.end()]
-        header = next_header(lambda messages: conversation.render(messages, {}), conversation.messages, k, whole, stops)
-        return None if header is None else whole + header
 
     def _shows_own(self, k: int, turn: str, place: tuple[int, int]) -> bool:
         """Whether text, reasoning and calls of a message stand in what is trained of it: in a place of its turn.
