@@ -91,7 +91,7 @@ class Processor:
         Raises:
             RefusedSizesError: the processor refuses one of them.
         """
-        groups = [(size,) for size in sizes] if self._is_alone else [tuple(sizes)] if sizes else []
+        groups = [(size,) for size in sizes] if self.is_alone else [tuple(sizes)] if sizes else []
         made: list[Replacement] = []
         for group in groups:
             if group not in self._cache:
@@ -165,7 +165,7 @@ class Processor:
         return hashlib.sha256("\0".join(said).encode()).hexdigest()
 
     @cached_property
-    def _is_alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether what is written for an image does not depend on the others; for LLaVA-OneVision it does."""
         one, other = (64, 200), (300, 90)
         return self._texts((one, other))[0] == [self._texts((one,))[0][0], self._texts((other,))[0][0]]
