@@ -16,6 +16,7 @@ from image_models import answer, picture, user, with_pixels, write_rows
 import packer
 from packer.errors import InputError
 from packer.load import PackedLoader
+from packer.media.decoder import decode
 from packer.media.processor import processor_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -76,7 +77,10 @@ def build(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", sorted(OTHERS.keys() - {"Idefics2"}))
 def test_documents_have_the_ids_of_a_processor_that_nobody_tried_before(name, tmp_path):
     cache = build(name, tmp_path)
-    own = processor_of({file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()}).own
+    processor = processor_of({file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()})
+    own, shown = processor.own, [decode((tmp_path / f"{number}.png").read_bytes()) for number in (1, 0, 2)]
+    text = own.apply_chat_template(with_pixels(CHATS[1], tmp_path))
+    assert processor.ids(text, shown, with_values=False) == processor.ids(text, shown)
     with PackedLoader(cache, batching="padded", order="sequential", images=False, prefetch=0) as loader:
         found = [batch["input_ids"][0].tolist() for step in loader for batch in step]
     for chat, ids in zip(CHATS, found, strict=True):
