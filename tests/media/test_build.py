@@ -266,8 +266,8 @@ def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, da
     (data.parent / "secret.png").write_bytes(picture(30, 30))
 
     def swapped(place, flags):
-        place.unlink()
-        place.symlink_to(data.parent / "secret.png")
+        Path(place).unlink()
+        Path(place).symlink_to(data.parent / "secret.png")
         return open_descriptor(place, flags)
 
     monkeypatch.setattr("packer.media.places.open_descriptor", swapped)
@@ -316,7 +316,7 @@ def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkey
 
 
 def test_a_processor_that_disagrees_fails_the_build(model, data, monkeypatch):
-    monkeypatch.setattr(RowImages, "_full", lambda *_: [1, 2, 3])
+    monkeypatch.setattr(RowImages, "_full", lambda *_, **__: [1, 2, 3])
     with pytest.raises(PackerError, match="not those of the model's processor"):
         build(model, data, [{"messages": CHATS["first"]}])
 
