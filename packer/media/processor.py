@@ -35,6 +35,14 @@ _SIZES_ALONE = {"resample": 0, "do_rescale": False, "do_normalize": False}
 
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _PROBED: tuple[Size, ...] = (*((8 + 97 * i % 1900, 8 + 263 * i % 1900) for i in range(1, 48)), (1, 1), (30, 3000))
+_TRIED: tuple[Size, ...] = (
+    *(size for size in _PROBED if prod(size) < 2**18),
+    *((1, 150), (4100, 20), (1201, 1453), (1801, 433)),
+)
+"""Few of them take long without `meta`."""
+
+WORTH_COUNTING = 16
+"""Number of sizes that take about as long as it takes to try whether others can be counted."""
 
 
 class RefusedSizesError(Exception):
@@ -98,7 +106,8 @@ class Processor:
         made: list[Replacement] = []
         for group in groups:
             if group not in self._cache:
-                self._cache[group] = self._replacements(group)
+                counted = self._counted(group[0]) if len(self._cache) >= WORTH_COUNTING else None
+                self._cache[group] = counted or self._replacements(group)
             known = self._cache[group]
             if isinstance(known, str):
                 raise RefusedSizesError(known)
@@ -178,6 +187,46 @@ class Processor:
         """Whether what is written for an image does not depend on the others; for LLaVA-OneVision it does."""
         one, other = (64, 200), (300, 90)
         return self._texts((one, other))[0] == [self._texts((one,))[0][0], self._texts((other,))[0][0]]
+
+    def _counted(self, size: Size) -> list[Replacement] | None:
+        """Return what is written for an image by its number of patches, in no time; None if that may be wrong."""
+        if self._unit is None:
+            return None
+        with suppress(ValueError):  # the processor says why it refuses this size
+            return [self._times(size, *self._unit)]
+        return None
+
+    @cached_property
+    def _unit(self) -> tuple[int, Replacement] | None:
+        """A number of patches, and what is written for it, if for others it is so many times as much; None if not.
+
+        Processors such as Qwen's say how many patches they make of a size; LLaVA's makes the same of all. Whether that
+        decides how long the only run of a token is, and the size decides nothing else, is tried. Rows that are compared
+        with the processor's own ids show it again.
+        """
+        if not self.is_alone:
+            return None
+        first, *sizes = _TRIED
+        try:
+            known = self._replacements((first,))
+            if isinstance(known, str):
+                return None
+            unit = self._num_patches(first), known[0]
+            for size in sizes:
+                with suppress(ValueError):
+                    if [self._times(size, *unit)] != self._replacements((size,)):
+                        return None
+        except (KeyError, TypeError, ValueError):
+            return None
+        return unit
+
+    def _times(self, size: Size, num_patches: int, known: Replacement) -> Replacement:
+        (run,), number = known.runs, self._num_patches(size)
+        return Replacement(known.text, (run * number // num_patches,), known.pixels * number // num_patches)
+
+    def _num_patches(self, size: Size) -> int:
+        counted = getattr(self.own.image_processor, "get_number_of_image_patches", None)
+        return 1 if counted is None else int(counted(*size, self._kwargs))
 
     def _replacements(self, sizes: tuple[Size, ...]) -> list[Replacement] | str:
         try:

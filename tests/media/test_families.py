@@ -101,6 +101,8 @@ def outcomes(name: str, folder: Path) -> dict[str, str] | None:
     own, shown = processor.own, [decode((folder / f"{number}.png").read_bytes()) for number in (1, 2)]
     text = f"{processor.token}{processor.token} Compare."
     assert processor.ids(text, shown, with_values=False) == processor.ids(text, shown)
+    sizes = [(30 + 97 * number % 600, 5 + 61 * number % 300) for number in range(40)]
+    assert [processor.replacements([size]) for size in sizes] == [processor._replacements((size,)) for size in sizes]
     if name == "SmolVLM":  # it asks for it in every conversation
         own.video_processor.num_frames = own.video_processor.fps = 1
     model = family_model(FAMILIES[name], own.tokenizer.convert_tokens_to_ids, len(own.tokenizer) + 8)
