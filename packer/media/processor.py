@@ -382,6 +382,11 @@ def _without_videos() -> Iterator[None]:
         def from_pretrained(cls, *_: Any, **__: Any) -> Any:
             return object.__new__(cls)
 
+        def __getattr__(self, name: str) -> None:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            # MiniCPM-V's asks when it is loaded how videos are cut.
+
     class Loaders(type(known)):  # type: ignore[misc]
         def __getitem__(self, name: str) -> Any:
             return Empty if name == "video_processor" else super().__getitem__(name)
