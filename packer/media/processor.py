@@ -1,7 +1,8 @@
 """A model's processor: what it writes for images of given sizes, by transformers' own code.
 
 The processor is the definition of what a placeholder becomes. It runs once on an empty image of each size; what it
-writes depends on nothing else. Video processors need torchvision, and packer reads no videos, so none is loaded.
+writes depends on nothing else. Where that was tried to follow from the number of patches that it says it makes of a
+size, further sizes are not run. Video processors need torchvision, and packer reads no videos, so none is loaded.
 """
 
 import hashlib

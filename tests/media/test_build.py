@@ -283,7 +283,11 @@ def test_images_in_a_folder_beside_their_rows_are_found_as_the_hint_says(model, 
     (data / "a.png").rename(folder / "a.png")
     with pytest.raises(PackerError, match="media_missing") as refused:
         build(model, data, rows)
-    assert refused.value.hint == f"media={{'root': '{folder}'}} finds a.png"
+    found = f"media={{'root': '{folder}'}} finds a.png"
+    assert refused.value.hint == found
+    with pytest.raises(PackerError, match="multimodal") as refused:
+        build(model, data, rows, media={"images": "reject"}, force=True)
+    assert refused.value.hint and refused.value.hint.endswith(f"not read; {found}")
     assert fingerprint(read_manifest(build(model, data, rows, media={"root": str(folder)}))) == here
     named = build(model, data, rows, media={"root": str(folder), "keep": "reference"}, force=True)
     assert verify(named, sources=[data], level="full").ok
