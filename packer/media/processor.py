@@ -2,25 +2,23 @@
 
 The processor is the definition of what a placeholder becomes. It runs once on an empty image of each size; what it
 writes depends on nothing else. Where that was tried to follow from the number of patches that it says it makes of a
-size, further sizes are not run. Video processors need torchvision, and packer reads no videos, so none is loaded.
+size, further sizes are not run.
 """
 
 import hashlib
 import json
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from packer.errors import InputError
+from packer.media.loading import loaded_processor
 from packer.media.packed_models import wrong_when_packed
 
 Size: TypeAlias = tuple[int, int]
@@ -28,8 +26,6 @@ Size: TypeAlias = tuple[int, int]
 
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "config.json")
 """Files of a model's folder that its processor is loaded from, besides those of its tokenizer."""
-
-LIBRARIES = ("transformers", "PIL")
 
 _SIZES_ALONE = {"resample": 0, "do_rescale": False, "do_normalize": False}
 """Leave out what takes most of a processor's time, and decides the values of pixels alone."""
@@ -63,20 +59,11 @@ class Replacement(NamedTuple):
     """Values that the vision tower reads for the image, over three."""
 
 
-def missing_library() -> str | None:
-    """Return the name of a library of the extra `media` that is not installed, or None."""
-    return next((name for name in LIBRARIES if find_spec(name) is None), None)
-
-
 class Processor:
     """Loads the processor of a model's files."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        if (name := missing_library()) is not None:
-            raise InputError(
-                f"media.images: read needs {name}", hint="pip install 'token-packer[media]' brings what reads images"
-            )
-        self.own, self._config = _loaded(files)
+        self.own, self._config = loaded_processor(files)
         """The processor of transformers."""
 
         self.token: str = self.own.image_token
@@ -326,32 +313,6 @@ def _num_values(value: Any) -> int:
     return prod(value.shape) if hasattr(value, "shape") else sum(map(_num_values, value))
 
 
-def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
-    """Return a model's processor, and its config, or None."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoConfig, AutoProcessor  # noqa: PLC0415 - takes seconds, and few builds need it
-
-    with tempfile.TemporaryDirectory(prefix="packer-") as folder:
-        for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
-        config, options = None, {"local_files_only": True, "trust_remote_code": False}
-        with suppress(OSError, ValueError, TypeError, ImportError, KeyError, AttributeError):
-            config = AutoConfig.from_pretrained(folder, **options)
-        try:
-            with _without_videos():
-                made = AutoProcessor.from_pretrained(folder, **options)
-        except (OSError, ValueError, TypeError, ImportError, KeyError, AttributeError) as error:
-            raise InputError(f"the processor of this model cannot be loaded: {error}") from error
-    if not hasattr(made, "image_processor"):
-        raise InputError(
-            "media.images: read needs the folder of a model with an image processor; this one has only a tokenizer",
-            hint="give the folder that has preprocessor_config.json, or leave media.images at reject",
-        )
-    if not isinstance(getattr(made, "image_token", None), str) or not made.image_token:
-        raise InputError(f"packer cannot read images for {type(made).__name__}: it names no placeholder for them")
-    return made, config
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Leave out warnings of transformers about empty images, such as that one of 1 x 1 has ambiguous channels."""
@@ -367,35 +328,3 @@ def _quiet() -> Iterator[None]:
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
-
-
-@contextmanager
-def _without_videos() -> Iterator[None]:
-    """Load processors with an empty one of videos."""
-    from transformers import ImageProcessingMixin, processing_utils  # noqa: PLC0415 - as above
-
-    known, classes = processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING, processing_utils.MODALITY_TO_BASE_CLASS_MAPPING
-
-    class Empty(ImageProcessingMixin):  # type: ignore[misc]
-        model_input_names: tuple[str, ...] = ()
-
-        @classmethod
-        def from_pretrained(cls, *_: Any, **__: Any) -> Any:
-            return object.__new__(cls)
-
-        def __getattr__(self, name: str) -> None:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            # MiniCPM-V's asks when it is loaded how videos are cut.
-
-    class Loaders(type(known)):  # type: ignore[misc]
-        def __getitem__(self, name: str) -> Any:
-            return Empty if name == "video_processor" else super().__getitem__(name)
-
-    processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING = Loaders()
-    processing_utils.MODALITY_TO_BASE_CLASS_MAPPING = {**classes, "video_processor": "ImageProcessingMixin"}
-    try:
-        yield
-    finally:
-        processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING = known
-        processing_utils.MODALITY_TO_BASE_CLASS_MAPPING = classes
