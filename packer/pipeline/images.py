@@ -61,7 +61,7 @@ class RowImages:
             return rows, ()
         samples: list[Sample] = []
         rejections: list[Rejection] = []
-        files = self._files(rows.folder)
+        files = ImageFiles.of(rows.folder, self._rules)
         for sample in rows.samples:
             if sample.images is None:
                 samples.append(sample)
@@ -73,9 +73,6 @@ class RowImages:
             else:
                 samples.append(msgspec.structs.replace(sample, images=images))
         return replace(rows, samples=tuple(samples)), tuple(rejections)
-
-    def _files(self, folder: str | None) -> ImageFiles:
-        return ImageFiles.of(folder, self._rules)
 
     @cached_property
     def _repeated(self) -> Int32:

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from packer.literals import replaced
 from packer.media.columns import DrawnImage
+from packer.media.decoder import Image
 from packer.media.marks import CLOSE, OPEN
 from packer.media.processor import Processor, RefusedSizesError, Replacement
 from packer.render.conversation import Conversation
@@ -31,7 +33,7 @@ class Drawing:
         self._template = template
         self._render = render
         self._processor = processor
-        self.images = images
+        self._images = images
         self._replacements: dict[tuple[int, Replacement], int] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -55,7 +57,7 @@ class Drawing:
             RenderError: `media_refused`.
         """
         try:
-            written = self._processor.replacements([image.size for image in self.images[:number]])
+            written = self._processor.replacements([image.size for image in self._images[:number]])
         except RefusedSizesError as error:
             raise RenderError(f"the model's processor refuses an image: {error}", code="media_refused") from None
         return [self._mark(place, replacement) for place, replacement in enumerate(written)]
@@ -66,23 +68,26 @@ class Drawing:
         return row._replace(texts=tuple([self._drawn(text, known) for text in row.texts]))
 
     def _drawn(self, text: EncodedText, known: Sequence[Replacement]) -> EncodedText:
-        pieces: list[bytes] = []
-        ends, shifts, images = [0], [0], []
-        last = length = 0
-        for match in _MARK.finditer(text.content):
-            replacement = known[int(match[2])]
-            pieces += (text.content[last : match.start()], replacement.text.encode())
-            start = length + len(pieces[-2])
-            length, last = start + len(pieces[-1]), match.end()
-            images.append(DrawnImage(self.images[int(match[1])], start, length, replacement.runs, replacement.pixels))
-            ends.append(last)
-            shifts.append(length - last)
-        pieces.append(text.content[last:])
+        shown: list[tuple[Image, Replacement]] = []
 
-        def moved(place: int) -> int:
-            return place + shifts[sum(end <= place for end in ends) - 1]
+        def written(match: re.Match[bytes]) -> bytes:
+            shown.append((self._images[int(match[1])], known[int(match[2])]))
+            return shown[-1][1].text.encode()
 
-        return text.moved(moved, b"".join(pieces))._replace(images=tuple(images))
+        content, ranges, moved = replaced(text.content, _MARK, written)
+        images = [
+            DrawnImage(image, start, end, replacement.runs, replacement.pixels)
+            for (image, replacement), (start, end) in zip(shown, ranges, strict=True)
+        ]
+        return text.moved(moved, content)._replace(images=tuple(images))
+
+    def filled(self, row: RenderedRow) -> RenderedRow | None:
+        """Return a row that was filled in, whose images nobody has asked for; None if one of them is refused."""
+        try:
+            self.marks(len(self._images))
+        except RenderError:
+            return None
+        return self.drawn(row)
 
     def _mark(self, place: int, replacement: Replacement) -> str:
         number = self._replacements.setdefault((place, replacement), len(self._replacements))

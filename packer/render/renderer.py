@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
@@ -87,10 +87,9 @@ class Renderer:
             frozenset(rules.allow_dropped), stops, marks=self._marks, tags_are_text=rules.reasoning == "inline"
         )
         self._is_reference = self._by_marks
+        self._model = model
         self._watch: Watch | None = None
         """Renders in place of templates; None if they do."""
-
-        self._model = model
 
     # Made with the first row: templates are tried, which may take too long.
 
@@ -166,14 +165,8 @@ class Renderer:
             return self._filling.filled(sample)
         if self._processor is None or not self._processor().is_alone:
             return None  # what is written for an image may be another in each prompt
-        row = self._filling.filled(sample)
-        drawing = None if row is None else self._drawing(sample, self._template_of(sample))
-        if row is None or drawing is None:
-            return None
-        with contextlib.suppress(RenderError):
-            drawing.marks(len(drawing.images))
-            return drawing.drawn(row)
-        return None
+        row, drawing = self._filling.filled(sample), self._drawing(sample, self._template_of(sample))
+        return None if row is None or drawing is None else drawing.filled(row)
 
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
@@ -196,12 +189,12 @@ class Renderer:
         mask = self._masking(sample, max(weights))
         return rows.rendered(self.conversation(sample), weights, at_once=at_once, mask=mask)
 
-    def _worded(self, rows: ClearRows, sample: Sample) -> tuple[RenderedRow | None, Collection[str]]:
+    def _worded(self, rows: ClearRows, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
         if sample.images is None:
             return self._cut(sample, at_once=True), rows.last_sought
         if rows.marked.constants is None:
-            return None, ()
+            return None, set()
         other, watch = copy.copy(self), Watch(rows.marked)
         other._watch = watch  # noqa: SLF001 - a copy of self
         rendered = other._defined(sample)  # noqa: SLF001 - as above

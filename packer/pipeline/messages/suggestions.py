@@ -196,22 +196,6 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
     return None
 
 
-def _some_images(file: InputFile) -> list[str]:
-    """Return images that the first rows of a file name."""
-    batches = (row.batch for row in islice(file.rows(), _TRIED_ROWS))
-    samples = (sample for batch in batches for sample in batch.samples if sample.images is not None)
-    return [name for sample in samples if sample.images for name in sample.images.sources if isinstance(name, str)]
-
-
-def _root_hint(file: InputFile, image: str) -> str | None:
-    """Suggest the folder beside a file that has an image which its rows name from there; None if none has it."""
-    if not isinstance(file.path, Path) or image.startswith(("/", "data:")):
-        return None
-    folders = [file.path.parent, *file.path.parent.glob("*")]
-    found = next((folder for folder in folders if os.path.isfile(folder / image)), None)  # noqa: PTH113 - any name is right
-    return f"{as_option(f'media.root={found}')} finds {image}" if found in folders[1:] else None
-
-
 def _efforts_of_rows(reason: str, file: InputFile) -> str | None:
     """Return commands that set a word for the effort where rows have reasoning, if others have none.
 
@@ -241,6 +225,22 @@ def _columns_of(code: str, reason: str) -> str | None:
         return None
     found = _COLUMNS.findall(reason)
     return "; ".join(f"{as_option(f'sources.columns={{{columns}}}')} {effect}" for columns, effect in found) or None
+
+
+def _some_images(file: InputFile) -> list[str]:
+    """Return images that the first rows of a file name."""
+    batches = (row.batch for row in islice(file.rows(), _TRIED_ROWS))
+    samples = (sample for batch in batches for sample in batch.samples if sample.images is not None)
+    return [name for sample in samples if sample.images for name in sample.images.sources if isinstance(name, str)]
+
+
+def _root_hint(file: InputFile, image: str) -> str | None:
+    """Suggest the folder beside a file that has an image which its rows name from there; None if none has it."""
+    if not isinstance(file.path, Path) or image.startswith(("/", "data:")):
+        return None
+    folders = [file.path.parent, *file.path.parent.glob("*")]
+    found = next((folder for folder in folders if os.path.isfile(folder / image)), None)  # noqa: PTH113 - any name is right
+    return f"{as_option(f'media.root={found}')} finds {image}" if found in folders[1:] else None
 
 
 _ABOUT_VARIABLES = {

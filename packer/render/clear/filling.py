@@ -18,7 +18,7 @@ them differs from that, nothing is filled in.
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ _Slot = tuple[int, Cut]
 
 Form = tuple[object, ...]
 Define = Callable[[Sample], RenderedRow | None]
-Render = Callable[[Sample], tuple[RenderedRow | None, Collection[str]]]
+Render = Callable[[Sample], tuple[RenderedRow | None, set[str]]]
 
 
 @dataclass(frozen=True, slots=True)
