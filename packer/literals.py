@@ -1,8 +1,10 @@
-"""Searches for several literal texts at once."""
+"""Searches for several literal texts at once, and replaces what was found."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from typing import AnyStr
 
 _FEW = 8
 _MAX_DEPTH = 4
@@ -36,6 +38,37 @@ def finder(literals: Iterable[str]) -> Callable[[str], bool]:
         return False
 
     return contains
+
+
+def replaced(
+    text: AnyStr, pattern: re.Pattern[AnyStr], of: Callable[[re.Match[AnyStr]], AnyStr]
+) -> tuple[AnyStr, list[tuple[int, int]], Callable[[int], int]]:
+    """Replace each match of a pattern by what `of` returns.
+
+    Returns:
+        The text; the ranges of what was put in place; and a function that maps a position in `text` to one in the
+        result. Worked example: with `<s>` in place of the 3 characters `␣0␣`, the ranges of "a␣0␣b" are [(1, 4)].
+    """
+    pieces: list[AnyStr] = []
+    ranges: list[tuple[int, int]] = []
+    ends: list[int] = []
+    shifts: list[int] = []
+    length = last = 0
+    for match in pattern.finditer(text):
+        before, own = text[last : match.start()], of(match)
+        pieces += (before, own)
+        start, last = length + len(before), match.end()
+        length = start + len(own)
+        ranges.append((start, length))
+        ends.append(last)
+        shifts.append(length - last)
+    pieces.append(text[last:])
+
+    def moved(position: int) -> int:
+        number = bisect_right(ends, position)
+        return position + (shifts[number - 1] if number else 0)
+
+    return text[:0].join(pieces), ranges, moved
 
 
 def _alternatives(literals: Sequence[str], depth: int) -> str:

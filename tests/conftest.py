@@ -95,6 +95,7 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
         patch.setattr("packer.model.trials.WORTH_LOADING", 0)
         patch.setattr("packer.render.clear.rows.WORTH_A_TRIAL", 0)
         patch.setattr("packer.render.clear.filling.WORTH_FILLING", 1)
+        patch.setattr("packer.media.processor.WORTH_COUNTING", 0)
         patch.setattr("packer.tokenize.fast._RUNS_PER_TEXT", (8,) * 100)
         patch.setattr("packer.render.clear.rows.tried", _tried_once())
         yield

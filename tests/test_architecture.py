@@ -121,7 +121,7 @@ def test_the_libraries_of_trainers_are_imported_only_by_their_own_modules() -> N
             homes.setdefault(library, set()).add(entry.module)
     for path in MODULES:
         for name in {name.split(".")[0] for name in imports_of(path)} & set(homes):
-            is_processor = name == "transformers" and path == REPOSITORY / "packer" / "media" / "processor.py"
+            is_processor = name == "transformers" and path == REPOSITORY / "packer" / "media" / "loading.py"
             is_home = path.parent.name == "trainers" and path.stem in homes[name]
             assert is_home or is_processor, f"{path} imports {name}"
 

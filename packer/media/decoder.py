@@ -124,8 +124,7 @@ def _opened(data: bytes) -> Iterator[Any]:
     Raises:
         UnusableImageError: `media_too_large`, `media_unreadable`.
     """
-    if len(data) > MAX_IMAGE_BYTES:
-        raise UnusableImageError("media_too_large", f"{len(data):,} bytes; packer takes up to {MAX_IMAGE_BYTES:,}")
+    refuse_many_bytes(len(data))
     from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
 
     with warnings.catch_warnings():
@@ -141,6 +140,16 @@ def _opened(data: bytes) -> Iterator[Any]:
         except Exception as error:  # noqa: BLE001 - readers of damaged files raise almost anything
             said = _ADDRESS.sub("", str(error))[:_SHOWN]
             raise UnusableImageError("media_unreadable", f"{type(error).__name__}: {said}") from None
+
+
+def refuse_many_bytes(number: int) -> None:
+    """Refuse the bytes of an image if they are too many.
+
+    Raises:
+        UnusableImageError: `media_too_large`.
+    """
+    if number > MAX_IMAGE_BYTES:
+        raise UnusableImageError("media_too_large", f"{number:,} bytes; packer takes up to {MAX_IMAGE_BYTES:,}")
 
 
 def _refuse_large(height: int, width: int) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from packer.host.regular_file import open_descriptor
-from packer.media.decoder import MAX_IMAGE_BYTES, Image, UnusableImageError, examine
+from packer.media.decoder import Image, UnusableImageError, examine, refuse_many_bytes
 from packer.names import is_address
 from packer.recipe.row_rules import MediaRules
 
@@ -74,8 +75,8 @@ class ImageFiles:
         if isinstance(data, str) and data.startswith("data:"):
             data = _decoded(data)
         elif isinstance(data, str):
-            place = self._place(data)
-            name, data = self._name(data, place) if self.names_from_root else data, _content(place, data)
+            named, place = self._places(data)
+            name, data = self._name(data, named, place) if self.names_from_root else data, _content(place, data)
         if not isinstance(data, bytes):
             raise UnusableImageError("media_unreadable", f"a source of type {type(data).__name__}")
         return examine(data, is_decoded=self.is_decoded, name=name)
@@ -91,39 +92,42 @@ class ImageFiles:
         """Return the bytes of a file.
 
         Raises:
-            UnusableImageError: `media_url`, `media_missing`, `media_outside`.
+            UnusableImageError: `media_url`, `media_missing`, `media_outside`, `media_too_large`.
         """
-        return _content(self._place(name), name)
+        return _content(self._places(name)[1], name)
 
-    def _place(self, name: str) -> Path:
+    def _places(self, name: str) -> tuple[str, str]:
+        """Return where a name leads, and what is there behind all links, which is below the root.
+
+        Both as texts: this is done for every image, and takes three times as long with paths.
+        """
         path = name.removeprefix("file://")
         if _SCHEME.match(path):
             raise UnusableImageError("media_url", f"{path[:_SHOWN]}: a build downloads nothing")
-        if self.base == Path(_NOWHERE) and not Path(path).is_absolute():
+        if self.base == Path(_NOWHERE) and not path.startswith("/"):
             where = "the file with the rows is in a bucket: paths must be absolute, below media.root"
             raise UnusableImageError("media_missing", f"{path[:_SHOWN]}: {where}")
         try:
-            place = (self._start(path) / path).resolve()
-            # What leaves the folder is refused as such, however deep the folder is and whatever is there.
-            if not place.is_relative_to(self.root) and (".." in Path(path).parts or place.exists()):
-                raise UnusableImageError("media_outside", f"{path[:_SHOWN]} is not below {self.root}")
-        except (OSError, ValueError, RuntimeError) as error:
+            # A relative path begins at the folder of the file with the rows, or else at the root.
+            starts = ("",) if path.startswith("/") else (f"{self.base}/", f"{self.root}/")
+            named = next((start + path for start in starts if os.path.lexists(start + path)), starts[0] + path)
+            place = os.path.realpath(named)
+            if _within(self.root, place) is None:
+                # What leaves the folder is refused as such, however deep the folder is and whatever is there.
+                if ".." in path.split("/") or Path(place).exists():
+                    raise UnusableImageError("media_outside", f"{path[:_SHOWN]} is not below {self.root}")
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        except (OSError, ValueError) as error:
             raise _missing(name, error) from None
-        return place
+        return named, place
 
-    def _start(self, path: str) -> Path:
-        """Return where a relative path begins: at the folder of the file with the rows, or else at the root."""
-        return next((base for base in (self.base, self.root) if os.path.lexists(base / path)), self.base)
-
-    def _name(self, name: str, place: Path) -> str:
+    def _name(self, name: str, named: str, place: str) -> str:
         """Return the path below the root: as the row has it, so that links on the way are watched, where it is that.
 
         Raises:
             UnusableImageError: `media_missing`: the path is no text, which a cache has no place for.
         """
-        path = name.removeprefix("file://")
-        named = _straight(self._start(path) / path)
-        path = (named if named.is_relative_to(self.root) else place).relative_to(self.root).as_posix()
+        path = _within(self.root, os.path.normpath(named)) or _within(self.root, place) or "."
         try:
             path.encode()
         except UnicodeEncodeError as error:
@@ -136,12 +140,20 @@ def _straight(path: Path) -> Path:
     return Path(os.path.normpath(path))
 
 
-def _content(place: Path, name: str) -> bytes:
+def _within(folder: Path, path: str) -> str | None:
+    """Return a path from a folder that it is, or is below; None if it is not."""
+    start = f"{folder}/".replace("//", "/")
+    return (path[len(start) :] or ".") if f"{path}/".startswith(start) else None
+
+
+def _content(place: str, name: str) -> bytes:
     try:
         # It is resolved: a link in its place now was put there since.
         with os.fdopen(open_descriptor(place, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            refuse_many_bytes(num_bytes)
             # One byte more than it has: memory for the largest image costs as much as the digest of a photo.
-            return file.read(min(os.fstat(file.fileno()).st_size, MAX_IMAGE_BYTES) + 1)
+            return file.read(num_bytes + 1)
     except (OSError, ValueError) as error:
         raise _missing(name, error) from None
 

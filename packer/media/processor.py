@@ -1,25 +1,24 @@
 """A model's processor: what it writes for images of given sizes, by transformers' own code.
 
 The processor is the definition of what a placeholder becomes. It runs once on an empty image of each size; what it
-writes depends on nothing else. Video processors need torchvision, and packer reads no videos, so none is loaded.
+writes depends on nothing else. Where that was tried to follow from the number of patches that it says it makes of a
+size, further sizes are not run.
 """
 
 import hashlib
 import json
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from packer.errors import InputError
+from packer.media.loading import loaded_processor
 from packer.media.packed_models import wrong_when_packed
 
 Size: TypeAlias = tuple[int, int]
@@ -28,10 +27,19 @@ Size: TypeAlias = tuple[int, int]
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "config.json")
 """Files of a model's folder that its processor is loaded from, besides those of its tokenizer."""
 
-LIBRARIES = ("transformers", "PIL")
+_SIZES_ALONE = {"resample": 0, "do_rescale": False, "do_normalize": False}
+"""Leave out what takes most of a processor's time, and decides the values of pixels alone."""
 
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _PROBED: tuple[Size, ...] = (*((8 + 97 * i % 1900, 8 + 263 * i % 1900) for i in range(1, 48)), (1, 1), (30, 3000))
+_TRIED: tuple[Size, ...] = (
+    *(size for size in _PROBED if prod(size) < 2**18),
+    *((1, 150), (4100, 20), (1201, 1453), (1801, 433)),
+)
+"""Few of them take long without `meta`."""
+
+WORTH_COUNTING = 16
+"""Number of sizes that take about as long as it takes to try whether others can be counted."""
 
 
 class RefusedSizesError(Exception):
@@ -51,20 +59,11 @@ class Replacement(NamedTuple):
     """Values that the vision tower reads for the image, over three."""
 
 
-def missing_library() -> str | None:
-    """Return the name of a library of the extra `media` that is not installed, or None."""
-    return next((name for name in LIBRARIES if find_spec(name) is None), None)
-
-
 class Processor:
     """Loads the processor of a model's files."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
-        if (name := missing_library()) is not None:
-            raise InputError(
-                f"media.images: read needs {name}", hint="pip install 'token-packer[media]' brings what reads images"
-            )
-        self.own, self._config = _loaded(files)
+        self.own, self._config = loaded_processor(files)
         """The processor of transformers."""
 
         self.token: str = self.own.image_token
@@ -91,22 +90,29 @@ class Processor:
         Raises:
             RefusedSizesError: the processor refuses one of them.
         """
-        groups = [(size,) for size in sizes] if self._is_alone else [tuple(sizes)] if sizes else []
+        groups = [(size,) for size in sizes] if self.is_alone else [tuple(sizes)] if sizes else []
         made: list[Replacement] = []
         for group in groups:
             if group not in self._cache:
-                self._cache[group] = self._replacements(group)
+                counted = self._counted(group[0]) if len(self._cache) >= WORTH_COUNTING else None
+                self._cache[group] = counted or self._replacements(group)
             known = self._cache[group]
             if isinstance(known, str):
                 raise RefusedSizesError(known)
             made += known
         return made
 
-    def ids(self, text: str, images: Sequence[Any]) -> list[int]:
-        """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them."""
+    def ids(self, text: str, images: Sequence[Any], *, with_values: bool = True) -> list[int]:
+        """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them.
+
+        `with_values`: whether the values of pixels are computed, too, which half of the time goes into.
+        """
         begins = bool(self.prefix[0]) and text.startswith(self.prefix[0])
+        options = {} if with_values else {"images_kwargs": _SIZES_ALONE}
         with self.tried():
-            made = self.own(text=[text], images=[list(images)], **({"add_special_tokens": False} if begins else {}))
+            made = self.own(
+                text=[text], images=[list(images)], **options, **({"add_special_tokens": False} if begins else {})
+            )
         return [int(number) for number in made["input_ids"][0]]
 
     @contextmanager
@@ -165,10 +171,50 @@ class Processor:
         return hashlib.sha256("\0".join(said).encode()).hexdigest()
 
     @cached_property
-    def _is_alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether what is written for an image does not depend on the others; for LLaVA-OneVision it does."""
         one, other = (64, 200), (300, 90)
         return self._texts((one, other))[0] == [self._texts((one,))[0][0], self._texts((other,))[0][0]]
+
+    def _counted(self, size: Size) -> list[Replacement] | None:
+        """Return what is written for an image by its number of patches, in no time; None if that may be wrong."""
+        if self._unit is None:
+            return None
+        with suppress(ValueError):  # the processor says why it refuses this size
+            return [self._times(size, *self._unit)]
+        return None
+
+    @cached_property
+    def _unit(self) -> tuple[int, Replacement] | None:
+        """A number of patches, and what is written for it, if for others it is so many times as much; None if not.
+
+        Processors such as Qwen's say how many patches they make of a size; LLaVA's makes the same of all. Whether that
+        decides how long the only run of a token is, and the size decides nothing else, is tried. Rows that are compared
+        with the processor's own ids show it again.
+        """
+        if not self.is_alone:
+            return None
+        first, *sizes = _TRIED
+        try:
+            known = self._replacements((first,))
+            if isinstance(known, str):
+                return None
+            unit = self._num_patches(first), known[0]
+            for size in sizes:
+                with suppress(ValueError):
+                    if [self._times(size, *unit)] != self._replacements((size,)):
+                        return None
+        except (KeyError, TypeError, ValueError):
+            return None
+        return unit
+
+    def _times(self, size: Size, num_patches: int, known: Replacement) -> Replacement:
+        (run,), number = known.runs, self._num_patches(size)
+        return Replacement(known.text, (run * number // num_patches,), known.pixels * number // num_patches)
+
+    def _num_patches(self, size: Size) -> int:
+        counted = getattr(self.own.image_processor, "get_number_of_image_patches", None)
+        return 1 if counted is None else int(counted(*size, self._kwargs))
 
     def _replacements(self, sizes: tuple[Size, ...]) -> list[Replacement] | str:
         try:
@@ -184,13 +230,10 @@ class Processor:
     @cached_property
     def _kwargs(self) -> dict[str, Any]:
         merged = self.own._merge_kwargs(tokenizer_init_kwargs=self.own.tokenizer.init_kwargs)  # noqa: SLF001 - no other way
-        return {**merged["images_kwargs"], "resample": 0, "do_rescale": False, "do_normalize": False}
+        return {**merged["images_kwargs"], **_SIZES_ALONE}
 
     def _texts(self, sizes: tuple[Size, ...]) -> tuple[list[str], int]:
-        """Return the text for each image, and the processed pixels of an image on average.
-
-        Neither depends on resampling, rescaling and normalizing, which take most of the time.
-        """
+        """Return the text for each image, and the processed pixels of an image on average."""
         with _quiet():
             data, texts = self.own._process_images([self._empty(sizes)], **self._kwargs)  # noqa: SLF001 - as above
         return texts, _num_values(data["pixel_values"]) // 3 // len(sizes)
@@ -270,32 +313,6 @@ def _num_values(value: Any) -> int:
     return prod(value.shape) if hasattr(value, "shape") else sum(map(_num_values, value))
 
 
-def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
-    """Return a model's processor, and its config, or None."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoConfig, AutoProcessor  # noqa: PLC0415 - takes seconds, and few builds need it
-
-    with tempfile.TemporaryDirectory(prefix="packer-") as folder:
-        for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
-        config, options = None, {"local_files_only": True, "trust_remote_code": False}
-        with suppress(OSError, ValueError, TypeError, ImportError, KeyError, AttributeError):
-            config = AutoConfig.from_pretrained(folder, **options)
-        try:
-            with _without_videos():
-                made = AutoProcessor.from_pretrained(folder, **options)
-        except (OSError, ValueError, TypeError, ImportError, KeyError, AttributeError) as error:
-            raise InputError(f"the processor of this model cannot be loaded: {error}") from error
-    if not hasattr(made, "image_processor"):
-        raise InputError(
-            "media.images: read needs the folder of a model with an image processor; this one has only a tokenizer",
-            hint="give the folder that has preprocessor_config.json, or leave media.images at reject",
-        )
-    if not isinstance(getattr(made, "image_token", None), str) or not made.image_token:
-        raise InputError(f"packer cannot read images for {type(made).__name__}: it names no placeholder for them")
-    return made, config
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Leave out warnings of transformers about empty images, such as that one of 1 x 1 has ambiguous channels."""
@@ -311,30 +328,3 @@ def _quiet() -> Iterator[None]:
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
-
-
-@contextmanager
-def _without_videos() -> Iterator[None]:
-    """Load processors with an empty one of videos."""
-    from transformers import ImageProcessingMixin, processing_utils  # noqa: PLC0415 - as above
-
-    known, classes = processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING, processing_utils.MODALITY_TO_BASE_CLASS_MAPPING
-
-    class Empty(ImageProcessingMixin):  # type: ignore[misc]
-        model_input_names: tuple[str, ...] = ()
-
-        @classmethod
-        def from_pretrained(cls, *_: Any, **__: Any) -> Any:
-            return object.__new__(cls)
-
-    class Loaders(type(known)):  # type: ignore[misc]
-        def __getitem__(self, name: str) -> Any:
-            return Empty if name == "video_processor" else super().__getitem__(name)
-
-    processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING = Loaders()
-    processing_utils.MODALITY_TO_BASE_CLASS_MAPPING = {**classes, "video_processor": "ImageProcessingMixin"}
-    try:
-        yield
-    finally:
-        processing_utils.MODALITY_TO_AUTOPROCESSOR_MAPPING = known
-        processing_utils.MODALITY_TO_BASE_CLASS_MAPPING = classes

@@ -12,7 +12,7 @@ from hashlib import sha256
 import msgspec
 import numpy as np
 
-from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
+from packer.batches import DocumentBatch, Int32, Int64, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.errors import CheckError, InputError
 from packer.layout import offsets_of
 from packer.media.columns import DrawnImage, Images, Media
@@ -61,7 +61,7 @@ class RowImages:
             return rows, ()
         samples: list[Sample] = []
         rejections: list[Rejection] = []
-        files = self._files(rows.folder)
+        files = ImageFiles.of(rows.folder, self._rules)
         for sample in rows.samples:
             if sample.images is None:
                 samples.append(sample)
@@ -74,30 +74,27 @@ class RowImages:
                 samples.append(msgspec.structs.replace(sample, images=images))
         return replace(rows, samples=tuple(samples)), tuple(rejections)
 
-    def _files(self, folder: str | None) -> ImageFiles:
-        return ImageFiles.of(folder, self._rules)
-
     @cached_property
     def _repeated(self) -> Int32:
         return np.array(sorted(self.processor.repeated.values()), np.int32)
 
     def repeated(self, tokens: TokenBatch, turns: TurnBatch) -> TokenBatch:
         """Return the ids as the processor has them: runs repeated, and its prefix before chats that lack it."""
-        counts = np.ones(len(tokens.ids), np.int64)
+        places, found = self._places(tokens.ids, tokens.offsets)
+        runs: list[int] = []
         bos, prefix = self.processor.prefix
         added = np.zeros(len(tokens.sequence_text), np.int64)
         for sequence, text in enumerate(tokens.sequence_text.tolist()):
             if prefix and not turns.raw[text]:
                 begins = bool(bos) and turns.text.startswith(bos.encode(), int(turns.text_offsets[text]))
                 added[sequence] = 0 if begins else len(prefix)
-            if text not in turns.images:
-                continue
-            start, end = tokens.offsets[sequence : sequence + 2].tolist()
-            places = start + np.flatnonzero(np.isin(tokens.ids[start:end], self._repeated))
-            runs = [run for image in turns.images[text] for run in image.runs]
-            if len(places) > len(runs):
+            number = found[sequence + 1] - found[sequence]
+            own = [run for image in turns.images[text] for run in image.runs] if text in turns.images else [1] * number
+            if number > len(own):
                 raise _differs(turns, text)
-            counts[places] = runs[: len(places)]
+            runs += own[:number]
+        counts = np.ones(len(tokens.ids), np.int64)
+        counts[places] = runs
         ends = offsets_of(counts)
         lengths = added + ends[tokens.offsets[1:]] - ends[tokens.offsets[:-1]]
         ids = np.insert(
@@ -117,9 +114,10 @@ class RowImages:
     def column(self, documents: DocumentBatch, texts: Int32, turns: TurnBatch) -> tuple[Media, tuple[Image, ...]]:
         """Return the images of documents, each made of one of the `texts`, and the images themselves."""
         offsets, places, used = [0], list[tuple[int, ...]](), list[Image]()
+        repeated, found = self._places(documents.input_ids, documents.offsets)
         for number, text in enumerate(texts.tolist()):
-            ids = documents.input_ids[documents.offsets[number] : documents.offsets[number + 1]]
-            for drawn, start, length in self._spans(ids, turns, text) if text in turns.images else ():
+            own = repeated[found[number] : found[number + 1]] - documents.offsets[number]
+            for drawn, start, length in _spans(own, turns, text) if text in turns.images else ():
                 places.append((start, length, *drawn.image.size, drawn.pixels))
                 used.append(drawn.image)
             offsets.append(len(places))
@@ -133,26 +131,15 @@ class RowImages:
             tuple(used),
         )
 
-    def _spans(self, ids: Int32, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:
-        """Return the images of a document, with the first of its repeated ids and how far it is to behind the last."""
+    def _places(self, ids: Int32, offsets: Int64) -> tuple[Int64, list[int]]:
+        """Return where tokens of images are, and how many of them are before each offset."""
         places = np.flatnonzero(np.isin(ids, self._repeated))
-        spans, used = [], 0
-        for drawn in turns.images[text]:
-            if used == len(places):
-                break
-            own = places[used : used + sum(drawn.runs)]
-            used += sum(drawn.runs)
-            if used > len(places):
-                raise _differs(turns, text)
-            spans.append((drawn, int(own[0]), int(own[-1] - own[0] + 1)))
-        if used != len(places):
-            raise _differs(turns, text)
-        return spans
+        return places, np.searchsorted(places, offsets).tolist()
 
     def check(self, tokens: TokenBatch, turns: TurnBatch) -> None:
         """Compare the ids of some texts with those that the processor makes of the images themselves.
 
-        These are the first rows with images of a partition, and some of the others.
+        These are the first rows with images of a partition, and some of the others, without the values of their pixels.
 
         Raises:
             CheckError: they differ.
@@ -170,17 +157,33 @@ class RowImages:
             sequence = int(first[np.searchsorted(tokens.sequence_text[first], text)])
             ids = tokens.ids[tokens.offsets[sequence] : tokens.offsets[sequence + 1]]
             with suppress(UnusableImageError):  # broken behind its header, which was all that the rules have read
-                if ids.tolist() != self._full(turns, text, images):
+                if ids.tolist() != self._full(turns, text, images, with_values=self._num_seen <= _CHECKED_FIRST):
                     raise _differs(turns, text)
 
-    def _full(self, turns: TurnBatch, text: int, images: tuple[DrawnImage, ...]) -> list[int]:
+    def _full(self, turns: TurnBatch, text: int, images: tuple[DrawnImage, ...], *, with_values: bool) -> list[int]:
         content = turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]]
         pieces, last = list[bytes](), 0
         for image in images:
             pieces += (content[last : image.start], self.processor.token.encode())
             last = image.end
         whole = (b"".join(pieces) + content[last:]).decode()
-        return self.processor.ids(whole, [decode(image.image.data) for image in images])
+        return self.processor.ids(whole, [decode(image.image.data) for image in images], with_values=with_values)
+
+
+def _spans(places: Int64, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:
+    """Return the images of a document, with the first of its repeated ids and how far it is to behind the last."""
+    spans, used = [], 0
+    for drawn in turns.images[text]:
+        if used == len(places):
+            break
+        first, used = used, used + sum(drawn.runs)
+        if used > len(places):
+            raise _differs(turns, text)
+        start, last = int(places[first]), int(places[used - 1])
+        spans.append((drawn, start, last - start + 1))
+    if used != len(places):
+        raise _differs(turns, text)
+    return spans
 
 
 def _differs(turns: TurnBatch, text: int) -> CheckError:

@@ -6,13 +6,12 @@ bytes it takes are *guarded*: the encoder treats them as ordinary text.
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from packer.batches import Message
-from packer.literals import longest_of
+from packer.literals import longest_of, replaced
 from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
 from packer.render.readback import strings
@@ -81,34 +80,8 @@ class StandIns:
         return [{"role": message["role"], **self.hide(typed_fields(message))} for message in messages]
 
     def reveal(self, text: str) -> tuple[str, list[tuple[int, int]], Callable[[int], int]]:
-        """Restore the typed text.
-
-        Returns:
-            The text; the character ranges of what was restored; and a function that maps a position in `text` to one in
-            the result. Worked example: with stand-in 0 for `<s>` (3 characters, and so is the stand-in, `␣0␣`) the
-            ranges of "a␣0␣b" are [(1, 4)].
-        """
-        pieces: list[str] = []
-        ranges: list[tuple[int, int]] = []
-        ends: list[int] = []
-        shifts: list[int] = []
-        length = last = 0
-        for match in _STAND_IN.finditer(text):
-            before, typed = text[last : match.start()], self.typed[int(match[1])]
-            pieces += (before, typed)
-            start = length + len(before)
-            length = start + len(typed)
-            ranges.append((start, length))
-            last = match.end()
-            ends.append(last)
-            shifts.append(length - last)
-        pieces.append(text[last:])
-
-        def moved(position: int) -> int:
-            number = bisect_right(ends, position)
-            return position + (shifts[number - 1] if number else 0)
-
-        return "".join(pieces), ranges, moved
+        """Restore the typed text, as :func:`~packer.literals.replaced` does."""
+        return replaced(text, _STAND_IN, lambda match: self.typed[int(match[1])])
 
     def _number(self, match: re.Match[str]) -> str:
         self.typed.append(match[0])

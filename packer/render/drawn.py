@@ -6,15 +6,17 @@ have the replacements themselves, with every run of a token written once.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from packer.literals import replaced
 from packer.media.columns import DrawnImage
+from packer.media.decoder import Image
 from packer.media.marks import CLOSE, OPEN
 from packer.media.processor import Processor, RefusedSizesError, Replacement
 from packer.render.conversation import Conversation
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.rewritten_history import EncodedText
+from packer.render.rewritten_history import EncodedText, RenderedRow
 
 _MARK = re.compile(f"{OPEN}([0-9]+):([0-9]+){CLOSE}".encode())
 
@@ -22,11 +24,14 @@ _MARK = re.compile(f"{OPEN}([0-9]+):([0-9]+){CLOSE}".encode())
 class Drawing:
     """A template for one conversation, whose renderings have marks in place of images.
 
-    Everything besides :meth:`render` is the template's own.
+    Everything besides :meth:`render` is the template's own; `render` is, or renders in its place.
     """
 
-    def __init__(self, template: ChatTemplate, processor: Processor, images: Sequence[Any]) -> None:
+    def __init__(
+        self, template: ChatTemplate, processor: Processor, images: Sequence[Any], render: Callable[..., str]
+    ) -> None:
         self._template = template
+        self._render = render
         self._processor = processor
         self._images = images
         self._replacements: dict[tuple[int, Replacement], int] = {}
@@ -36,39 +41,53 @@ class Drawing:
 
     def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         """Render messages, of which the images are the first ones of the conversation."""
-        text = self._template.render(messages, **kwargs)
+        text = self._render(messages, **kwargs)
         number = sum(map(num_images, messages))
         first, *rest = text.split(self._processor.token)
         if len(rest) != number:
             reason = f"the template writes {len(rest)} of {number} images"
             raise RenderError(reason, code="media_dropped")
+        marks = self.marks(number)
+        return first + "".join(mark + piece for mark, piece in zip(marks, rest, strict=True))
+
+    def marks(self, number: int) -> list[str]:
+        """Return the marks of so many first images, when there are no others.
+
+        Raises:
+            RenderError: `media_refused`.
+        """
         try:
             written = self._processor.replacements([image.size for image in self._images[:number]])
         except RefusedSizesError as error:
             raise RenderError(f"the model's processor refuses an image: {error}", code="media_refused") from None
-        marks = [self._mark(place, replacement) for place, replacement in enumerate(written)]
-        return first + "".join(mark + piece for mark, piece in zip(marks, rest, strict=True))
+        return [self._mark(place, replacement) for place, replacement in enumerate(written)]
 
-    def drawn(self, text: EncodedText) -> EncodedText:
-        """Return a text with what the processor writes in place of each mark, and its positions moved accordingly."""
+    def drawn(self, row: RenderedRow) -> RenderedRow:
+        """Return a row with what the processor writes in place of each mark."""
         known = [replacement for _, replacement in self._replacements]
-        pieces: list[bytes] = []
-        ends, shifts, images = [0], [0], []
-        last = length = 0
-        for match in _MARK.finditer(text.content):
-            replacement = known[int(match[2])]
-            pieces += (text.content[last : match.start()], replacement.text.encode())
-            start = length + len(pieces[-2])
-            length, last = start + len(pieces[-1]), match.end()
-            images.append(DrawnImage(self._images[int(match[1])], start, length, replacement.runs, replacement.pixels))
-            ends.append(last)
-            shifts.append(length - last)
-        pieces.append(text.content[last:])
+        return row._replace(texts=tuple([self._drawn(text, known) for text in row.texts]))
 
-        def moved(place: int) -> int:
-            return place + shifts[sum(end <= place for end in ends) - 1]
+    def _drawn(self, text: EncodedText, known: Sequence[Replacement]) -> EncodedText:
+        shown: list[tuple[Image, Replacement]] = []
 
-        return text.moved(moved, b"".join(pieces))._replace(images=tuple(images))
+        def written(match: re.Match[bytes]) -> bytes:
+            shown.append((self._images[int(match[1])], known[int(match[2])]))
+            return shown[-1][1].text.encode()
+
+        content, ranges, moved = replaced(text.content, _MARK, written)
+        images = [
+            DrawnImage(image, start, end, replacement.runs, replacement.pixels)
+            for (image, replacement), (start, end) in zip(shown, ranges, strict=True)
+        ]
+        return text.moved(moved, content)._replace(images=tuple(images))
+
+    def filled(self, row: RenderedRow) -> RenderedRow | None:
+        """Return a row that was filled in, whose images nobody has asked for; None if one of them is refused."""
+        try:
+            self.marks(len(self._images))
+        except RenderError:
+            return None
+        return self.drawn(row)
 
     def _mark(self, place: int, replacement: Replacement) -> str:
         number = self._replacements.setdefault((place, replacement), len(self._replacements))

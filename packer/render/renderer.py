@@ -17,6 +17,7 @@ from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
 from packer.render.call_ids import with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
+from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, control_pattern, revealed
@@ -83,6 +84,8 @@ class Renderer:
         )
         self._is_reference = False
         self._model = model
+        self._watch: Watch | None = None
+        """Renders in place of templates; None if they do."""
 
     # Made with the first row: templates are tried, which may take too long.
 
@@ -97,7 +100,7 @@ class Renderer:
     @functools.cached_property
     def _filling(self) -> Filling | None:
         rows = self._rows
-        return Filling(rows, functools.partial(self._cut, at_once=True), self._defined) if rows else None
+        return Filling(rows, functools.partial(self._worded, rows), self._defined) if rows else None
 
     def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
         if template is None:
@@ -151,9 +154,14 @@ class Renderer:
         return turn_batch(texts, owners, skipped, rejections)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        if sample.images is not None or self._rules.parts is not None:
+        if self._rules.parts is not None or self._filling is None:
             return None
-        return self._filling.filled(sample) if self._filling else None
+        if sample.images is None:
+            return self._filling.filled(sample)
+        if self._processor is None or not self._processor().is_alone:
+            return None  # what is written for an image may be another in each prompt
+        row, drawing = self._filling.filled(sample), self._drawing(sample, self._template_of(sample))
+        return None if row is None or drawing is None else drawing.filled(row)
 
     def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
@@ -176,8 +184,19 @@ class Renderer:
         mask = self._masking(sample, max(weights))
         return rows.rendered(self.conversation(sample), weights, at_once=at_once, mask=mask)
 
+    def _worded(self, rows: ClearRows, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
+        """Render a sample of words for filling, and return what the template looked for in them."""
+        if sample.images is None:
+            return self._cut(sample, at_once=True), rows.last_sought
+        if rows.marked.constants is None:
+            return None, set()
+        other, watch = copy.copy(self), Watch(rows.marked)
+        other._watch = watch  # noqa: SLF001 - a copy of self
+        rendered = other._defined(sample)  # noqa: SLF001 - as above
+        return rendered if watch.is_clear else None, watch.sought
+
     def _defined(self, sample: Sample) -> RenderedRow | None:
-        rendered = self._rendered(sample)
+        rendered, _ = self._with_marks(sample)
         return None if isinstance(rendered, Rejection) else rendered
 
     def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
@@ -237,16 +256,21 @@ class Renderer:
 
     def _rendered(self, sample: Sample) -> RenderedRow | Rejection:
         """Render a sample by the definition."""
+        rendered, drawing = self._with_marks(sample)
+        return rendered if drawing is None or isinstance(rendered, Rejection) else drawing.drawn(rendered)
+
+    def _with_marks(self, sample: Sample) -> tuple[RenderedRow | Rejection, Drawing | None]:
+        """Render a sample by the definition; return what draws its images in place of their marks, too."""
         try:
             self._refuse_images(sample)
             if sample.kind != "chat":
-                return RenderedRow((self._plain(sample),), 0)
+                return RenderedRow((self._plain(sample),), 0), None
             template = self._template_of(sample)
             if template is not None:
                 refuse_unread_variables(sample, template)
             return self._render_chat(sample)
         except RenderError as error:
-            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
+            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message), None
 
     def _refuse_images(self, sample: Sample) -> None:
         is_unread = self._processor is None or self._rules.turns == "conversation"
@@ -270,7 +294,7 @@ class Renderer:
         whole = f"{sample.prompt}{infilled(sample.text, None if guarded or sample.prompt else fim)}{close}"
         return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
 
-    def _render_chat(self, sample: Sample) -> RenderedRow:
+    def _render_chat(self, sample: Sample) -> tuple[RenderedRow, Drawing | None]:
         if self._recipe.rows.empty_user == "reject":
             refuse_empty_question(sample)
         if (twice := self._twice(sample)) is not None:
@@ -291,7 +315,7 @@ class Renderer:
             raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
-        drawing = self._drawing(sample, conversation)
+        drawing = self._drawing(sample, conversation.template)
         shown = conversation if drawing is None else with_drawing(conversation, drawing)
         mask = self._masking(sample, last, drawing)
         documents, num_trained = self._assigned(shown, weights, pieces, mask)
@@ -303,13 +327,15 @@ class Renderer:
         else:
             form = renderable(original, last)
             texts = [revealed(each, stand_ins, conversation, form) for each in documents]
-        return RenderedRow(tuple(texts if drawing is None else map(drawing.drawn, texts)), num_skipped)
+        return RenderedRow(tuple(texts), num_skipped), drawing
 
-    def _drawing(self, sample: Sample, conversation: Conversation) -> Drawing | None:
-        if sample.images is None or self._processor is None:
+    def _drawing(self, sample: Sample, template: ChatTemplate | None) -> Drawing | None:
+        if sample.images is None or self._processor is None or template is None:
             return None
-        _, order = in_parts(self._messages(sample, conversation.template))
-        return Drawing(conversation.template, self._processor(), [sample.images.sources[number] for number in order])
+        _, order = in_parts(self._messages(sample, template))
+        images = [sample.images.sources[number] for number in order]
+        render = template.render if self._watch is None else self._watch.render
+        return Drawing(template, self._processor(), images, render)
 
     def _assigned(
         self,

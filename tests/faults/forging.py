@@ -19,7 +19,7 @@ import pyarrow as pa
 from faults.jobs import Job, row, write_job
 from image_models import answer, model_folder, picture, user
 
-from packer.media.processor import missing_library
+from packer.media.loading import missing_library
 from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.digest import digest_file
 from packer.store.fingerprint import content_fingerprint

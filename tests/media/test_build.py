@@ -28,7 +28,7 @@ from packer.errors import InputError, PackerError
 from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
 from packer.media.decoder import decode
-from packer.media.processor import processor_of
+from packer.media.processor import Processor, RefusedSizesError, processor_of
 from packer.pack import select
 from packer.pipeline.images import RowImages
 from packer.report import report
@@ -266,8 +266,8 @@ def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, da
     (data.parent / "secret.png").write_bytes(picture(30, 30))
 
     def swapped(place, flags):
-        place.unlink()
-        place.symlink_to(data.parent / "secret.png")
+        Path(place).unlink()
+        Path(place).symlink_to(data.parent / "secret.png")
         return open_descriptor(place, flags)
 
     monkeypatch.setattr("packer.media.places.open_descriptor", swapped)
@@ -283,7 +283,11 @@ def test_images_in_a_folder_beside_their_rows_are_found_as_the_hint_says(model, 
     (data / "a.png").rename(folder / "a.png")
     with pytest.raises(PackerError, match="media_missing") as refused:
         build(model, data, rows)
-    assert refused.value.hint == f"media={{'root': '{folder}'}} finds a.png"
+    found = f"media={{'root': '{folder}'}} finds a.png"
+    assert refused.value.hint == found
+    with pytest.raises(PackerError, match="multimodal") as refused:
+        build(model, data, rows, media={"images": "reject"}, force=True)
+    assert refused.value.hint and refused.value.hint.endswith(f"not read; {found}")
     assert fingerprint(read_manifest(build(model, data, rows, media={"root": str(folder)}))) == here
     named = build(model, data, rows, media={"root": str(folder), "keep": "reference"}, force=True)
     assert verify(named, sources=[data], level="full").ok
@@ -316,9 +320,31 @@ def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkey
 
 
 def test_a_processor_that_disagrees_fails_the_build(model, data, monkeypatch):
-    monkeypatch.setattr(RowImages, "_full", lambda *_: [1, 2, 3])
+    monkeypatch.setattr(RowImages, "_full", lambda *_, **__: [1, 2, 3])
     with pytest.raises(PackerError, match="not those of the model's processor"):
         build(model, data, [{"messages": CHATS["first"]}])
+
+
+def test_what_is_written_for_a_size_is_counted_only_where_that_is_what_the_processor_writes(model, monkeypatch):
+    processor = Processor({file.name: file.read_bytes() for file in model.iterdir()})
+    sizes = [(1 + 97 * number % 1900, 1 + 263 * number % 1900) for number in range(0, 1900, 60)]
+    sizes += [(1, 400), (9000, 30), (28, 28), (1, 28)]
+    expected = [processor._replacements((size,)) for size in sizes]
+    assert {type(each) for each in expected} == {str, list} and processor._unit is not None
+    monkeypatch.setattr(processor, "_replacements", lambda sizes: "asked")
+    assert all(
+        processor._counted(size) == (None if isinstance(found, str) else found)
+        for size, found in zip(sizes, expected, strict=True)
+    )
+    with pytest.raises(RefusedSizesError, match="asked"):
+        processor.replacements([(1, 400)])
+    monkeypatch.undo()
+    counts = processor.own.image_processor.get_number_of_image_patches
+    for wrong in (lambda *given: counts(*given) + (given[:2] == (1201, 1453)), lambda *_: 4, {}.__getitem__):
+        other = Processor({file.name: file.read_bytes() for file in model.iterdir()})
+        monkeypatch.setattr(other.own.image_processor, "get_number_of_image_patches", wrong)
+        assert other._counted((64, 64)) is None
+        assert other.replacements([(64, 64)]) == processor.replacements([(64, 64)])
 
 
 def test_the_same_question_about_another_image_is_no_duplicate(model, data):

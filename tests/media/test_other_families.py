@@ -14,8 +14,9 @@ from families_that_see import Family, family_folder, square
 from image_models import answer, picture, user, with_pixels, write_rows
 
 import packer
-from packer.errors import InputError
+from packer.errors import CheckError, InputError
 from packer.load import PackedLoader
+from packer.media.decoder import decode
 from packer.media.processor import processor_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,6 +28,10 @@ def other(processor: str, place: str, tokens: tuple[str, ...], images: dict[str,
 
 
 HUNYUAN = {"image_token": "<hy_img>", "image_start_token": "<hy_is>", "image_end_token": "<hy_ie>"}
+MINICPM = {
+    "image_token": "<|image_pad|>", "video_token": "<|video_pad|>", "image_start_token": "<image>", "image_end_token": "</image>",
+    "slice_start_token": "<slice>", "slice_end_token": "</slice>", "image_id_start_token": "<image_id>", "image_id_end_token": "</image_id>",
+}  # fmt: skip
 OTHERS = {
     # Its tiles are numbered in plain text between the runs of a token.
     "Aya Vision": other(
@@ -42,6 +47,11 @@ OTHERS = {
     "DeepSeek-VL": other(
         "DeepseekVLProcessor", "<image_placeholder>", ("<begin>", "<image_placeholder>"), square("DeepseekVLImageProcessor", 64),
         num_image_tokens=16, named={"image_token": "<image_placeholder>"},
+    ),
+    # It asks for settings of videos, and numbers the images of a conversation if told to.
+    "MiniCPM-V 4.6": other(
+        "MiniCPMV4_6Processor", "<|image_pad|>", tuple(MINICPM.values()), {"image_processor_type": "MiniCPMV4_6ImageProcessor", "use_image_id": False},
+        named=MINICPM,
     ),
     "Idefics2": other("Idefics2Processor", "<image>", ("<image>", "<fake_token_around_image>", "<end_of_utterance>"), {"image_processor_type": "Idefics2ImageProcessor"}),
 }  # fmt: skip
@@ -76,12 +86,21 @@ def build(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", sorted(OTHERS.keys() - {"Idefics2"}))
 def test_documents_have_the_ids_of_a_processor_that_nobody_tried_before(name, tmp_path):
     cache = build(name, tmp_path)
-    own = processor_of({file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()}).own
+    processor = processor_of({file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()})
+    own, shown = processor.own, [decode((tmp_path / f"{number}.png").read_bytes()) for number in (1, 0, 2)]
+    text = own.apply_chat_template(with_pixels(CHATS[1], tmp_path))
+    assert processor.ids(text, shown, with_values=False) == processor.ids(text, shown)
     with PackedLoader(cache, batching="padded", order="sequential", images=False, prefetch=0) as loader:
         found = [batch["input_ids"][0].tolist() for step in loader for batch in step]
     for chat, ids in zip(CHATS, found, strict=True):
         expected = own.apply_chat_template(with_pixels(chat, tmp_path), tokenize=True)[0]
         assert ids == list(map(int, expected))[: len(ids)] and len(expected) - len(ids) <= 1  # behind the stop token
+
+
+def test_a_processor_that_numbers_the_images_of_a_conversation_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(OTHERS["MiniCPM-V 4.6"].images, "use_image_id", True)
+    with pytest.raises(CheckError, match="row 0: the ids of its images are not those of the model's processor"):
+        build("MiniCPM-V 4.6", tmp_path)
 
 
 def test_a_processor_without_what_packer_asks_of_it_is_refused_by_its_name(tmp_path):

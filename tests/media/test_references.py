@@ -155,8 +155,13 @@ def piped(file: Path) -> None:
     os.mkfifo(file)
 
 
+def grown(file: Path) -> None:
+    os.truncate(file, 64 * 2**20 + 1)
+
+
 FAULTS = {
     changed: "sha256 .* not that of the build",
+    grown: "67,108,865 bytes; packer takes up to 67,108,864",
     linked: "is not below",
     piped: "not a regular file",
     Path.unlink: "No such file",

@@ -4,6 +4,7 @@ They are the hints of a build, of `lint` and of `preview`.
 """
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -193,10 +194,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
-    if code == "media_missing" and isinstance(file.path, Path):
-        image = reason.partition(":")[0]
-        found = next((each for each in file.path.parent.glob("*") if (each / image).is_file()), None)
-        return f"{as_option(f'media.root={found}')} finds {image}" if found and not Path(image).is_absolute() else None
+    if code == "media_missing":
+        return _root_hint(file, reason.partition(":")[0])
+    if code == "multimodal" and (images := _some_images(file)) and (root := _root_hint(file, images[0])) is not None:
+        return f"{rejection_hint(code)}; {root}"
     if code == "pair_no_prompt":
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
@@ -210,6 +211,22 @@ def _columns_of(code: str, reason: str) -> str | None:
         return None
     found = _COLUMNS.findall(reason)
     return "; ".join(f"{as_option(f'sources.columns={{{columns}}}')} {effect}" for columns, effect in found) or None
+
+
+def _some_images(file: InputFile) -> list[str]:
+    """Return images that the first rows of a file name."""
+    batches = (row.batch for row in islice(file.rows(), _TRIED_ROWS))
+    samples = (sample for batch in batches for sample in batch.samples if sample.images is not None)
+    return [name for sample in samples if sample.images for name in sample.images.sources if isinstance(name, str)]
+
+
+def _root_hint(file: InputFile, image: str) -> str | None:
+    """Suggest the folder beside a file that has an image which its rows name from there; None if none has it."""
+    if not isinstance(file.path, Path) or image.startswith(("/", "data:")):
+        return None
+    folders = [file.path.parent, *file.path.parent.glob("*")]
+    found = next((folder for folder in folders if os.path.isfile(folder / image)), None)  # noqa: PTH113 - any name is right
+    return f"{as_option(f'media.root={found}')} finds {image}" if found in folders[1:] else None
 
 
 _ABOUT_VARIABLES = {

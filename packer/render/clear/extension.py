@@ -217,6 +217,30 @@ class MarkedTemplate:
         return Pieces("".join(pieces), places[1 - num_outside : -1], notes)
 
 
+class Watch:
+    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts."""
+
+    def __init__(self, template: MarkedTemplate) -> None:
+        self._template = template
+        self.sought: set[str] = set()
+        """What was looked for in texts."""
+
+        self.is_clear = True
+        """Whether nothing else was asked of them."""
+
+    def render(
+        self, messages: Sequence[Message], *, tools: Any, kwargs: Mapping[str, Any], add_generation_prompt: bool
+    ) -> str:
+        """Render messages as the template does; the definition takes a NotClearError for one of the template's."""
+        try:
+            pieces = self._template.pieces(messages, tools, kwargs, prompt=add_generation_prompt)
+        except NotClearError:
+            self.is_clear = False
+            raise
+        self.sought |= pieces.notes.sought
+        return pieces.text
+
+
 @functools.lru_cache(maxsize=256)
 def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, Constants] | None:
     """Compile a template with marks and watched questions; return None if it has no loop over messages."""

@@ -82,7 +82,7 @@ class ClearRows:
         losses: LossCheck,
     ) -> None:
         """`control`: control tokens, and other texts that no clear row says; `losses`: the definition's own check."""
-        self._marked = MarkedTemplate(template)
+        self.marked = MarkedTemplate(template)
         self._rules = rules
         self._history_rewrite = history_rewrite
         self.max_bytes = max_bytes
@@ -101,13 +101,13 @@ class ClearRows:
     @functools.cached_property
     def are_possible(self) -> bool:
         """Whether any row may be clear."""
-        marked = self._marked
+        marked = self.marked
         return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
 
     @functools.cached_property
     def _is_usual(self) -> bool:
         """Whether the template takes reasoning in fields, and knows no word for an answer without."""
-        return self._marked.plain.reasoning.change is None and not self._marked.plain.switches.none
+        return self.marked.plain.reasoning.change is None and not self.marked.plain.switches.none
 
     def rendered(
         self,
@@ -132,7 +132,7 @@ class ClearRows:
         extension = self._extension(row.kind, conversation.kwargs, worth)
         if extension is None or not self._is_known(row, extension):
             return None
-        places = Places(self._marked, conversation, row, extension, self._rules)
+        places = Places(self.marked, conversation, row, extension, self._rules)
         try:
             return self._cut(places, row, extension, weights, tools, mask=mask)
         except RenderError:
@@ -147,7 +147,7 @@ class ClearRows:
             seen = self._seen[key] = self._seen.get(key, 0) + worth
             if seen < WORTH_A_TRIAL * len(rounds_of(kind)) ** 2:
                 return None
-            self._extensions[key] = tried(self._marked, kind, kwargs)
+            self._extensions[key] = tried(self.marked, kind, kwargs)
         return self._extensions[key]
 
     def _is_known(self, row: Row, extension: Extension) -> bool:
@@ -159,8 +159,8 @@ class ClearRows:
     @functools.cached_property
     def constants(self) -> Constants:
         """What the template compares texts with."""
-        assert self._marked.constants is not None
-        return self._marked.constants
+        assert self.marked.constants is not None
+        return self.marked.constants
 
     def _is_distinct(self, message: Message, text: str) -> bool:
         """Whether what a message says, without white space around it, is no part of the template or of other fields."""
