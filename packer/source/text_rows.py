@@ -133,7 +133,8 @@ class CsvFile:
                 row = Refused("wrong_type", f"the header has {len(self.names)} columns, the row {len(cells)}")
             else:
                 row = dict(zip(self.names, cells, strict=True))
-                row |= {name: convert(row[name]) for name, convert in converters.items()}
+                for name, convert in converters.items():
+                    row[name] = convert(row[name])
             yield FileRow(row, self._first, self._num_bytes)
 
     def _header(self) -> tuple[str, ...]:
