@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
@@ -275,11 +274,14 @@ def _sampled(rows: Iterator[FileRow], max_rows: int) -> Iterator[FileRow]:
 
 
 def _objects(rows: Iterator[FileRow]) -> Iterator[dict[str, Any]]:
-    """Yield those rows that are objects, with their further fields."""
+    """Yield those rows that are objects, with their further fields; of a row that is refused, those alone."""
     for row in rows:
-        with suppress(Refused):
-            if isinstance(value := row.value(), dict):
-                yield {**(row.fields or {}), **value}
+        try:
+            value = row.value()
+        except Refused:
+            value = row.fields
+        if isinstance(value, dict):
+            yield {**(row.fields or {}), **value}
 
 
 def _may_be_asked_about(field: pa.Field) -> bool:

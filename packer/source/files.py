@@ -21,7 +21,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import TypeVar
@@ -82,24 +81,10 @@ def _matches(pattern: str) -> list[Path]:
         if may_be_repository(pattern):
             looked = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; {looked}"
         raise InputError(f"{pattern}: no such file", hint=did_you_mean(near_paths(pattern), looked))
-    with _searching(pattern):
-        files = [match for match in matches(pattern) if match.is_file()]
+    files = [match for match in matches(pattern) if match.is_file()]
     if not files:
         raise InputError(f"{pattern}: no file matches", hint=did_you_mean(near_paths(pattern), looked))
     return files
-
-
-@contextmanager
-def _searching(pattern: str) -> Iterator[None]:
-    """Name a folder that cannot be searched: left out, its rows would be missed by nobody."""
-    try:
-        yield
-    except OSError as error:
-        refused = InputError(
-            f"{pattern}: cannot look into {error.filename}: {error.strerror}",
-            hint="name the folders that hold the rows, and that this user may read",
-        )
-        raise out_of(error, f"{pattern}: cannot look for files") or refused from error
 
 
 def matches(pattern: str) -> list[Path]:
@@ -108,9 +93,16 @@ def matches(pattern: str) -> list[Path]:
     As in a shell, ``*`` and ``?`` do not match names that begin with a dot, ``*`` follows links to folders, and ``**``
     does not. For each part of the pattern, a folder is searched once, under whatever names links give it, so that links
     that lead in circles end. `glob.glob` follows them for ever, and `Path.glob` takes no absolute pattern.
+    A folder that cannot be searched is an error: left out, its rows would be missed by nobody.
     """
-    with _searching(pattern):
+    try:
         return _found(pattern)
+    except OSError as error:
+        refused = InputError(
+            f"{pattern}: cannot look into {error.filename}: {error.strerror}",
+            hint="name the folders that hold the rows, and that this user may read",
+        )
+        raise out_of(error, f"{pattern}: cannot look for files") or refused from error
 
 
 def _found(pattern: str) -> list[Path]:
@@ -135,12 +127,14 @@ def _found(pattern: str) -> list[Path]:
 
 def _part_matches(folder: Path, part: str) -> Iterator[Path]:
     """Yield what one part of a pattern matches, seen from a folder."""
-    if part == "**":
-        yield from _folders_below(folder)
-    else:
+    if part != "**":
         if glob.has_magic(part):
             os.scandir(folder).close()  # glob passes over a folder that it cannot read
         yield from (folder / name for name in glob.glob(part, root_dir=folder))  # noqa: PTH207 - not hidden files
+        return
+    for parent, folders, _ in walk(folder, _raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield Path(parent)
 
 
 def _refuse_machine(folders: Sequence[Path]) -> None:
@@ -148,13 +142,6 @@ def _refuse_machine(folders: Sequence[Path]) -> None:
     for folder in folders:
         if len(Path(os.path.realpath(folder)).parts) == 1:
             raise OSError(errno.EPERM, "all of this machine would be searched", os.fspath(folder))
-
-
-def _folders_below(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all below it that are not hidden, without following links."""
-    for parent, folders, _ in walk(folder, _raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield Path(parent)
 
 
 def _raise(error: OSError) -> None:

@@ -269,17 +269,16 @@ def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") -> Iterator[FileRow]:
     """Yield the rows of a batch; one by one if some may be too large, or if a text is not UTF-8."""
-    num_bytes = batch_bytes(batch)
-    is_single = batch.num_rows == 1
-    values: Sequence[dict[str, Any] | Refused] | None = None
+    num_bytes, is_single = batch_bytes(batch), batch.num_rows == 1
+    is_measured = num_bytes > max_row_bytes or any(map(_shares_values, batch.schema.types))
+    values: list[tuple[dict[str, Any] | Refused, int]] | None = None
     try:
         with bounded_memory(MAX_GROWTH_BYTES + _MEMORY_RATIO * max_row_bytes):
-            if num_bytes <= max_row_bytes or (is_single and _fits(batch, max_row_bytes)):
-                values = list(reader.rows(batch))
-            elif is_single:
-                values = [row_too_large_error(max_row_bytes)]
+            if num_bytes <= max_row_bytes or is_single:
+                part = num_bytes // max(batch.num_rows, 1)
+                values = [(row, len(str(row)) if is_measured else part) for row in reader.rows(batch)]
     except UnicodeDecodeError:
-        values = [Refused("not_utf8", "a text is not valid UTF-8")] if is_single else None
+        values = [(Refused("not_utf8", "a text is not valid UTF-8"), num_bytes)] if is_single else None
     except OverMemoryError:  # values may be shared by rows
         if is_single:
             raise
@@ -287,9 +286,9 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
         for i in range(batch.num_rows):
             yield from _rows(batch.slice(i, 1), max_row_bytes, reader)
         return
-    shares = any(_shares_values(kind) for kind in batch.schema.types)
-    for value in values:
-        yield FileRow(value, None, len(str(value)) if shares else num_bytes // batch.num_rows)
+    for row, size in values:
+        is_too_large = size > max_row_bytes and isinstance(row, dict)
+        yield FileRow(row_too_large_error(max_row_bytes) if is_too_large else row, None, size)
 
 
 def _shares_values(kind: pa.DataType) -> bool:
@@ -297,14 +296,6 @@ def _shares_values(kind: pa.DataType) -> bool:
     if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind) or _types.is_string_view(kind):
         return True
     return isinstance(kind, _VIEWS) or any(_shares_values(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _fits(row: pa.RecordBatch, max_row_bytes: int) -> bool:
-    """Whether a row whose buffers are shared with other rows, as with dictionaries and views, is small nevertheless."""
-    try:
-        return sum(len(str(value)) for column in row.columns for value in column.to_pylist()) <= max_row_bytes
-    except UnicodeDecodeError:
-        return True  # refused for that reason later
 
 
 class _ColumnReader:

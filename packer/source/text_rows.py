@@ -19,7 +19,7 @@ import io
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -133,7 +133,8 @@ class CsvFile:
                 row = Refused("wrong_type", f"the header has {len(self.names)} columns, the row {len(cells)}")
             else:
                 row = dict(zip(self.names, cells, strict=True))
-                row |= {name: convert(row[name]) for name, convert in converters.items()}
+                for name, convert in converters.items():
+                    row[name] = convert(row[name])
             yield FileRow(row, self._first, self._num_bytes)
 
     def _header(self) -> tuple[str, ...]:
@@ -236,22 +237,29 @@ def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: 
     if opening[:1] not in (b"[", b"{"):
         raise _invalid_json(path, "it begins neither with [ nor with {")
     single = opening[:1] == b"{"
-    brackets, element = _Brackets(), _OpenElement(max_row_bytes)
+    brackets, empty = _Brackets(), True
+    pieces, num_bytes = list[bytes](), 0  # of the element whose end has not been found yet
     start = 0 if single else 1  # the array's bracket is not part of an element, a single object's brackets are
-    empty = True
     for chunk in chain([opening], chunks):
         data, ends = brackets.find_ends(chunk, single=single)
-        for end, closes in ends:
-            element.add(data[start : end + single])
-            start = end + 1
-            if not (closes and empty and element.num_bytes == 0):
-                yield element.finish()
-            empty = False
+        for end, closes in [*ends, (len(data), None)]:
+            piece = data[start : end + single]
+            piece = piece if num_bytes else piece.lstrip(BLANK)
+            num_bytes += len(piece)
+            if num_bytes <= max_row_bytes:
+                pieces.append(piece)
+            else:
+                pieces.clear()
+            if closes is None:  # the element goes on in the next chunk
+                continue
+            if not (closes and empty and num_bytes == 0):
+                yield b"".join(pieces).strip(BLANK) if num_bytes <= max_row_bytes else None
+            start, empty, num_bytes = end + 1, False, 0
+            pieces.clear()
             if closes:
                 if any(piece.strip(BLANK) for piece in chain([data[start:], brackets.pending], chunks)):
                     raise _invalid_json(path, "something follows the end of its array or object", several=single)
                 return
-        element.add(data[start:])
         start = 0
     raise _invalid_json(path, "it ends inside its array or object")
 
@@ -272,7 +280,7 @@ class _Brackets:
     pending: bytes = b""
     """A backslash at the end of a chunk, which escapes the byte after it."""
 
-    def find_ends(self, chunk: bytes, *, single: bool) -> tuple[bytes, list[tuple[int, bool]]]:
+    def find_ends(self, chunk: bytes, *, single: bool) -> tuple[bytes, list[tuple[int, bool | None]]]:
         """Return the data without what is held back, and where in it elements end.
 
         Each end comes with whether the array ends there, too.
@@ -294,26 +302,3 @@ class _Brackets:
         closes = (depths <= 0) & (_STEP[kinds] < 0)
         chosen = np.flatnonzero(closes | ((kinds == _COMMA) & (depths == 1) & (not single)))
         return data, list(zip(positions[chosen].tolist(), closes[chosen].tolist(), strict=True))
-
-
-@dataclass(slots=True)
-class _OpenElement:
-    """An element whose end has not been found yet."""
-
-    max_row_bytes: int
-    num_bytes: int = 0
-    pieces: list[bytes] = field(default_factory=list)
-
-    def add(self, piece: bytes) -> None:
-        if not self.num_bytes:
-            piece = piece.lstrip(BLANK)
-        self.num_bytes += len(piece)
-        if self.num_bytes <= self.max_row_bytes:
-            self.pieces.append(piece)
-        else:
-            self.pieces.clear()
-
-    def finish(self) -> bytes | None:
-        element = b"".join(self.pieces).strip(BLANK) if self.num_bytes <= self.max_row_bytes else None
-        self.num_bytes, self.pieces = 0, []
-        return element

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -144,12 +144,15 @@ class Bucket:
 
     def version(self, name: str) -> tuple[int, str] | None:
         """Return the size of an object in bytes, and its version; None if it does not exist."""
-        with self._errors("read", name) as (obstore, store):
+
+        def request(obstore: Any, store: Any) -> tuple[int, str] | None:
             try:
                 meta = obstore.head(store, name)
             except FileNotFoundError:
                 return None
-        return int(meta["size"]), str(meta["e_tag"])
+            return int(meta["size"]), str(meta["e_tag"])
+
+        return self._asked("read", name, request)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the size in bytes of every object below a folder, by name; a request lists a thousand."""
@@ -195,8 +198,7 @@ class Bucket:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; names that do not exist are ignored."""
-        with self._errors("remove", "") as (obstore, store):
-            obstore.delete(store, list(names))
+        self._asked("remove", "", lambda obstore, store: obstore.delete(store, list(names)))
 
     def refuse_unconditional(self) -> None:
         """Test that the store honors conditional writes; without them, concurrent builds overwrite each other."""
@@ -237,33 +239,27 @@ class Bucket:
         obstore repeats most requests, but no conditional write whose connection was reset, no listing that breaks off,
         and no other answer that breaks off twice.
         """
-        end, pause = None, 0.1
-        with self._errors(action, name) as (obstore, store):
-            while True:
-                try:
-                    return request(obstore, store)
-                except obstore.exceptions.GenericError as error:
-                    end = end or time.monotonic() + _REPEATED_S
-                    if "Server returned" in str(error) or _METADATA in str(error) or time.monotonic() > end:
-                        raise
-                time.sleep(pause)
-                pause = min(2 * pause, _MOST_PAUSE_S)
-
-    @contextmanager
-    def _errors(self, action: str, name: str) -> Iterator[tuple[Any, Any]]:
-        """Yield obstore and the store, converting their errors to packer's own."""
         if _owner not in (None, os.getpid()):
             raise StorageError(
                 f"{self.url}: this process was forked from one that had asked the store",
                 hint='a DataLoader takes multiprocessing_context="spawn"; without workers, rows are fetched ahead, too',
             )
         obstore, store = _opened(self.url)
-        try:
-            yield obstore, store
-        except BaseException as error:
-            if isinstance(error, obstore.exceptions.BaseError | OSError | ValueError) or is_panic(error):
-                raise self._error(f"cannot {action} {self.url}/{name}", error, obstore) from shown_cause(error)
-            raise
+        of_store = (obstore.exceptions.BaseError, OSError, ValueError)
+        end, pause = None, 0.1
+        while True:
+            try:
+                return request(obstore, store)
+            except BaseException as error:
+                end = end or time.monotonic() + _REPEATED_S
+                is_answer = "Server returned" in str(error) or _METADATA in str(error)
+                is_broken = isinstance(error, obstore.exceptions.GenericError) and not is_answer
+                if not is_broken or time.monotonic() > end:
+                    if isinstance(error, of_store) or is_panic(error):
+                        raise self._error(f"cannot {action} {self.url}/{name}", error, obstore) from shown_cause(error)
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _MOST_PAUSE_S)
 
     def _error(self, what: str, error: BaseException, obstore: Any) -> StorageError:
         scheme, _, rest = self.url.partition("://")

@@ -70,9 +70,10 @@ class MappedShard:
         return digest.hexdigest()
 
 
-def check_size(folder: Path, shard: Shard | StoredTable) -> None:
+def check_size(folder: Path, file: Shard | StoredTable) -> None:
     """Compare a file's size with the manifest."""
-    _compare_size(folder, shard, CacheFiles(folder).size(shard.path))
+    if (size := CacheFiles(folder).size(file.path)) != file.num_bytes:
+        raise _other_size(folder, file, size)
 
 
 def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
@@ -80,15 +81,14 @@ def check_sizes(folder: Path, files: Sequence[Shard | StoredTable]) -> None:
     sizes = CacheFiles(folder).sizes(file.path for file in files)
     for file in files:
         if sizes[file.path] != file.num_bytes:
-            _compare_size(folder, file, sizes[file.path])
+            raise _other_size(folder, file, sizes[file.path])
 
 
-def _compare_size(folder: Path, shard: Shard | StoredTable, size: int | None) -> None:
+def _other_size(folder: Path, file: Shard | StoredTable, size: int | None) -> CheckError:
     if size is None:
-        raise _missing(folder, shard)
-    if size != shard.num_bytes:
-        state = "truncated" if size < shard.num_bytes else "too long"
-        raise damage(folder, shard.path, f"is {state}: expected {shard.num_bytes} bytes, found {size}")
+        return damage(folder, file.path, f"is missing: expected {file.num_bytes} bytes")
+    state = "truncated" if size < file.num_bytes else "too long"
+    return damage(folder, file.path, f"is {state}: expected {file.num_bytes} bytes, found {size}")
 
 
 def map_shard(folder: Path, shard: Shard) -> MappedShard:
@@ -104,18 +104,13 @@ def map_shard(folder: Path, shard: Shard) -> MappedShard:
 @contextmanager
 def as_missing(folder: Path, shard: Shard | StoredTable) -> Iterator[None]:
     """Report a file that does not exist as missing, even if it was just there: a build may have removed it."""
-    path = folder / shard.path
     try:
-        with storage_errors("read", path):
+        with storage_errors("read", folder / shard.path):
             yield
     except StorageError as error:
         if not isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise
-        raise _missing(folder, shard) from None
-
-
-def _missing(folder: Path, shard: Shard | StoredTable) -> CheckError:
-    return damage(folder, shard.path, f"is missing: expected {shard.num_bytes} bytes")
+        raise _other_size(folder, shard, None) from None
 
 
 @contextmanager

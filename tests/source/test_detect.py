@@ -15,7 +15,8 @@ import pytest
 
 from packer.errors import InputError
 from packer.source import detect as detect_module
-from packer.source.detect import detect_format, detect_schema, first_rows
+from packer.source.detect import detect_format, detect_schema, first_rows, has_field
+from packer.source.rows import InputFile
 from packer.source.schema_errors import schema_hint
 
 LINE = b'{"text": "a"}'
@@ -211,6 +212,15 @@ def test_a_hint_is_made_of_the_other_columns_of_a_table(tmp_path, kind):
     assert "--columns instruction=question,output=solution" in caught.value.hint
     (row,) = first_rows(path, "parquet", {}, every_column=True)
     assert {name for name, value in row.items() if value is not None} == {"q", "question", "solution"}
+
+
+def test_a_field_in_json_text_is_found_beside_a_column_that_no_row_can_be_read_with(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"prompt": [b"x"], "completion": ["b"], "meta": ['{"lang": "en"}']}), path)
+    file = InputFile(
+        name="rows", path=path, split="train", format="parquet", schema="text", columns={}, limit=None, max_row_bytes=99
+    )
+    assert [has_field(file, name) for name in ("meta.lang", "completion", "meta.other")] == [True, True, False]
 
 
 def test_a_hint_is_made_of_messages_with_times_too(tmp_path):
