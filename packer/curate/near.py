@@ -1,6 +1,6 @@
 """Finds duplicates: of rows with the same or nearly the same content, the first is kept and the others are dropped.
 
-Near copies are verified by the Jaccard similarity of their shingles. Rows are processed in an order of preference. Rows
+Near copies are verified by the Jaccard similarity of their shingles. Rows are processed in an order of precedence. Rows
 with equal sets of shingles are treated as one row and its copies. The others are compared if they share a band. The
 rows of one band are a bucket; each is compared with the first 64 of it, so that a corpus generated from a template does
 not take quadratic time.
@@ -49,7 +49,7 @@ class DroppedRows:
 
 
 def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> DroppedRows:
-    """Find rows whose key, of `keys` [N], also belongs to an earlier row of `order`, by preference [M].
+    """Find rows whose key, of `keys` [N], also belongs to an earlier row of `order`, by precedence [M].
 
     Worked example: keys a, b, a, a in the order 3, 0, 1, 2: rows 0 and 2 lose to row 3.
     """

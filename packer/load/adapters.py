@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
 from packer.load.model_masks import masks_of, overlooks_positions
-from packer.load.ordered_rows import refuse_preference
 from packer.load.step import MicroBatch, shift_labels
 from packer.media.packed_models import first_with_state, text_config, wrong_when_packed
 
@@ -65,8 +64,6 @@ def huggingface(
         UsageError: something these models would silently get wrong: rows without a mask, a flattened micro-batch with
             one, shifted labels, loss weights, ``seq_idx`` for padded rows or where transformers ignores it.
     """
-    if "sides" in micro_batch:
-        refuse_preference("pairs" if "pair_ids" in micro_batch else "rated answers", "huggingface(...)")
     state = first_with_state(config)
     if seq_idx is None:
         seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and bool(state)
@@ -191,6 +188,10 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str, explicit_mask:
     num_rows, is_flat = len(micro_batch["input_ids"]), "cu_seq_lens_q" in micro_batch
     is_masked, is_numbered = "attention_mask" in micro_batch, "document_ids" in micro_batch
     refused = {
+        "a micro-batch of pairs or rated answers: a model would imitate rejected answers too": (
+            "sides" in micro_batch,
+            "losses of pairs take answer_logps; trainers of pairs are in packer.load.trainers",
+        ),
         f"cu_seq_lens_q beside {num_rows} rows; a flattened micro-batch has one": (
             is_flat and num_rows != 1,
             "do not add a batch dimension: hand over the micro-batch as the loader gives it",

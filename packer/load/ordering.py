@@ -157,16 +157,11 @@ class EpochOrder(Order):
         self._shuffled, self._numbers = shuffled, rows
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
-        index = self._indices(epoch, start, stop)
-        return index if self._numbers is None else self._numbers[index]
-
-    def _indices(self, epoch: int, start: int, stop: int) -> Int64:
-        """Return the places of Ω[start:stop] among the rows to put in order.  # int64[stop - start]"""
-        index = np.arange(start, stop, dtype=np.int64)
-        if not self._shuffled:
-            return index
-        key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
-        return permute(index, self.num_items, key)
+        places = np.arange(start, stop, dtype=np.int64)
+        if self._shuffled:
+            key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
+            places = permute(places, self.num_items, key)
+        return places if self._numbers is None else self._numbers[places]
 
 
 class FunctionOrder(Order):

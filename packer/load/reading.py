@@ -1,12 +1,14 @@
 """From plans to tensors: divides the rows of steps among ranks, reads this rank's ahead and counts everyone's."""
 
+import atexit
 import os
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -180,20 +182,25 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
 class Prefetch(Generic[T]):
     """Iterates over `items` in a thread, at most `depth` items ahead; with depth 0 there is no thread.
 
-    An exception raised by `items` is raised here, after the items before it. :meth:`close` waits for the item that is
-    being made, and discards those that were not consumed. In a forked process there is no thread, so nothing to wait
-    for.
+    An exception raised by `items` is re-raised here, after the items before it. :meth:`close` stops the thread and
+    waits for it; prefetched items that were not consumed are discarded. In a forked process there is no thread, so
+    nothing to wait for.
     """
 
     _ending = staticmethod(sys.is_finalizing)
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
-        self._items, self._pid, self._closed = items, os.getpid(), False
-        # Its threads are joined before the interpreter exits: one that is cut off within torch would crash the process.
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="packer-load") if depth else None
-        self._ahead: deque[Future[T]] = deque()
-        if self._pool is not None:
-            self._ahead.extend(self._pool.submit(next, items) for _ in range(depth))
+        self._items = items
+        self._ready: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()  # an item, or the final exception
+        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: make one more; False: stop
+        self._closed = False
+        self._pid = os.getpid()
+        self._thread = Thread(target=self._run, name="packer-load", daemon=True) if depth else None
+        for _ in range(depth):
+            self._permits.put(True)
+        if self._thread is not None:
+            _running.add(self)
+            self._thread.start()
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -201,17 +208,42 @@ class Prefetch(Generic[T]):
     def __next__(self) -> T:
         if self._closed:
             raise StopIteration
-        if self._pool is None:
+        if self._thread is None:
             return next(self._items)
         if os.getpid() != self._pid:
             raise RuntimeError("this iteration was begun in another process; begin a new one here")
-        self._ahead.append(self._pool.submit(next, self._items))
-        return self._ahead.popleft().result()
+        item: T
+        item, error = self._ready.get()
+        if error is not None:
+            self._closed = True
+            raise error
+        self._permits.put(True)
+        return item
 
     def close(self) -> None:
         """Stop and wait for the thread. Idempotent."""
         if self._ending():
             return  # threads have ended, and this module's globals are gone
         self._closed = True
-        if self._pool is not None and os.getpid() == self._pid:
-            self._pool.shutdown(cancel_futures=True)
+        if self._thread is not None and os.getpid() == self._pid:
+            self._permits.put(False)
+            self._thread.join()
+
+    def _run(self) -> None:
+        error: BaseException = StopIteration()
+        try:
+            while self._permits.get() and not self._closed:
+                self._ready.put((next(self._items), None))
+        except BaseException as raised:  # noqa: BLE001 - handed to the consumer, whatever it is
+            error = raised
+        self._ready.put((None, error))
+
+
+_running: WeakSet[Prefetch[Any]] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop all threads before the interpreter exits: a thread cut off within torch would crash the process."""
+    for prefetch in list(_running):
+        prefetch.close()

@@ -56,7 +56,7 @@ class Step:
     """Positions of all micro-batches of all ranks, including padding: ``1 - num_tokens / num_slots`` is wasted."""
 
     num_pairs: int | None = None
-    """Preference pairs of the whole step, over all ranks: the divisor of a mean over pairs. None for other data."""
+    """Pairs of the whole step, over all ranks: the divisor of a mean over pairs. None for other data."""
 
     def __len__(self) -> int:
         return len(self.micro_batches)

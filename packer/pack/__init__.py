@@ -1,6 +1,6 @@
 """Stage: plans which pieces of which documents go into which blocks, and lays the blocks out."""
 
-from packer.pack.arrange import EndsOpen, arrange
+from packer.pack.arrange import EndsOpen, arrange, stream
 from packer.pack.gather import gather
 from packer.pack.overlong import (
     REASONS,
@@ -14,7 +14,6 @@ from packer.pack.overlong import (
     trained_counter,
 )
 from packer.pack.pack_plan import plan
-from packer.pack.stream import stream
 
 __all__ = [
     "REASONS",

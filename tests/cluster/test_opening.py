@@ -92,7 +92,7 @@ def test_opening_asks_what_the_mode_needs_and_an_epoch_the_shards(name, asked, l
     url, answered = asked
     options, most = ASKED[name]
     options = {"micro_batch_size": 2, "rank": 0, "world_size": 1, "end": "short", "order": "sequential"} | options
-    loader = PackedLoader(url, cache_dir=tmp_path / "kept", **options)
+    loader = PackedLoader(Cache.open(url, cache_dir=tmp_path / "kept"), **options)
     opening = Counter(request.command for request in answered)
     print(f"{name:20} opening {sum(opening.values()):4} {dict(opening)}")
     num_fetched = len(list((tmp_path / "kept").rglob("*.arrow")))

@@ -18,6 +18,7 @@ from packer.batches import BlockBatch  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.store import bucket as buckets  # noqa: E402
 from packer.store.bucket import Bucket  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,7 @@ def test_batches_of_any_ranks_are_those_of_a_local_reader_and_each_shard_is_fetc
     monkeypatch.setattr(Bucket, "stream", counted)
     state = None
     for folder, world_size in ((tmp_path / "node", 1), (tmp_path / "node", 2), (tmp_path / "other", 3)):
-        here = ranks(url, world_size, cache_dir=folder)
+        here = ranks(Cache.open(url, cache_dir=folder), world_size)
         there = ranks(local, world_size)
         for loader in (*here, *there):
             if state is not None:
@@ -103,8 +104,8 @@ def test_batches_of_any_ranks_are_those_of_a_local_reader_and_each_shard_is_fetc
 
 READER = """
 import sys
-from packer.load import PackedLoader
-for step in PackedLoader(sys.argv[1], rank=0, world_size=1, cache_dir=sys.argv[2]):
+from packer import Cache, PackedLoader
+for step in PackedLoader(Cache.open(sys.argv[1], cache_dir=sys.argv[2]), rank=0, world_size=1):
     print(step.index, flush=True)
 """
 

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from search_effort import percent_of_examples  # noqa: E402
 from small_micro_batches import flattened, padded, rows  # noqa: E402
 from tiny_decoder import Layer, TinyDecoder  # noqa: E402
 
@@ -85,6 +86,7 @@ def unmasked():
     return Unmasked(WIDTH, 2)
 
 
+@percent_of_examples(40)
 @given(leaking=st.sets(st.integers(0, 3), min_size=1), form=st.sampled_from([flattened, rows]), seed=st.integers(0, 99))
 def test_of_all_layers_that_leak_the_first_one_is_named(leaking, form, seed):
     model = decoder(**{f"layer_{number}": unmasked() for number in leaking})

@@ -43,7 +43,7 @@ def literal_targets(labels):
 
 
 def reader_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("packer-load")]
+    return [thread for thread in threading.enumerate() if thread.name == "packer-load"]
 
 
 @pytest.fixture(autouse=True)

@@ -248,7 +248,7 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
     ):
         with pytest.raises(UsageError, match=r"imitate rejected answers") as caught:
             consumer()
-        assert "PackedLoader" in caught.value.hint
+        assert "packer.load.trainers" in caught.value.hint
     with pytest.raises(UsageError, match="cannot be mixed"):
         loader_of(Mixture({caches / name: 1, small_cache(5).folder: 1}))
     with pytest.raises(UsageError, match="compared whole"):

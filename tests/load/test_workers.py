@@ -98,7 +98,7 @@ class Slow:
         self.left -= 1
         if self.left == -1:
             self.reached.set()
-            time.sleep(0.3)
+            time.sleep(0.1)
 
 slow, map_file = Slow(-1), pyarrow.memory_map
 

@@ -197,13 +197,13 @@ def test_white_space_may_be_missing_only_where_a_token_swallows_it(tmp_path: Pat
 
 
 def test_a_long_text_with_many_tokens_that_swallow_white_space_is_proved_at_once(tmp_path: Path) -> None:
-    """To decode the rest of the text after each of its 100,000 tokens would take many minutes."""
+    """To decode the rest of the text after each of its 30,000 tokens would take minutes."""
     model = load_model(twins.swallowing(tmp_path))
     round_trip, encoder = RoundTrip(model), ReferenceEncoder(model.files["tokenizer.json"])
     ids = encoder.encode(["<|assistant|>\n\ndog"])[0].tolist()
-    text = "<|assistant|>\n\u2003dog" * 100_000
-    assert round_trip.decodes_to(ids * 100_000, text.encode())
-    assert not round_trip.decodes_to(ids * 100_000, text.encode() + b" dog")
+    text = "<|assistant|>\n\u2003dog" * 30_000
+    assert round_trip.decodes_to(ids * 30_000, text.encode())
+    assert not round_trip.decodes_to(ids * 30_000, text.encode() + b" dog")
 
 
 def test_a_tokenizer_whose_ids_do_not_spell_text_is_refused(tmp_path: Path) -> None:
