@@ -68,7 +68,7 @@ class TokenBytes:
         tokenizer_json = model.files[TOKENIZER_FILE]
         self.byte_level, pieces, ids = read_vocabulary(tokenizer_json)
         self._entries = _by_id(pieces, ids, definition_of(tokenizer_json), model, byte_level=self.byte_level)
-        self.is_whole = _never_merged(definition_of(tokenizer_json), model)
+        self.is_whole = _never_merged(tokenizer_json, tuple(token.id for token in model.added_tokens), model.vocab_size)
         """Of each id, whether it is an added token's that no merge makes: it stands where its text was cut out."""
 
         self.num_bytes: Int64 = _lengths(self._entries)
@@ -176,15 +176,17 @@ def _by_id(pieces: pa.Array, ids: Int64, definition: dict[str, Any], model: Mode
     return taken(pa.concat_arrays([pieces, written, pa.nulls(1, pa.large_binary())]), place)
 
 
-def _never_merged(definition: dict[str, Any], model: Model) -> npt.NDArray[np.bool_]:
-    """Return the added tokens whose ids the underlying model never makes of an entry, a merge or a byte.
+@functools.lru_cache(maxsize=2)
+def _never_merged(tokenizer_json: bytes, added: tuple[int, ...], vocab_size: int) -> Bool:
+    """Return the added tokens whose ids the underlying model never makes of an entry, a merge or a byte. Cached.
 
     With `ignore_merges`, the model produces an entry for a text that is spelled like it, without any merge.
     """
-    whole = np.zeros(model.vocab_size, np.bool_)
-    whole[[token.id for token in model.added_tokens]] = True
+    definition = definition_of(tokenizer_json)
+    whole: Bool = np.zeros(vocab_size, np.bool_)
+    whole[list(added)] = True
     of_model, vocabulary = definition["model"], vocabulary_of(definition)
-    entries = {token.id for token in model.added_tokens} & set(vocabulary.values())
+    entries = {*added} & set(vocabulary.values())
     if not entries:
         return whole
     if "merges" not in of_model or any(of_model.get(key) for key in ("ignore_merges", "end_of_word_suffix")):
