@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import command_line
 import msgspec
@@ -196,14 +195,6 @@ def test_a_template_file_takes_the_place_of_the_tokenizers_own(folder, tmp_path)
     result = run("--tokenizer", folder, "--template", file, exit_code=1)
     assert "error[template_refused]" in result.stdout
     assert fields("--tokenizer", folder, "--template", file, exit_code=1)["template"] == str(file)
-
-
-def test_the_page_says_what_the_command_does():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "lint.md").read_text("utf-8")
-    help_text = run("--help").stdout
-    for option in ("--rows", "--json", "--template", "--tokenizer", "-v"):
-        assert option in page
-        assert option in help_text
 
 
 def test_a_long_label_is_wrapped(tmp_path, terminal):
