@@ -36,7 +36,7 @@ def command(*, old: Path, new: Path, reply: Reply) -> None:
 
 def _print(found: "CacheDiff", *, whole: bool) -> None:
     out = stdout()
-    out.sentence(found.meaning)
+    out.words(found.meaning)
     if found.same and (found.same_bytes or not whole):
         return
 

@@ -72,7 +72,7 @@ def _paragraph(text: str) -> None:
     out = stdout()
     out.line()
     if "\n" not in text:
-        out.sentence(text, indent=2)
+        out.words(text, indent=2)
         return
     for line in text.splitlines():
         out.line(f"  {line}".rstrip())

@@ -75,7 +75,7 @@ def _from_config(config: Path, folder: Path, reply: Reply) -> None:
 
     def show() -> None:
         sources = plural(len(converted.values["sources"]), "source")
-        stdout().sentence(f"wrote {path} from {config}: {sources}")
+        stdout().words(f"wrote {path} from {config}: {sources}")
         _print_keys(converted, verbose=reply.verbose)
         _print_next(folder, "" if "tokenizer" in converted.values else " --tokenizer FOLDER")
 
@@ -90,4 +90,4 @@ def _print_keys(converted: "Converted", *, verbose: bool) -> None:
     sentences += [f"carried over: {', '.join(converted.carried)}"] * verbose
     for sentence in sentences:
         stdout().line()
-        stdout().sentence(sentence)
+        stdout().words(sentence)

@@ -34,8 +34,8 @@ escaped and do not match."""
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
 """Matches what is before the last cell of a table line, if that cell begins in the left half of a terminal."""
 
-_NARROWEST, _WIDTH, _WIDTH_OF_PIPES = 20, 80, 100
-"""Widths in cells: the least to wrap text to, of a terminal that does not report its width, and of pages in a pipe."""
+_NARROWEST, _WIDTH = 20, 80
+"""Widths in cells: the least to wrap text to, and of a terminal that does not report its width."""
 
 
 NEWLINE, GAP, ARROW, BAR, DOT, RULE, CROSS = "↵", "…", "→", "▌", " · ", "── ", "✗"
@@ -131,54 +131,33 @@ class Output:
                 columns = os.get_terminal_size(self.stream.fileno()).columns
         return max(columns or _WIDTH, _NARROWEST)
 
-    @property
-    def width(self) -> int:
-        """Width of a page. A pipe has no edge to wrap at, unless the environment sets one."""
-        return self.edge or _columns_of_environment() or _WIDTH_OF_PIPES
-
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of texts and (text, style) pairs; newlines in a text are escaped."""
         pairs = ((part, "") if isinstance(part, str) else part for part in parts)
         self._write("".join(self._shown(text, style) for text, style in pairs) + "\n")
 
     def words(
-        self,
-        text: str,
-        *,
-        label: tuple[str, str] = ("", ""),
-        indent: int = 0,
-        hanging: int = 0,
-        style: str = "",
-        width: int | None = None,
+        self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0, style: str = ""
     ) -> None:
-        """Print a sentence with its style, wrapped at spaces; by default to the width of a page.
+        """Print a sentence with its style, wrapped at spaces on a terminal; in a pipe it is one line, to search in.
 
         `label` is a text and its style, put before the first line. `indent` is the number of columns before every line,
         `hanging` of further ones before all lines but the first.
         """
         first = indent + len(label[0])
-        parts = wrap_words(text, width or self.width, first=first, further=indent + hanging)
+        parts = wrap_words(text, self.edge, first=first, further=indent + hanging)
         self.line(" " * indent, label, (parts[0], style))
         for part in parts[1:]:
             self.line(" " * (indent + hanging), (part, style))
-
-    def sentence(
-        self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0, style: str = ""
-    ) -> None:
-        """Print a sentence, wrapped on a terminal but on one line in a pipe, so that it can be searched for."""
-        if self.edge is not None:
-            self.words(text, label=label, indent=indent, hanging=hanging, style=style, width=self.edge)
-        else:
-            self.line(" " * indent, label, (text, style))
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print a report of the library: warnings in color, and on a terminal wrapped with matching indentation."""
         for line in lines:
             if line.startswith("warning: "):
-                self.sentence(line.removeprefix("warning: "), label=("warning: ", "bold yellow"))
+                self.words(line.removeprefix("warning: "), label=("warning: ", "bold yellow"))
             elif line.startswith("  "):
                 last = _LAST_COLUMN.match(line)
-                self.sentence(line[2:], indent=2, hanging=2 if last is None else last.end() - 2)
+                self.words(line[2:], indent=2, hanging=2 if last is None else last.end() - 2)
             else:
                 self.line(line)
 
@@ -199,7 +178,7 @@ class Output:
         *widths, last = (max(len(line[place]) for line in lines) for place in range(len(columns)))
         indent = sum(widths) + 2 * len(columns)
         for number, line in enumerate(lines):
-            first, *more = wrap_words(line[-1], max(_NARROWEST, self.width - indent))
+            first, *more = wrap_words(line[-1], self.edge and max(_NARROWEST, self.edge - indent))
             first = f"{first:>{last}}" if columns[-1].endswith(">") else first
             cells = [f"{cell:{column[-1]}{width}}" for cell, column, width in zip(line, columns, widths, strict=False)]
             style = "dim" if number == 0 and any(names) else ""

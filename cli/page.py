@@ -91,10 +91,10 @@ class ViewPage:
         for fact in facts[1:]:
             longer = line + DOT + fact
             if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
-                self._out.sentence(line, hanging=3, style=style)
+                self._out.words(line, hanging=3, style=style)
                 longer = f"   {fact}"
             line = longer
-        self._out.sentence(line, hanging=3, style=style)
+        self._out.words(line, hanging=3, style=style)
 
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
         """Print text in its column; `width` is that of the numbers before the mark."""
@@ -270,14 +270,15 @@ class FindingsPage:
 
     def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[str]:
         """Return the lines of examples: labels on the left, excerpts on the right."""
+        edge = self.out.edge
         column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
-                for part in wrap_words(label, self.out.width - indent):
+                for part in wrap_words(label, edge and edge - indent):
                     yield " " * indent + part
                 label = ""
-            for line in wrap(self._excerpt(example) or " ", max(self.out.width - indent - column - 2, 20)):
+            for line in wrap(self._excerpt(example) or " ", edge and max(edge - indent - column - 2, 20)):
                 yield f"{'':{indent}}{label:{column}}  {line}".rstrip()
                 label = ""
 

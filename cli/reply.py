@@ -77,12 +77,12 @@ _NEXT_WAY = re.compile(r"(?<=;) (?=--|if |what |where )")
 
 def print_error(message: str, hint: str | None) -> None:
     """Print `error: …` and `hint: …` on stderr, wrapped on a terminal, one line each in a pipe."""
-    stderr().sentence(message, label=("error: ", "red bold"))
+    stderr().words(message, label=("error: ", "red bold"))
     if hint:
         stderr().line()
         ways = _NEXT_WAY.split(hint) if stderr().edge is not None else [hint]
         for number, way in enumerate(ways):
-            stderr().sentence(way, label=("  " if number else "hint: ", "cyan bold"), hanging=4 * (len(ways) > 1))
+            stderr().words(way, label=("  " if number else "hint: ", "cyan bold"), hanging=4 * (len(ways) > 1))
 
 
 def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def _message(report: "VerifyReport") -> str:
 
 def _print(report: "VerifyReport", *, every: bool) -> None:
     out = stdout()
-    out.sentence(f"{report.folder}: {_LEVELS[report.level]}", hanging=2)
+    out.words(f"{report.folder}: {_LEVELS[report.level]}", hanging=2)
     out.line()
     table = [
         (

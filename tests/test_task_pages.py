@@ -117,7 +117,7 @@ def test_the_page_on_python_runs_block_after_block(model, tmp_path, monkeypatch,
         "cache.rows",
         "sums.rows",
     ]
-    assert names["stats"].rows == 1000
+    assert names["stats"].totals.rows == 1000
     assert names["step"].index == 0
     assert_following_pages_train()
 

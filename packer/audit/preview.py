@@ -6,13 +6,13 @@ Rows are shown in the form in which :func:`~packer.audit.view.view_row` shows bu
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from packer.audit.excerpts import excerpts_of
 from packer.audit.findings import Example
 from packer.audit.token_texts import TokenTexts
-from packer.audit.view import DocumentView, RowView, find_inputs, make_document_view
-from packer.batches import DocumentBatch
+from packer.audit.view import RowView, find_inputs, make_document_view
 from packer.errors import UsageError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import remedy
@@ -122,7 +122,8 @@ def preview(
         recipe, settled_keys = settled(recipe, model, [(file.source, entry) for file, entry in opened])
     for each in settled_keys:
         note(each)
-    maker = _Maker(recipe, model)
+    stages, texts = Stages(recipe, model), TokenTexts(model)
+    stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
     for file, entry in opened:
         if file.source is not noted:
             note_labels(entry, questions.asked(file.source), questions.unread_keys(file.source), note)
@@ -132,7 +133,7 @@ def preview(
         inputs.append(entry)
         left = rows
         for raw in _chosen(entry, rows, row, rejected_only=rejected_only):
-            made = maker.row(entry, raw)
+            made = _previewed(entry, raw, stages, texts, recipe=recipe, model=model)
             seen.append(made)
             if made.view.rejected or not rejected_only:
                 shown.append(made)
@@ -169,55 +170,26 @@ def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejecte
     yield found
 
 
-class _Maker:
-    """Runs single rows through the stages of a build."""
-
-    def __init__(self, recipe: Recipe, model: Model) -> None:
-        self._recipe = recipe
-        self._model = model
-        self._stages = Stages(recipe, model)
-        self._stages.renderer = self._stages.renderer.by_reference()  # of a single row, each is compared with it anyway
-        self._texts = TokenTexts(model)
-
-    def row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
-        """Run a row through the stages."""
-        with overruns_at(lambda _: f"{entry.name} (row {raw.number}), {named_template(self._recipe)}"):
-            return self._row(entry, raw)
-
-    def _row(self, entry: InputFile, raw: RawRow) -> PreviewedRow:
-        done = self._stages.run(raw.batch)
-        views = tuple(self._documents(entry, raw.number, done.documents))
-        source, sample = entry.name, next(iter(raw.batch.samples), None)
-        lines = tuple(
-            Rejected(source=source, row=raw.number, line=raw.line, code=each.code, reason=each.reason)
-            for each in done.rejections
-        )
-        excerpts = [
-            excerpt
-            for each in done.rejections
-            for excerpt in excerpts_of(each, sample=sample, content=raw.content, renderer=self._stages.renderer)
-        ]
-        return PreviewedRow(
-            view=RowView(source=source, row=raw.number, documents=views, rejected=lines),
-            split=entry.split,
-            excerpts=tuple(excerpts),
-            hint=next(
-                (remedy(each.code, each.reason, entry, self._recipe, self._model) for each in done.rejections), None
-            ),
-        )
-
-    def _documents(self, entry: InputFile, row: int, documents: DocumentBatch) -> Iterator[DocumentView]:
-        made = rows_of(documents, weighted=True)
-        for number in range(documents.num_documents):
-            yield make_document_view(
-                self._texts,
-                made,
-                number,
-                split=entry.split,
-                source=entry.name,
-                row=row,
-                schema=entry.schema,
-            )
+def _previewed(
+    entry: InputFile, raw: RawRow, stages: Stages, texts: TokenTexts, *, recipe: Recipe, model: Model
+) -> PreviewedRow:
+    """Run a row through the stages."""
+    source, row = entry.name, raw.number
+    with overruns_at(lambda _: f"{source} (row {row}), {named_template(recipe)}"):
+        done = stages.run(raw.batch)
+        made = rows_of(done.documents, weighted=True)
+        view = partial(make_document_view, texts, made, split=entry.split, source=source, row=row, schema=entry.schema)
+        documents = tuple(map(view, range(done.documents.num_documents)))
+        rejected: tuple[Rejected, ...] = ()
+        excerpts: tuple[Example, ...] = ()
+        hint = None
+        for each in done.rejections:  # at most one, of a single row
+            rejected = (Rejected(source=source, row=row, line=raw.line, code=each.code, reason=each.reason),)
+            sample = next(iter(raw.batch.samples), None)
+            excerpts = excerpts_of(each, sample=sample, content=raw.content, renderer=stages.renderer)
+            hint = remedy(each.code, each.reason, entry, recipe, model)
+    found = RowView(source=source, row=row, documents=documents, rejected=rejected)
+    return PreviewedRow(view=found, split=entry.split, excerpts=excerpts, hint=hint)
 
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:

@@ -14,17 +14,17 @@ Pairs have the three columns of documents twice, prefixed with ``chosen_`` and `
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import DESIRABLE, BlockBatch
-from packer.export.writer import Files, FlatDocuments, SplitRows, Writer, lists
+from packer.export.writer import Batch, Files, FlatDocuments, SplitRows, lists
 from packer.layout import MASKED
-from packer.recipe.column_rules import declared
+from packer.recipe.column_rules import Declared, declared
 from packer.store.column_values import block_values, document_values
 
 _BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")
@@ -33,127 +33,114 @@ _MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
 
-class MaskWriter(Writer):
-    """Writes one split as a folder for ``datasets.load_from_disk``; several splits become a DatasetDict folder."""
+def write(files: Files, rows: SplitRows, batches: Iterator[Batch], *, as_mask: bool = False) -> dict[str, Any]:
+    """Write a split as a folder for ``datasets.load_from_disk``; several splits become a DatasetDict folder."""
+    folder = "" if rows.is_alone else f"{rows.split}/"
+    own = () if as_mask else declared(rows.cache.manifest.recipe)
+    columns = _columns(rows, own, as_mask=as_mask)
+    features = {name: _feature(kind) for name, kind in columns.items()}
+    schema = pa.schema(list(columns.items()), {"huggingface": json.dumps({"info": {"features": features}})})
+    first = 0
+    with pa.ipc.new_stream(files.open(f"{folder}{_FILE}"), schema) as stream:
+        for batch in batches:
+            number = len(batch.length)
+            found: Any = rows.shards.locate(np.arange(first, first + number, dtype=np.int64)) if own else None
+            first += number
+            arrays = (
+                _documents(rows, batch, own, found)
+                if isinstance(batch, FlatDocuments)
+                else _blocks(rows, batch, own, found)
+            )
+            stream.write_batch(pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema))
+    identity = f"{rows.cache.manifest.content_fingerprint} {' '.join(schema.names)} {rows.unit} {rows.split}"
+    state: dict[str, Any] = {
+        "_data_files": [{"filename": _FILE}],
+        "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": rows.split,
+    }
+    info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
+    for name, value in (("dataset_info.json", info), ("state.json", state)):
+        files.write(f"{folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
+    pairs = {"pairs": len(rows) // 2} if rows.cache.is_paired else {}
+    return {"columns": list(schema.names), "path": folder.rstrip("/") or ".", **pairs}
 
-    conventions: ClassVar[Mapping[str, Any]] = {"loss_mask": "unshifted: 1 where a token is trained"}
-    _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "loss_mask")
 
-    def __init__(self, files: Files, rows: SplitRows) -> None:
-        super().__init__(files, rows)
-        self._declared = declared(rows.cache.manifest.recipe) if self.writes_columns else ()
-        self._first = 0
-        self._folder = "" if rows.is_alone else f"{self.split}/"
-        columns = self._columns()
-        features = {name: _feature(kind) for name, kind in columns.items()}
-        self._info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
-        metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-        self._schema = pa.schema(list(columns.items()), metadata=metadata)
-        self._stream = pa.ipc.new_stream(files.open(f"{self._folder}{_FILE}"), self._schema)
+def write_index(files: Files, splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the names of several splits."""
+    if len(splits) > 1:
+        files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
-    @classmethod
-    def write_index(cls, files: Files, splits: Mapping[str, Mapping[str, Any]]) -> None:
-        if len(splits) > 1:
-            files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
-    def finish(self) -> dict[str, Any]:
-        self._stream.close()
-        columns = " ".join(self._schema.names)
-        identity = f"{self.rows.cache.manifest.content_fingerprint} {columns} {self.unit} {self.split}"
-        state: dict[str, Any] = {
-            "_data_files": [{"filename": _FILE}],
-            "_fingerprint": hashlib.sha256(identity.encode()).hexdigest()[:16],
-            "_format_columns": None,
-            "_format_kwargs": {},
-            "_format_type": None,
-            "_output_all_columns": False,
-            "_split": self.split,
-        }
-        for name, value in (("dataset_info.json", self._info), ("state.json", state)):
-            self.files.write(f"{self._folder}{name}", json.dumps(value, indent=2, sort_keys=True).encode())
-        pairs = {"pairs": len(self.rows) // 2} if self.rows.cache.is_paired else {}
-        return {"columns": list(self._schema.names), "path": self._folder.rstrip("/") or ".", **pairs}
-
-    def _columns(self) -> dict[str, pa.DataType]:
-        """Return the name and type of each column."""
-        names = self._of_documents if self.unit == "documents" else _BLOCKS
-        names += ("loss_weights",) if self.rows.weighted else ()
-        columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
-        for each in self._declared:
-            number = pa.type_for_alias(each.rule.kind)
-            inner = number if each.rule.width is None else pa.list_(number)
-            columns[each.name] = pa.list_(inner) if each.of_tokens or self.unit == "blocks" else inner
-        if self.rows.cache.is_paired:
-            sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
-            margins = self.rows.cache.documents(self.split).margins()
-            margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
-            return sided | margin | {name: pa.null() for name in _MEDIA}
-        return columns | ({"kto_tags": pa.bool_()} if self.rows.cache.is_preference else {})
-
-    def _next(self, number: int) -> Any:
-        """Locate the rows that are written next."""
-        self._first += number
-        return self.rows.shards.locate(np.arange(self._first - number, self._first, dtype=np.int64))
-
-    def _append(self, columns: Mapping[str, pa.Array]) -> None:
-        arrays = [columns[name] for name in self._schema.names]
-        self._stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-
-    def documents(self, batch: FlatDocuments) -> None:
-        flat: dict[str, npt.NDArray[Any]] = {
-            "input_ids": batch.input_ids,
-            "attention_mask": np.ones(len(batch.input_ids), np.int8),
-            "labels": batch.labels,
-            "loss_mask": (batch.labels != MASKED).view(np.int8),
-        }
-        if batch.loss_weights is not None:
-            flat["loss_weights"] = batch.loss_weights
-        columns = {name: lists(values, batch.offsets) for name, values in flat.items()}
-        found: Any = self._next(len(batch.length)) if self._declared else None
-        for each in self._declared:
-            own = document_values(found, each)
-            columns[each.name] = lists(np.concatenate(own), batch.offsets) if each.of_tokens else pa.array(own)
-        if self.rows.cache.is_paired and batch.margins is not None:
-            number = len(batch.length) // 2
-            sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
-            columns = {f"{side}_{name}": own.take(at) for side, at in sides.items() for name, own in columns.items()}
-            columns |= {name: pa.nulls(number) for name in _MEDIA}
-            columns["margin"] = pa.array(batch.margins[::2], pa.float32(), from_pandas=True)
-        elif batch.sides is not None:
-            columns["kto_tags"] = pa.array(batch.sides == DESIRABLE)
-        self._append(columns)
-
-    def notes(self) -> Iterator[str]:
-        if not self.rows.is_alone:
+def notes(rows: SplitRows, *, as_mask: bool = False) -> Iterator[str]:
+    """Yield what a trainer does not read."""
+    if as_mask:
+        if not rows.is_alone:
             yield "name the folder of a split: SkyRL reads all files below the one that it is given, as one dataset"
+        return
+    if rows.weighted:
+        yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
+    if rows.unit == "blocks":
+        reads = "seq_lengths or position_ids (TRL: padding_free)"
+        yield f"blocks keep documents apart only if the trainer reads {reads}"
 
 
-class DatasetsWriter(MaskWriter):
-    """Writes documents with labels and an attention mask, or blocks."""
+def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict[str, pa.DataType]:
+    """Return the name and type of each column."""
+    names = ["input_ids", "loss_mask"] if as_mask else ["input_ids", "attention_mask", "labels"]
+    names = [*_BLOCKS] if rows.unit == "blocks" else names
+    names += ["loss_weights"] * rows.weighted
+    columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
+    for each in own:
+        number = pa.type_for_alias(each.rule.kind)
+        inner = number if each.rule.width is None else pa.list_(number)
+        columns[each.name] = pa.list_(inner) if each.of_tokens or rows.unit == "blocks" else inner
+    if rows.cache.is_paired:
+        sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
+        margins = rows.cache.documents(rows.split).margins()
+        margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
+        return sided | margin | {name: pa.null() for name in _MEDIA}
+    return columns | ({"kto_tags": pa.bool_()} if rows.cache.is_preference else {})
 
-    conventions: ClassVar[Mapping[str, Any]] = Writer.conventions
-    _of_documents: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "labels")
-    writes_columns: ClassVar[bool] = True
 
-    def blocks(self, batch: BlockBatch) -> None:
-        B, L = batch.input_ids.shape
-        offsets = np.arange(B + 1, dtype=np.int64) * L
-        columns = {name: lists(getattr(batch, name).reshape(-1), offsets) for name in _BLOCKS[:3]}
-        columns["seq_lengths"] = lists(batch.seq_lengths, batch.seq_offsets)
-        if batch.loss_weights is not None:
-            columns["loss_weights"] = lists(batch.loss_weights.reshape(-1), offsets)
-        if self._declared:
-            documents = self.rows.cache.documents(self.split)
-            for name, own in block_values(self._next(B), L, documents, self._declared).items():
-                columns[name] = lists(own.reshape(B * L, *own.shape[2:]), offsets)
-        self._append(columns)
+def _documents(rows: SplitRows, batch: FlatDocuments, own: Sequence[Declared], found: Any) -> dict[str, pa.Array]:
+    flat: dict[str, npt.NDArray[Any]] = {
+        "input_ids": batch.input_ids,
+        "attention_mask": np.ones(len(batch.input_ids), np.int8),
+        "labels": batch.labels,
+        "loss_mask": (batch.labels != MASKED).view(np.int8),
+    }
+    if batch.loss_weights is not None:
+        flat["loss_weights"] = batch.loss_weights
+    columns = {name: lists(values, batch.offsets) for name, values in flat.items()}
+    for each in own:
+        values = document_values(found, each)
+        columns[each.name] = lists(np.concatenate(values), batch.offsets) if each.of_tokens else pa.array(values)
+    if rows.cache.is_paired and batch.margins is not None:
+        number = len(batch.length) // 2
+        sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
+        columns = {f"{side}_{name}": column.take(at) for side, at in sides.items() for name, column in columns.items()}
+        columns |= {name: pa.nulls(number) for name in _MEDIA}
+        columns["margin"] = pa.array(batch.margins[::2], pa.float32(), from_pandas=True)
+    elif batch.sides is not None:
+        columns["kto_tags"] = pa.array(batch.sides == DESIRABLE)
+    return columns
 
-    def notes(self) -> Iterator[str]:
-        if self.rows.weighted:
-            yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
-        if self.unit == "blocks":
-            reads = "seq_lengths or position_ids (TRL: padding_free)"
-            yield f"blocks keep documents apart only if the trainer reads {reads}"
+
+def _blocks(rows: SplitRows, batch: BlockBatch, own: Sequence[Declared], found: Any) -> dict[str, pa.Array]:
+    B, L = batch.input_ids.shape
+    offsets = np.arange(B + 1, dtype=np.int64) * L
+    columns = {name: lists(getattr(batch, name).reshape(-1), offsets) for name in _BLOCKS[:3]}
+    columns["seq_lengths"] = lists(batch.seq_lengths, batch.seq_offsets)
+    if batch.loss_weights is not None:
+        columns["loss_weights"] = lists(batch.loss_weights.reshape(-1), offsets)
+    if own:
+        for name, values in block_values(found, L, rows.cache.documents(rows.split), tuple(own)).items():
+            columns[name] = lists(values.reshape(B * L, *values.shape[2:]), offsets)
+    return columns
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """The export formats, one entry each. The command line, error messages and tests all read this table."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from packer.errors import UsageError
+from packer.layout import MASKED
 
 Unit: TypeAlias = Literal["documents", "blocks"]
 
@@ -21,8 +23,9 @@ PLACES = {
 class Format:
     """An export format."""
 
-    writer: str
-    """Module in this folder and name of its :class:`packer.export.writer.Writer`, imported on demand."""
+    module: str
+    """Module in this folder that writes it, imported on demand. It has three functions: `write` writes a split and
+    returns its details, `write_index` the files that cover all splits, and `notes` yields what to know for training."""
 
     help: str
     """The files and trainers, in a few words."""
@@ -30,30 +33,43 @@ class Format:
     holds: tuple[str, ...] = ("documents",)
     """Which of :data:`PLACES` it has; a cache that needs another one is refused."""
 
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of `write` and `notes`, where a module writes several formats."""
+
+    conventions: Mapping[str, Any] = field(default_factory=lambda: {"labels": "unshifted", "masked": MASKED})
+    """For export.json: what a reader of the columns has to know."""
+
+    writes_columns: bool = False
+    """Whether the columns that a recipe declares are written."""
+
     @property
     def unit(self) -> Unit:
         """What is exported unless somebody says otherwise."""
         return "documents" if "documents" in self.holds else "blocks"
 
     def load(self) -> Any:
-        """Import and return its writer class."""
-        module, _, name = self.writer.partition(".")
-        return getattr(import_module(f"packer.export.{module}"), name)
+        """Import and return its module."""
+        return import_module(f"packer.export.{self.module}")
 
 
 FORMATS: dict[str, Format] = {
     "datasets": Format(
-        writer="datasets_folder.DatasetsWriter",
+        module="datasets_folder",
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
         holds=("documents", "blocks", "weights", "preference"),
+        writes_columns=True,
     ),
     "megatron-bridge": Format(
-        writer="packed_parquet.PackedParquetWriter",
+        module="packed_parquet",
         help="blocks as packed Parquet (Megatron-Bridge)",
         holds=("blocks",),
+        conventions={"loss_mask": "shifted: 1 where the next token is trained"},
     ),
     "skyrl": Format(
-        writer="datasets_folder.MaskWriter", help="such a folder with a loss_mask in place of labels (SkyRL, verl)"
+        module="datasets_folder",
+        help="such a folder with a loss_mask in place of labels (SkyRL, verl)",
+        options={"as_mask": True},
+        conventions={"loss_mask": "unshifted: 1 where a token is trained"},
     ),
 }
 

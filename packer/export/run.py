@@ -7,7 +7,7 @@ left behind is removed by the next.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
-from packer.export.writer import ExportedFile, Files, SplitRows, Writer
+from packer.export.writer import Batch, ExportedFile, Files, SplitRows
 from packer.host.limits import storage_errors
 from packer.layout import MASKED
 from packer.names import refuse_address
@@ -121,7 +121,7 @@ def export(
     out, progress = Path(out), progress or Silent()
     form = format_of(to)
     unit = unit or form.unit
-    kind: type[Writer] = form.load()
+    module = form.load()
     with Cache.open(cache) as opened:
         opened.refuse_images("an export")
         splits = _splits(opened, split, unit)
@@ -131,12 +131,11 @@ def export(
         with appearing(opened.folder, out) as folder:
             progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
-                writers = [kind(files, each) for each in rows]
-                written = tuple(_write_split(writer, progress) for writer in writers)
-                notes = dict.fromkeys(note for writer in writers for note in writer.notes())
-                if not kind.writes_columns and (names := [each.name for each in declared(opened.manifest.recipe)]):
+                written = tuple(_write_split(module.write, form, files, each, progress) for each in rows)
+                notes = dict.fromkeys(note for each in rows for note in module.notes(each, **form.options))
+                if not form.writes_columns and (names := [each.name for each in declared(opened.manifest.recipe)]):
                     notes[f"left out: the columns {', '.join(names)}, which only --to datasets writes"] = None
-                kind.write_index(files, {each.split: each.details for each in written})
+                module.write_index(files, {each.split: each.details for each in written})
             found = Exported(
                 folder=out,
                 to=to,
@@ -149,7 +148,7 @@ def export(
             with Files(folder) as record:
                 record.write(
                     RECORD,
-                    json.dumps(_record(opened, found, kind.conventions), indent=2, sort_keys=True).encode() + b"\n",
+                    json.dumps(_record(opened, found, form.conventions), indent=2, sort_keys=True).encode() + b"\n",
                 )
             record.written()
     return found
@@ -181,15 +180,22 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
         raise UsageError(f"{to} has no place for {PLACES[name]}", hint=f"for {cache.folder}: {able}")
 
 
-def _write_split(writer: Writer, progress: Progress) -> ExportedSplit:
-    rows, num_tokens, num_trained = writer.rows, 0, 0
-    for batch in rows.batches():
-        writer.write(batch)
-        num_tokens += batch.input_ids.size
-        num_trained += int(np.count_nonzero(batch.labels != MASKED))
-        progress.advance(len(batch.length), batch.input_ids.size)
+def _write_split(
+    write: Callable[..., dict[str, Any]], form: Format, files: Files, rows: SplitRows, progress: Progress
+) -> ExportedSplit:
+    num_tokens = num_trained = 0
+
+    def counted() -> Iterator[Batch]:
+        nonlocal num_tokens, num_trained
+        for batch in rows.batches():
+            yield batch
+            num_tokens += batch.input_ids.size
+            num_trained += int(np.count_nonzero(batch.labels != MASKED))
+            progress.advance(len(batch.length), batch.input_ids.size)
+
+    details = write(files, rows, counted(), **form.options)
     return ExportedSplit(
-        split=rows.split, num_rows=len(rows), num_tokens=num_tokens, num_trained=num_trained, details=writer.finish()
+        split=rows.split, num_rows=len(rows), num_tokens=num_tokens, num_trained=num_trained, details=details
     )
 
 

@@ -1,13 +1,13 @@
-"""The base of the writers: their input, the rows of a split as flat arrays, and their output, files with digests."""
+"""What all formats share: their input, the rows of a split as flat arrays, and their output, files with digests."""
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from packer.arrow_arrays import array_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
-from packer.layout import MASKED, offsets_of
+from packer.layout import offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
 from packer.store.folder import inside
 from packer.store.own_files import make_folder
@@ -43,6 +43,9 @@ class FlatDocuments:
         return np.diff(self.offsets)
 
 
+Batch: TypeAlias = FlatDocuments | BlockBatch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRows:
     """The rows of one split, and how to export them."""
@@ -65,7 +68,7 @@ class SplitRows:
     def __len__(self) -> int:
         return len(self.shards)
 
-    def batches(self) -> Iterator[FlatDocuments | BlockBatch]:
+    def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, about a million tokens at a time."""
         shards = self.shards
         if isinstance(shards, BlockShards):
@@ -147,47 +150,6 @@ class Files(ExitStack):
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 found.append(ExportedFile(path=path, num_bytes=file.tell(), sha256=digest))
         return tuple(found)
-
-
-class Writer:
-    """Writes the rows of one split, in order, to the files of a format."""
-
-    conventions: ClassVar[Mapping[str, Any]] = {"labels": "unshifted", "masked": MASKED}
-    """For export.json: what a reader of the columns has to know."""
-
-    writes_columns: ClassVar[bool] = False
-    """Whether the columns that a recipe declares are written."""
-
-    def __init__(self, files: Files, rows: SplitRows) -> None:
-        self.files, self.rows = files, rows
-        self.split, self.unit = rows.split, rows.unit
-
-    @classmethod
-    def write_index(cls, files: Files, splits: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write the files that cover all splits, given the details of each."""
-
-    def write(self, batch: FlatDocuments | BlockBatch) -> None:
-        """Append rows."""
-        if isinstance(batch, FlatDocuments):
-            self.documents(batch)
-        else:
-            self.blocks(batch)
-
-    def documents(self, batch: FlatDocuments) -> None:
-        """Append documents."""
-        raise NotImplementedError
-
-    def blocks(self, batch: BlockBatch) -> None:
-        """Append blocks, if the format supports them."""
-        raise NotImplementedError
-
-    def finish(self) -> dict[str, Any]:
-        """Write the remaining data; return the details of the split for export.json."""
-        raise NotImplementedError
-
-    def notes(self) -> Iterator[str]:
-        """Yield notes on training with the export; called after `finish`."""
-        yield from ()
 
 
 def lists(values: npt.NDArray[Any], offsets: Int64) -> pa.Array:

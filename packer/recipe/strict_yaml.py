@@ -42,17 +42,12 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
         raise RecipeError(f"{what}{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise RecipeError(f"{what}{path}: {error}") from error
-    return parse_mapping(text, path, what=what)
-
-
-def parse_mapping(text: str, path: Path, *, what: str = "", hint: str | None = None) -> dict[str, Any]:
-    """Like :func:`load_mapping`, for text that was already read; `hint` says what to do if it is not a mapping."""
     values = _parse_json(text) if path.suffix == ".json" else None
     values = parse_yaml(text, str(path)) if values is None else values
     if values is None:
         values = {}
     if not isinstance(values, dict):
-        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}", hint=hint)
+        raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}")
     return values
 
 

@@ -43,7 +43,7 @@ def test_a_batch_is_shown_with_its_contract_its_columns_and_its_documents(cache)
 
 
 @pytest.mark.parametrize("batching", ["packed", "padded", "padding_free", "token_budget"])
-def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching):
+def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching, terminal):
     options = (*STEP[:3], 600) if batching == "token_budget" else STEP
     page = run("inspect", cache, *options, "--batching", batching).stdout.split("\n── 1/")[0]
     assert page.count("\n") > 15

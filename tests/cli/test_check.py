@@ -33,7 +33,7 @@ def leaking(tmp_path_factory):
     return folder
 
 
-def test_a_random_split_of_rows_with_copies_fails(leaking):
+def test_a_random_split_of_rows_with_copies_fails(leaking, terminal):
     told = run("check", leaking / "cache", "--sources", "/", "--near", exit_code=1)
     assert "rows of validation: also in train" in " ".join(told.stdout.split())
     assert "copies_between_splits, prompts_between_splits, near_between_splits" in " ".join(told.stderr.split())

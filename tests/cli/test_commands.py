@@ -307,8 +307,9 @@ def test_help_and_version_are_everywhere_and_fit_80_columns(name):
             assert option in long.stdout
 
 
-def test_no_output_of_a_pipe_is_wider_than_80_columns_where_it_is_a_table(cache):
-    lines = run("verify", cache, env={"COLUMNS": "80"}).stdout.splitlines()
+@pytest.mark.parametrize("command", ["stats", "verify"])
+def test_no_line_of_a_table_is_wider_than_a_terminal_of_80_columns(cache, terminal, command):
+    lines = run(command, cache, env={"COLUMNS": "80"}).stdout.splitlines()
     assert max(len(line) for line in lines if str(cache) not in line) <= 80
 
 

@@ -130,7 +130,7 @@ def test_json_has_every_field_of_the_library(starter_cache, changed):
 
 @pytest.mark.parametrize("more", [(), ("-v",)])
 @pytest.mark.parametrize("columns", [80, 120])
-def test_lines_keep_within_the_columns(starter_cache, changed, columns, more):
+def test_lines_keep_within_the_columns(starter_cache, changed, columns, more, terminal):
     told = run(starter_cache, changed, *more, exit_code=1, env={"COLUMNS": str(columns)}).stdout
     lines = told.splitlines()
     assert len(lines) > 40

@@ -6,7 +6,7 @@ from command_line import assert_refused, fields, run
 from packer.store.cache import Cache
 
 
-def test_it_reports_rows_files_and_what_the_trainer_does_otherwise(starter_cache, tmp_path):
+def test_it_reports_rows_files_and_what_the_trainer_does_otherwise(starter_cache, tmp_path, terminal):
     told = run("export", starter_cache, "--to", "datasets", "--blocks", "-o", tmp_path / "out", "-v").stdout
     assert told.startswith(f"exported blocks to {tmp_path / 'out'} in ")
     assert "dataset_dict.json" in told

@@ -22,7 +22,7 @@ def broken(words, tmp_path):
     return write(tmp_path / "rows", rows)
 
 
-def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
+def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words, terminal):
     told = run("verify", "--foreign", broken, "--tokenizer", words.folder, exit_code=1)
     page = " ".join(told.stdout.split())
     assert "rows all 3, datasets: input_ids, labels" in page
@@ -40,7 +40,7 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words):
 
 
 @pytest.mark.parametrize("width", ["1", "4", "11"])
-def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(broken, words, width):
+def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(broken, words, width, terminal):
     by_tokenizer = ("--foreign", broken, "--tokenizer", words.folder)
     narrow, wide = (run("verify", *by_tokenizer, exit_code=1, env={"COLUMNS": each}).stdout for each in (width, "2000"))
     assert {"error[prompt_trained]:", "hint:", "rows"} <= {*narrow.split()}

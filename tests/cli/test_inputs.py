@@ -157,7 +157,7 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
     assert (manifest.content_fingerprint, manifest.inputs[0].path) == (expected, "-")
     assert json.loads((cache / "rejected.jsonl").read_text("utf-8"))["source"] == "-"
     assert "up to date" in build("-", cache, starter, stdin=rows).stdout
-    assert "-: not read" in run("verify", cache, "--sources", "/", exit_code=1, stdin=rows).stdout
+    assert "not read: it was standard input" in run("verify", cache, "--sources", "/", exit_code=1, stdin=rows).stdout
     assert_refused("standard input cannot be read again", "verify", cache, "--sources", "-", exit_code=2)
     assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout

@@ -18,8 +18,7 @@ from processes import HANG_S, start
 from task_pages import python_of
 
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
-from packer.export import run
-from packer.export.datasets_folder import DatasetsWriter
+from packer.export import datasets_folder, run
 from packer.export.run import export
 from packer.export.writer import Files, FlatDocuments, SplitRows
 from packer.layout import document_labels
@@ -122,13 +121,14 @@ def test_any_documents_come_back(scratch, data):
             is_preference=False,
             is_paired=False,
         )
-        writer = DatasetsWriter(files, SplitRows(cache=cache, split="train", unit="documents", is_alone=True))
-        for batch in batches:
-            labels = document_labels(batch)
-            writer.documents(
-                FlatDocuments(input_ids=batch.input_ids, labels=labels, loss_weights=None, offsets=batch.offsets)
+        rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True)
+        flat = (
+            FlatDocuments(
+                input_ids=batch.input_ids, labels=document_labels(batch), loss_weights=None, offsets=batch.offsets
             )
-        writer.finish()
+            for batch in batches
+        )
+        datasets_folder.write(files, rows, flat)
     assert [(row["input_ids"], row["labels"]) for row in readers.datasets_rows(folder)] == expected
 
 

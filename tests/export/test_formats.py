@@ -13,7 +13,6 @@ from preference_rows import built, pair
 from packer.errors import UsageError
 from packer.export.formats import FORMATS, Format
 from packer.export.run import export
-from packer.export.writer import Writer
 from packer_cli.main import cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -24,9 +23,8 @@ def test_a_format_is_on_the_command_line_in_the_pages_and_has_a_writer(name):
     told = CliRunner().invoke(cli, ["export", "--help"]).output
     assert "".join(f"{name}: {FORMATS[name].help}".split()) in "".join(told.split())  # lines break at hyphens too
     assert f"--to {name}" in (DOCS / "how-to" / "export.md").read_text("utf-8")
-    writer = FORMATS[name].load()
-    assert issubclass(writer, Writer)
-    assert (writer.blocks is not Writer.blocks) == ("blocks" in FORMATS[name].holds)
+    module = FORMATS[name].load()
+    assert all(callable(getattr(module, function)) for function in ("write", "write_index", "notes"))
 
 
 def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache, tmp_path):
@@ -37,29 +35,23 @@ def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache,
     assert result.exit_code == 2 and all(name in result.stderr for name in FORMATS)
 
 
-class LinesWriter(Writer):
+def write_lines(files, rows, batches):
     """A line of JSON for each document."""
-
-    def __init__(self, files, rows):
-        super().__init__(files, rows)
-        self._file = files.open(f"{self.split}.jsonl")
-
-    def documents(self, batch):
-        for start, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
-            row = {"input_ids": batch.input_ids[start:end].tolist(), "labels": batch.labels[start:end].tolist()}
-            self._file.write(json.dumps(row).encode() + b"\n")
-
-    def finish(self):
-        return {"path": f"{self.split}.jsonl"}
+    with files.open(f"{rows.split}.jsonl") as file:
+        for batch in batches:
+            for start, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
+                row = {"input_ids": batch.input_ids[start:end].tolist(), "labels": batch.labels[start:end].tolist()}
+                file.write(json.dumps(row).encode() + b"\n")
+    return {"path": f"{rows.split}.jsonl"}
 
 
 def test_one_module_and_one_entry_make_a_format_and_what_it_cannot_hold_is_refused(
     starter, starter_cache, tmp_path, monkeypatch
 ):
     module = ModuleType("packer.export.lines")
-    module.LinesWriter = LinesWriter
+    module.write, module.write_index, module.notes = write_lines, lambda files, splits: None, lambda rows: ()
     monkeypatch.setitem(sys.modules, "packer.export.lines", module)
-    monkeypatch.setitem(FORMATS, "lines", Format(writer="lines.LinesWriter", help="lines of JSON"))
+    monkeypatch.setitem(FORMATS, "lines", Format(module="lines", help="lines of JSON"))
     found = export(starter_cache, tmp_path / "out", to="lines", split="train")
     rows = [json.loads(line) for line in (tmp_path / "out" / "train.jsonl").read_text().splitlines()]
     assert [(row["input_ids"], row["labels"]) for row in rows] == readers.cache_documents(starter_cache, "train")

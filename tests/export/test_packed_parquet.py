@@ -14,7 +14,7 @@ from export import readers
 from small_blocks import Document, pack_literally
 
 from packer.errors import UsageError
-from packer.export.packed_parquet import PackedParquetWriter
+from packer.export.packed_parquet import sequences, write
 from packer.export.run import export
 from packer.export.writer import Files
 from packer.pipeline.from_python import build
@@ -73,35 +73,24 @@ def test_rows_are_the_sequences_of_blocks_with_the_mask_of_the_next_token(mode, 
     assert found.notes == (f"Megatron-Bridge reads it with PackedSequenceSpecs({specs}, …)",)
 
 
-@pytest.fixture
-def writer_of(tmp_path):
-    def opened(*, align=1, eos=EOS):
-        manifest = SimpleNamespace(recipe={"pack": {"align": align}}, model=SimpleNamespace(eos_id=eos))
-        cache = SimpleNamespace(manifest=manifest)
-        return PackedParquetWriter(files, SimpleNamespace(cache=cache, split=f"train-{align}", unit="blocks"))
-
-    with Files(tmp_path) as files:
-        yield opened
-
-
 def document(*ids, trained):
     ids = np.array(ids, np.int32)
     labels = np.where(np.isin(np.arange(len(ids)), trained), ids, -100).astype(np.int32)
     return Document(ids, labels, (labels != -100).astype(np.float32))
 
 
-def test_a_token_that_it_would_not_train_is_refused(writer_of):
+def test_a_token_that_it_would_not_train_is_refused():
     """What follows an EOS: its reader masks that up to version 0.6, and later takes an EOS at the end for padding."""
-    writer = writer_of()
-    writer.blocks(pack_literally([[document(5, EOS, 6, 7, EOS, trained=[1, 3, 4])]], 8))
+    sequences(pack_literally([[document(5, EOS, 6, 7, EOS, trained=[1, 3, 4])]], 8), 1, EOS)
     with pytest.raises(UsageError, match="right after an EOS is trained"):
-        writer.blocks(pack_literally([[document(5, EOS, 6, 7, trained=[2])]], 8))
+        sequences(pack_literally([[document(5, EOS, 6, 7, trained=[2])]], 8), 1, EOS)
 
 
-def test_padding_that_it_could_not_tell_from_tokens_is_refused(writer_of):
-    writer_of(eos=None)
-    with pytest.raises(UsageError, match="has no EOS"):
-        writer_of(align=2, eos=None)
+def test_padding_that_it_could_not_tell_from_tokens_is_refused(tmp_path):
+    manifest = SimpleNamespace(recipe={"pack": {"align": 2}}, model=SimpleNamespace(eos_id=None))
+    rows = SimpleNamespace(cache=SimpleNamespace(manifest=manifest), split="train")
+    with Files(tmp_path) as files, pytest.raises(UsageError, match="has no EOS"):
+        write(files, rows, iter(()))
 
 
 @pytest.mark.parametrize(("rows", "words"), [("weights", "fractional loss weights"), ("none", "has no blocks")])

@@ -61,8 +61,8 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
     assert verify(tmp_path / "cache", sources=[f"{DATA}@{data}/data", f"hf://tiny/chat@{model}"], threads=1).ok
     hub.asked.clear()
     report = verify(tmp_path / "cache", sources=["/", "hf://datasets/tiny/tal", f"{DATA}/dat"], threads=1)
-    assert {finding.found for finding in report.findings} == {
-        f"{DATA}@{data}/data/{name}.jsonl: not read: it is below no --sources" for name in "ab"
+    assert {(finding.path, finding.found) for finding in report.findings} == {
+        (f"{DATA}@{data}/data/{name}.jsonl", "not read: it is below no --sources") for name in "ab"
     }
     assert "tiny/chat" in report.notes[0] and hub.asked == []
     assert hub.asked == [], "names with commits need no network"

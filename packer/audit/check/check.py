@@ -17,7 +17,6 @@ from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import Split
-from packer.render.common_prefix import common_length
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
@@ -130,6 +129,8 @@ def _with_texts(
 
     Differences are marked if they are a small part.
     """
+    from packer.render.common_prefix import common_length  # noqa: PLC0415 - imports all that renders
+
     wanted = {facts.place(row) for _, pairs in results for pair in pairs for row in pair[:2]}
     samples = {
         (part.source, row): sample

@@ -4,6 +4,7 @@ Held-out splits are compared with training splits, not with each other. Every co
 match; what share of the rows may match decides the level.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -45,7 +46,7 @@ class Kind(NamedTuple):
     warns: float = 0.0
     """Share of matching rows from which on the check warns, and fails."""
 
-    fails: float = 2.0
+    fails: float = math.inf
 
 
 def checked(
@@ -180,7 +181,7 @@ def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") 
             what = kind.found.format(others=" or ".join(facts.trained))
             told.append(f"{len(pairs):,} of {plural(num_rows, 'row')}{f' of {name}' if name else ''}: {what}")
     level: Severity = max(levels, key=("ok", "warning", "error").index, default="ok")
-    is_other = code.endswith("between_splits") and NAMES[0] not in facts.trained
+    is_other = not code.endswith("within_splits") and NAMES[0] not in facts.trained
     check = checked(
         code,
         "; ".join(told) + more if told else kind.none,
