@@ -6,7 +6,7 @@ from their defaults are included, so that a later version of packer can add a ke
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -27,22 +27,6 @@ CODE_VERSION = "packer_code"
 TRAITS_VERSION = "packer_traits"
 """Key of :func:`packer.curate.trait_rules.traits_version` in a manifest's `versions`; it has one if it has a selection.
 """
-
-
-def documents_identity(
-    recipe: Recipe, model_digests: Mapping[str, str], engine_version: str, *, rules_version: int = RULES_VERSION
-) -> dict[str, Any]:
-    """Return everything besides the row itself that determines a row's documents.
-
-    `model_digests`: sha256 of each file of the tokenizer, including the template.
-    """
-    return {
-        "format_version": FORMAT_VERSION,
-        "rules_version": rules_version,
-        "engine_version": engine_version,
-        "model": dict(model_digests),
-        "recipe": _changed(recipe.documents_half(), Recipe().documents_half()),
-    }
 
 
 def partition_key(partition: Partition, entry: Input, documents: Mapping[str, Any]) -> str:
@@ -68,16 +52,6 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
     }
 
 
-def recipe_fingerprint(recipe: Recipe, documents: Mapping[str, Any], inputs: Sequence[Input]) -> str:
-    """Return the identity of a build's result: equal fingerprints produce the same cache."""
-    read = [msgspec.to_builtins(msgspec.structs.replace(entry, path="")) for entry in inputs]
-    blocks = _changed(recipe.blocks_half(), Recipe().blocks_half())
-    partition_bytes = recipe.partition_bytes
-    whole = {"documents": documents, "blocks": blocks, "inputs": read, "partition_bytes": partition_bytes}
-    rules = recipe.row_rules.without_places
-    return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.is_set else whole)
-
-
 def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
     """Whether a build would record the same traits as a cache of this recipe has, if it has any."""
     if manifest.selection is None or not recipe.row_rules.is_set:
@@ -97,10 +71,27 @@ class Provenance:
     inputs: tuple[Input, ...]
 
     @property
+    def documents_identity(self) -> dict[str, Any]:
+        """Everything besides the row itself that determines a row's documents."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "rules_version": self.rules_version,
+            "engine_version": self.engine_version,
+            "model": model_digests(self.model),
+            "recipe": _changed(self.recipe.documents_half(), Recipe().documents_half()),
+        }
+
+    @property
     def recipe_fingerprint(self) -> str:
-        digests = model_digests(self.model)
-        documents = documents_identity(self.recipe, digests, self.engine_version, rules_version=self.rules_version)
-        return recipe_fingerprint(self.recipe, documents, self.inputs)
+        """The identity of a build's result: equal fingerprints produce the same cache."""
+        rules = self.recipe.row_rules.without_places
+        whole = {
+            "documents": self.documents_identity,
+            "blocks": _changed(self.recipe.blocks_half(), Recipe().blocks_half()),
+            "inputs": [msgspec.to_builtins(msgspec.structs.replace(entry, path="")) for entry in self.inputs],
+            "partition_bytes": self.recipe.partition_bytes,
+        }
+        return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.is_set else whole)
 
     @classmethod
     def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":

@@ -127,7 +127,6 @@ def _build(
             progress.note(f"{shown(folder)} {replaced.sentences()[-1]}")
         with _timed(seconds, "documents"):
             made = make_documents(plan, folder, found, options, progress)
-        with _timed(seconds, "documents"):
             joined = join_columns(folder, wanted.recipe, [result.shard for result in made.results])
         results = [replace(result, shard=shard) for result, shard in zip(made.results, joined.shards, strict=True)]
         with _timed(seconds, "rows") if wanted.recipe.row_rules.is_set else nullcontext():

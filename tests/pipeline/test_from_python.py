@@ -1,6 +1,7 @@
 """Building from Python: the same cache as from files, inputs that stay, and one error for what is something else."""
 
 import datetime as dt
+import functools
 import json
 import math
 import random
@@ -317,6 +318,15 @@ def test_numbers_and_arrays_of_libraries_are_numbers_and_lists(tmp_path):
     assert json.loads(path.read_text("utf-8")) == {"input_ids": [0, 1, 2], "n": 7, "x": [None, 1.0]}
 
 
+def test_half_of_a_surrogate_pair_is_written_as_an_escape_which_a_build_rejects(tmp_path):
+    path = keep_rows([{"a": "\ud800", "x": math.nan}], tmp_path, split="train", limit=None, note=print)
+    assert path.read_bytes() == b'{"a": "\\ud800", "x": null}\n'
+
+
+CIRCULAR: dict[str, object] = {}
+CIRCULAR["a"] = CIRCULAR
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -327,6 +337,8 @@ def test_numbers_and_arrays_of_libraries_are_numbers_and_lists(tmp_path):
         ({"a": object()}, "row 1: object"),
         ({"a": math.inf}, "row 1: Infinity is not"),
         ({("a",): 1}, "row 1: keys must be str"),
+        ({"a": functools.reduce(lambda inner, _: [inner], range(10**5), [])}, "row 1 is nested too deeply"),
+        (CIRCULAR, "row 1: Circular reference"),
     ],
 )
 def test_what_is_no_row_is_named_and_nothing_is_kept(row, said, tmp_path):

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from packer.errors import RecipeError
-from packer.pipeline.identity import documents_identity, recipe_fingerprint
+from packer.pipeline.identity import Provenance
 from packer.recipe.recipe import SCHEMA_CHOICES, Recipe, load_recipe, make_recipe, to_json
+from packer.store.manifest import ModelFile, ModelRecord
 
 
 def chosen_words() -> list[tuple[str, tuple[str, ...]]]:
@@ -85,9 +86,16 @@ def test_mappings_for_a_template_have_one_order():
 def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
     """Manifests and fingerprints of recipes without them are those of before there were such keys."""
     recipe = make_recipe({"sources": [{"path": "a.jsonl"}], "tokenizer": "t", "engine": "reference"})
-    documents = documents_identity(recipe, {"tokenizer.json": "0" * 64}, "1", rules_version=5)
-    fingerprint = recipe_fingerprint(recipe, documents, ())
-    assert fingerprint == "948465385cc1b6f6ce6051dc128b9019282efdb88620aa00c8ef168fbadfc7f6"
+    files = (ModelFile(path="model/tokenizer.json", num_bytes=1, sha256="0" * 64),)
+    model = ModelRecord(files=files, vocab_size=1, pad_id=0, eos_id=None, stop_ids=(), control_ids=())
+
+    def made_by(recipe: Recipe) -> Provenance:
+        return Provenance(
+            recipe=recipe, engine="reference", engine_version="1", rules_version=5, model=model, inputs=()
+        )
+
+    fingerprint = "948465385cc1b6f6ce6051dc128b9019282efdb88620aa00c8ef168fbadfc7f6"
+    assert made_by(recipe).recipe_fingerprint == fingerprint
     assert not re.search('"(name|call_ids|wrapped|roles|read)"', json.dumps(to_json(recipe)))
     for key in (
         "template.name=plain",
@@ -99,7 +107,7 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
         later = make_recipe(to_json(recipe), [key])
         assert to_json(later) != to_json(recipe) and make_recipe(to_json(later)) == later
     short = make_recipe(to_json(recipe), ["rows.call_ids=short"])
-    assert documents_identity(short, {}, "1") != documents_identity(recipe, {}, "1")
+    assert made_by(short).documents_identity != made_by(recipe).documents_identity
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Plan a build: read the inputs once for their digests and partitions, load the model, key every partition."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -18,8 +17,6 @@ from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import (
     RULES_VERSION,
     Provenance,
-    documents_identity,
-    model_digests,
     partition_key,
     traits_key,
 )
@@ -104,38 +101,30 @@ def plan_build(
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file in opened])
     files, parts = [file for _, file in opened], [recipe.sources.index(each.source) for each, _ in opened]
-    documents = documents_identity(recipe, model_digests(model_record(model)), engine.version)
     sizes = [statuses[file.path].num_bytes for file in files]
     cuts = read_whole(partial(_cut_file, recipe.partition_bytes), files, sizes, readers, progress)
     inputs = [
         _input_of(file, cut, part=part if row_rules else None)
         for file, cut, part in zip(files, cuts, parts, strict=True)
     ]
-    tasks = tuple(_tasks(files, cuts, inputs, documents, recipe, row_rules=row_rules))
     refuse_absent(recipe, row_rules, [*zip(parts, files, strict=True)], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
-    if recipe.pack != asked != Pack():
-        what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
-        progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
-    if recipe.reads_images and recipe.pack.mode != "none" and (why := processor_of(model.files).wrong_when_packed):
-        progress.note(f"train with batching='padded', which reads no blocks: this model {why}")
-    if recipe.text.fim is not None and not any(entry.schema == "text" for entry in inputs):
-        progress.note("no input has rows of schema text: `text.fim` has no effect")
-    record = model_record(model)
-    BlockForm.of(recipe.pack, pad_id=record.pad_id, eos_id=record.eos_id, stop_ids=record.stop_ids)
+    _note_without_effect(asked, recipe, inputs, model, progress)
+    BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    provenance = Provenance(
+        recipe=recipe,
+        engine=engine.name,
+        engine_version=engine.version,
+        rules_version=RULES_VERSION,
+        model=model_record(model),
+        inputs=tuple(inputs),
+    )
     return BuildPlan(
         recipe=recipe,
         model=model,
-        provenance=Provenance(
-            recipe=recipe,
-            engine=engine.name,
-            engine_version=engine.version,
-            rules_version=RULES_VERSION,
-            model=record,
-            inputs=tuple(inputs),
-        ),
+        provenance=provenance,
         files=tuple((file.path, statuses[file.path]) for file in files),
-        tasks=tasks,
+        tasks=tuple(_tasks(files, cuts, provenance, row_rules)),
         settled_keys=settled_keys,
         known_fields=tuple(zip(parts, (questions.names(each.source) for each, _ in opened), strict=True)),
     )
@@ -171,14 +160,12 @@ def _opened(
 def _tasks(
     files: Sequence[InputFile],
     cuts: Sequence[FilePartitions],
-    inputs: Sequence[Input],
-    documents: Mapping[str, Any],
-    recipe: Recipe,
-    *,
+    provenance: Provenance,
     row_rules: Sequence[TraitRules],
 ) -> Iterator[PartitionTask]:
     """Yield a task for every partition."""
-    for source, (file, cut, entry) in enumerate(zip(files, cuts, inputs, strict=True)):
+    recipe, documents = provenance.recipe, provenance.documents_identity
+    for source, (file, cut, entry) in enumerate(zip(files, cuts, provenance.inputs, strict=True)):
         rules = None if entry.part is None else row_rules[entry.part]
         for partition in cut.partitions:
             traits = None
@@ -283,6 +270,19 @@ def _check_infilling(recipe: Recipe, model: Model) -> None:
                 f"text.fim.tokens: '{text}' of {recipe.tokenizer} {what}",
                 hint="take other added tokens, or leave texts whole with --set text.fim=null",
             )
+
+
+def _note_without_effect(
+    asked: Pack, recipe: Recipe, inputs: Sequence[Input], model: Model, progress: Progress
+) -> None:
+    """Report keys of the recipe that these inputs make void, and blocks that training cannot use."""
+    if recipe.pack != asked != Pack():
+        what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
+        progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
+    if recipe.reads_images and recipe.pack.mode != "none" and (why := processor_of(model.files).wrong_when_packed):
+        progress.note(f"train with batching='padded', which reads no blocks: this model {why}")
+    if recipe.text.fim is not None and not any(entry.schema == "text" for entry in inputs):
+        progress.note("no input has rows of schema text: `text.fim` has no effect")
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
