@@ -12,7 +12,7 @@ from packer.source.conversations import turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
-from packer.source.field_programs import into_question, number_as_text, one_answer
+from packer.source.field_programs import into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
@@ -131,7 +131,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         if path is None:
             return plain
         turns = None if fields.question else turns_hint(path, sampled)
-        return "; ".join(filter(None, (turns, number_as_text(path, sampled, fields.no_texts)))) or plain
+        return turns or plain
     when, first = best[0]
     choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
     read = [f"{each.when}, {each.reading.setting()}" for each in choices]
