@@ -98,7 +98,7 @@ class Flags:
         for path, value in self._searched(row):
             if not isinstance(value, list):
                 values.setdefault(path, []).append(value)
-            elif isinstance(value[0], Mapping):
+            elif all(isinstance(each, Mapping) for each in value):
                 talks[path] = value
             else:
                 lists[path] = value
