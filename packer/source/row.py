@@ -285,7 +285,8 @@ def _with_flags(message: Any) -> Any:
     """Return a message with what says yes or no, under fields that decide whether it is trained, as booleans."""
     if not isinstance(message, dict):
         return message
-    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if name in message}
+    given = {name: message[name] for name in TRAIN_FIELDS if name in message}
+    said = {name: as_flag(value) for name, value in given.items() if name != "loss" or isinstance(value, str)}
     return message | {name: flag for name, flag in said.items() if flag is not None}
 
 
