@@ -23,7 +23,9 @@ from packer.source.message_parts import (
     Content,
     Part,
     TrainDetail,
+    holds_results,
     read_content,
+    read_results,
     read_system,
     trained_spans,
 )
@@ -38,7 +40,6 @@ from packer.source.row import (
     sample_id,
     typed_row,
 )
-from packer.source.tool_results import holds_results, read_results
 from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
 from packer.source.unsupported_rows import refuse_cut
 from packer.source.written_calls import split_thought, with_calls_of_text

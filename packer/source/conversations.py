@@ -7,7 +7,7 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -60,13 +60,10 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
         columns = [_rows_of(value) for value in values]
         found = _dialogue(values) or (_dialogue(columns, are_own=True) if all(columns) else None)
         if found is not None:
-            key = json.dumps(name, ensure_ascii=False)
-            rest = f" + del(.[{key}])" if field is None else ""
-            turns = "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
-            program = (
-                f"{{messages: [.[{key}]{turns}[] | {found}]}}{rest}" if field is None else f".[{key}] |= map({found})"
-            )
-            return step(f"the messages in `{name}` need the keys `role` and `content`", row_command(path, f"{program}"))
+            at, turns = jq_field(name), "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
+            program = f"{{messages: [{at}{turns}[] | {found}]}} + del({at})"
+            program = program if field is None else f"{at} |= map({found})"
+            return step(f"the messages in `{name}` need the keys `role` and `content`", row_command(path, program))
     return None
 
 
@@ -93,7 +90,7 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
             f" + del({at})"
         )
         what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
-        return step(what, row_command(path, f"{program}"))
+        return step(what, row_command(path, program))
     return None
 
 
@@ -239,25 +236,18 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
 
 
 def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> list[str]:
-    """Return the keys of which each message has a text under one: first the one with the longest texts."""
+    """Return the keys of which each message has a text under one: first the one with the longest texts.
+
+    Beside what may be calls a message needs no text.
+    """
+    lengths: Counter[str] = Counter()
+    for turn in turns:
+        texts = {key: value for key, value in turn.items() if isinstance(value, str) and key not in (but, *ID_FIELDS)}
+        lengths.update({key: len(text) for key, text in texts.items()})
     keys: list[str] = []
-    left = list(turns)
-    while left:
-        lengths = Counter(dict(_lengths(left, but)))
-        if not lengths:
-            return []
-        keys.append(max(lengths, key=lambda key: lengths[key]))
-        left = [turn for turn in left if not turn.get(keys[-1]) and not any(map(_is_nested, turn.values()))]
-    return keys
-
-
-def _is_nested(value: Any) -> bool:
-    """Whether a value may be calls, beside which a message needs no text."""
-    return bool(value) and isinstance(value, list | dict)
-
-
-def _lengths(turns: Sequence[Mapping[str, Any]], but: str) -> Iterator[tuple[str, int]]:
-    for key in dict.fromkeys(key for turn in turns for key in turn if key not in (but, *ID_FIELDS)):
-        texts = [value for turn in turns if isinstance(value := turn.get(key), str)]
-        if any(texts):
-            yield key, sum(map(len, texts))
+    left = [turn for turn in turns if not any(isinstance(value, list | dict) and value for value in turn.values())]
+    for key, length in lengths.most_common():
+        without = [turn for turn in left if not turn.get(key)]
+        if length and (not keys or len(without) < len(left)):
+            keys, left = [*keys, key], without
+    return [] if left else keys

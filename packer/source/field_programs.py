@@ -101,13 +101,6 @@ def _are_texts(values: Sequence[Any]) -> bool:
     return all(isinstance(each, str) for each in values)
 
 
-def number_as_text(path: FilePath, rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> str | None:
-    """Return the step that makes a text of an answer that is a number, or true or false, in all rows."""
-    numbers = [name for name in answers if all(isinstance(row.get(name), int | float) for row in rows)]
-    command = row_command(path, f"{jq_field(numbers[0])} |= tostring") if numbers else None
-    return f"if {quoted(numbers[0])} is the answer, write it as a text: {command}" if command else None
-
-
 def into_question(
     path: FilePath | None, rows: Sequence[Mapping[str, Any]], columns: Columns, left: Sequence[str]
 ) -> list[str]:

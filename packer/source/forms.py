@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.roles import ROLES
+from packer.source.roles import ends_in_question
 from packer.source.row import ID_FIELDS, field_value
 from packer.source.unsupported_rows import refuse_cut
 
@@ -114,7 +114,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
             return Form("messages", lambda: rest | _asked(row, "messages"))
         beside = {name: value for name, value in row.items() if name not in _ANSWERS}
         said = _object(row, "response") or {**beside, "message": _object(row, "message")}
-        if any(_answers(said)) and _is_open(row["messages"]):
+        if any(_answers(said)) and ends_in_question(row["messages"]):
             return Form("completion", partial(_log, row, row, said))
         return None
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
@@ -345,12 +345,6 @@ def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, An
     if isinstance(question, str) and not {"instruction", "query"} & asked.keys():  # of a chat: it is compared as one
         return _kept(row) | pair | asked | {"instruction": question, "prompt": None if question is prompt else prompt}
     return _kept(row) | pair | asked | {"prompt": prompt}
-
-
-def _is_open(messages: Any) -> bool:
-    """Whether messages end with what an answer follows, so that one beside them is not among them."""
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    return isinstance(last, dict) and ROLES.get(str(last.get("role")).lower()) in {"user", "tool"}
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:

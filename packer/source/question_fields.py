@@ -32,7 +32,9 @@ class Fields:
         self.no_texts = [
             path for path, values in found.items() if meant_field(path) == "output" and _is_other(values[0])
         ]
-        """Fields that are answers by their names, and which `columns` cannot read."""
+        """Fields that are answers by their names, and no texts."""
+
+        self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
 
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
@@ -122,7 +124,7 @@ class Fields:
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
         if self._compared:
             return
-        answers = self._meant("output") or ([] if self.no_texts else unknown)
+        answers = self._meant("output") or self._numbers or ([] if self.no_texts else unknown)
         pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
         yield from (
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]

@@ -35,7 +35,7 @@ SPEAKERS = frozenset({"role", "from", "speaker", "sender", "author", "who"})
 REASONING_ROLES = frozenset({"reasoning", "thinking", "thought", "thoughts", "analysis"})
 """Senders whose messages are the assistant's reasoning; also names of the channel that gpt-oss has for it."""
 
-_MESSAGE_FIELDS = (
+MESSAGE_LISTS = (
     *("messages", "conversations", "conversation", "prompt", "completion", "input"),
     *("chosen", "rejected", "chosen_messages", "rejected_messages", "preferred_output", "non_preferred_output"),
 )
@@ -94,7 +94,7 @@ def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any
     """
     if not roles:
         return row
-    return row | {name: _rename_message_roles(row[name], roles) for name in _MESSAGE_FIELDS if name in row}
+    return row | {name: _rename_message_roles(row[name], roles) for name in MESSAGE_LISTS if name in row}
 
 
 def _rename_message_roles(messages: Any, roles: Mapping[str, str]) -> Any:
@@ -165,7 +165,7 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:
-    for name in _MESSAGE_FIELDS:
+    for name in MESSAGE_LISTS:
         messages = row.get(name)
         messages = messages.get("messages", messages) if isinstance(messages, dict) else messages
         for message in messages if isinstance(messages, list) else (messages,):

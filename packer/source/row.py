@@ -1,5 +1,6 @@
 """Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
 
+import json
 import math
 import re
 import string
@@ -63,7 +64,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     available under its old name, and replaces a field that already had the new name. A dot in the old name leads into
     an object, or into JSON text, and ``[].`` into those of a list. A list of one text is that text, and a list of
     several are the paragraphs of one where a row has what belongs to a question. If the answer is the letter of one,
-    each has its letter. A value under `chat_template_kwargs` is that of the variable of its name.
+    each has its letter. A whole number, true and false are texts where a row has its answer. A value under
+    `chat_template_kwargs` is that of the variable of its name.
 
     Example:
         >>> rename({"q": "2+2?", "a": "4", "label": True}, {"instruction": "q", "output": "a", "label": None})
@@ -80,6 +82,8 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
         if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
             found[new] = "\n\n".join(_with_letters(value, {**renamed, **found}))
+        elif new in _ANSWERS and isinstance(value, int):
+            found[new] = json.dumps(value)
         elif new == VARIABLES and value is not None and not isinstance(value, dict) and "{" not in str(value)[:1]:
             found[new] = {**(row.get(new) or {}), str(columns[new]).rpartition(".")[2]: value}
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
@@ -281,7 +285,8 @@ def _with_flags(message: Any) -> Any:
     """Return a message with what says yes or no, under fields that decide whether it is trained, as booleans."""
     if not isinstance(message, dict):
         return message
-    said = {name: as_flag(message[name]) for name in TRAIN_FIELDS if name in message}
+    given = {name: message[name] for name in TRAIN_FIELDS if name in message}
+    said = {name: as_flag(value) for name, value in given.items() if name != "loss" or isinstance(value, str)}
     return message | {name: flag for name, flag in said.items() if flag is not None}
 
 

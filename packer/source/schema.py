@@ -13,7 +13,7 @@ from packer.source.answer_blocks import with_reasoning_apart
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import form_of, with_known_parts
-from packer.source.roles import rename_roles
+from packer.source.roles import MESSAGE_LISTS, rename_roles
 from packer.source.row import (
     ID_FIELDS,
     Columns,
@@ -47,12 +47,6 @@ _JSON_FIELDS = {
     name: tuple(field for schema in SCHEMAS.values() for field in schema.json_fields if field in fields)
     for name, fields in _FIELDS.items()
 }
-_PART_FIELDS = (
-    *("messages", "conversations", "conversation", "prompt", "completion"),
-    *("chosen", "rejected", "preferred_output", "non_preferred_output"),
-)
-"""Fields whose messages may have parts of Bedrock or Gemini."""
-
 _MOST_NAMES = 64
 """Fields of a row up to which it is remembered what they are: others may be named by dates, and be many."""
 
@@ -123,7 +117,7 @@ def _fields_named(schema: str, names: tuple[str, ...]) -> _Named:
     return _Named(
         json=tuple(name for name in _JSON_FIELDS[schema] if name in present),
         messages=tuple(name for name in _MESSAGE_FIELDS if name in present and name in read),
-        parts=tuple(name for name in _PART_FIELDS if name in present),
+        parts=tuple(name for name in MESSAGE_LISTS if name in present),
         ends=tuple(name for name in unread if may_say_end(name)),
         others=tuple(name for name in unread if not may_say_end(name)),
     )

@@ -12,7 +12,7 @@ from packer.source.conversations import turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
-from packer.source.field_programs import into_question, number_as_text, one_answer
+from packer.source.field_programs import into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
@@ -131,24 +131,23 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         if path is None:
             return plain
         turns = None if fields.question else turns_hint(path, sampled)
-        return "; ".join(filter(None, (turns, number_as_text(path, sampled, fields.no_texts)))) or plain
+        return turns or plain
     when, first = best[0]
-    choices = [] if when or rivals else [each for each in propose(sampled, first.reading).choices if not each.left]
-    read = [f"{each.when}, {each.reading.setting()}" for each in choices]
-    read = read or ([] if _rivals(best) else into_question(path, sampled, first.reading.columns, first.left))
-    about = [way for when, each in best if when and each.left for way in _with_context(when, each, sampled)]
+    more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
+    into = [] if rivals or (more and not when) else into_question(path, sampled, first.reading.columns, first.left)
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
-    ways = "; ".join([*read, named, *about])
+    ways = "; ".join([*into, *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
-def _with_context(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield how a text that is no question and no answer is read if it belongs to the question, as a schema does."""
+def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield how a further text is read, if that reads all; behind a condition only as part of the question."""
     for choice in propose(rows, proposal.reading).choices:
-        if "input" in choice.reading.columns and not choice.left:
-            yield f"{when.removesuffix(', ')} and {choice.when.removeprefix('if ')}, {choice.reading.setting()}"
+        if not choice.left and (not when or "input" in choice.reading.columns):
+            both = f"{when.removesuffix(', ')} and {choice.when.removeprefix('if ')}" if when else choice.when
+            yield f"{both}, {choice.reading.setting()}"
 
 
 def _left_out(proposal: Proposal) -> list[str]:

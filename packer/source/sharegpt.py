@@ -71,7 +71,7 @@ def _messages(turn: Any, *, where: str) -> Iterator[dict[str, Any]]:
         return
     if "assistant" not in turn:
         raise Refused("wrong_type", f"no field `assistant` at {where}")
-    of_answer = {key: turn[key] for key in turn.keys() & {*chat.MessageFields.__struct_fields__}}
+    of_answer = {key: value for key, value in turn.items() if key in chat.MessageFields.__struct_fields__}
     others = {key: value for key, value in turn.items() if key not in (*of_answer, "system", "human", "assistant")}
     if turn.get("system"):
         yield {"role": "system", "content": turn["system"]}
@@ -83,8 +83,10 @@ def _message(turn: dict[str, Any], *, where: str) -> dict[str, Any]:
     role, other = turn.get("from"), turn.get("role")
     if role is None and other is None:
         raise Refused("wrong_type", f"no field `from` at {where}")
-    if role is not None and other is not None and role_of(other, where=where) != role_of(role, where=where):
-        raise Refused("wrong_type", f"`from` and `role` say different things at {where}")
+    if role is not None and other is not None:
+        are_names = isinstance(role, str) and isinstance(other, str)
+        if not are_names or role_of(other, where=where) != role_of(role, where=where):
+            raise Refused("wrong_type", f"`from` and `role` say different things at {where}")
     content = coalesce_aliases({name: turn.get(name) for name in ("value", "content")}, where=where)
     message = {"role": other if role is None else role} | ({} if content is None else {"content": content})
     return message | {key: value for key, value in turn.items() if key not in _TURN}

@@ -26,25 +26,14 @@ from packer.source.row import TRAIN_FIELDS, as_flag, as_number
 from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
-    "from",
-    "value",
-    "human",
-    "assistant",
-    "system",
-    "input",
-    "output",
-    "text",
-    "thinking",
-    "refusal",
-    "type",
-    "name",
-    "channel",
+    *("from", "value", "human", "assistant", "system", "input", "output"),
+    *("text", "thinking", "refusal", "type", "name", "channel"),
 )
 _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names; an answer may be a yes."""
 
-_LONGEST_WORD = 32
+_LONGEST_LABEL = 60
 _SIGNS = "numbers below and above 0"
 
 
@@ -84,7 +73,7 @@ class _Said:
 
 
 def _is_short(value: Any) -> bool:
-    return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONGEST_WORD)
+    return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONGEST_LABEL)
 
 
 class Flags:
@@ -109,7 +98,7 @@ class Flags:
         for path, value in self._searched(row):
             if not isinstance(value, list):
                 values.setdefault(path, []).append(value)
-            elif isinstance(value[0], Mapping):
+            elif all(isinstance(each, Mapping) for each in value):
                 talks[path] = value
             else:
                 lists[path] = value
@@ -196,8 +185,8 @@ class Flags:
 
     def labels(self) -> dict[str, Counter[str]]:
         """Return the short values in the fields of rows, and in objects, as JSON: how often each is said."""
-        said = {place.path: said.values for place, said in self._said.items() if place.of == "row"}
-        return {shown_path(path): values for path, values in said.items() if ITEMS not in path and "null" not in values}
+        of_rows = [each for each in self._said.items() if each[0].of == "row" and ITEMS not in each[0].path]
+        return {shown_path(place.path): said.values - Counter(null=said.values["null"]) for place, said in of_rows}
 
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""

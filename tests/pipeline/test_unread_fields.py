@@ -428,6 +428,13 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
             assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
 
 
+def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, tmp_path: Path) -> None:
+    rows = [ROW | {"meta": {"ok": number > 1, "number": number, "gain": number / 2}} for number in range(4)]
+    path = written(tmp_path / "rows.parquet", *rows)
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
+    assert "trained is not read: `meta.ok` (in 4 of 4 rows: `false or true`)" in error["message"]
+
+
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
     template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)

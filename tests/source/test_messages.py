@@ -276,6 +276,9 @@ def test_null_fields_and_empty_calls_are_absent(sample):
         ({"masked": True}, 0.0),
         ({"masked": False}, 1.0),
         ({"loss_mask": 1, "weight": 0.5}, 0.5),
+        ({"train": 1}, 1.0),
+        ({"train": -1}, 0.0),
+        ({"train": 1, "loss": -1.0}, 1.0),
     ],
 )
 def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, fields, weight):

@@ -234,7 +234,7 @@ def test_options_have_the_letters_by_which_answers_name_them(choices, answer, as
     ("row", "said"),
     [
         (
-            {"question": "a", "answer": 4},
+            {"question": "a", "answer": 4.5},
             "`answer` may be the answer, and `columns` reads texts alone; the fields with texts are `question`",
         ),
         (
@@ -249,6 +249,15 @@ def test_options_have_the_letters_by_which_answers_name_them(choices, answer, as
 )
 def test_where_there_is_nothing_to_map_the_hint_says_so(row, said):
     assert columns_hint([row], {}) == said + PLAINLY
+
+
+@pytest.mark.parametrize(("answer", "said"), [(4, "4"), (0, "0"), (True, "true"), (False, "false")])
+def test_an_answer_may_be_a_whole_number_or_a_yes_or_no(answer, said):
+    row, columns = {"question": "2+2?", "answer": answer}, {"instruction": "question", "output": "answer"}
+    assert columns_hint([row], {}).endswith(
+        "if `answer` answers `question`, --columns instruction=question,output=answer"
+    )
+    assert read_row(row, number=0, schema="alpaca", columns=columns).messages[1].fields["content"] == said
 
 
 def test_the_suggested_columns_are_taken(tmp_path):

@@ -1,6 +1,11 @@
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from packer.source.decode import Refused
+from packer.source.schema import read_row
 
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
@@ -226,3 +231,17 @@ def test_two_conversations_or_two_senders_that_differ_refuse_the_row(refusal):
     assert refusal({"conversations": turns}, "sharegpt")[1] == (
         "`from` and `role` say different things at $.conversations[1]"
     )
+
+
+VALUES = st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from(["human", "gpt", "a", ""])
+TURNS = st.dictionaries(
+    st.sampled_from(["from", "role", "value", "content", "human", "assistant", "system", "input", "output"])
+    | st.sampled_from(["output_with_loss", "train", "weight", "tool_calls", "reasoning", "name"]),
+    VALUES | st.lists(VALUES, max_size=2) | st.dictionaries(st.just("type"), VALUES, max_size=1),
+)
+
+
+@given(turns=st.lists(TURNS | VALUES, max_size=3) | VALUES, name=st.sampled_from(["conversations", "conversation"]))
+def test_turns_with_anything_in_any_place_are_read_or_refused(turns, name):
+    with suppress(Refused):
+        read_row({name: turns}, number=0, schema="sharegpt", columns={})

@@ -1,8 +1,11 @@
 """A yes or no in which answers differ may say which of them are trained, whatever its name is: it is found."""
 
+import math
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from packer.source.training_flags import as_flag
 from packer.source.unread_text import find_unread
@@ -148,3 +151,19 @@ def test_what_is_read_is_no_flag(key) -> None:
 def test_words_that_say_yes_and_no() -> None:
     assert [*map(as_flag, (True, 1.0, "YES", "0", False, 0))] == [True, True, True, False, False, False]
     assert {*map(as_flag, (2, 0.5, "on", None, [], {}))} == {None}
+
+
+SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 3, 0.5, 2**63, math.inf, math.nan])
+SCALARS |= st.sampled_from(["yes", "no", "maybe", "failed", "[1]", '{"a": true}', "1e999", "assistant", ""])
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "role", "content"]), inner),
+    max_leaves=6,
+)
+
+
+@given(rows=st.lists(st.tuples(ANYTHING, ANYTHING), min_size=1, max_size=4))
+@example(rows=[([{}, 0.5], None)])
+def test_rows_with_anything_in_any_place_are_searched(rows):
+    found = found_in(*(talk(each, None, notes=value) for value, each in rows))
+    assert all(path.startswith(("notes", "messages[].mask")) for path in found)

@@ -18,9 +18,8 @@ from packer.batches import Rejection, RowBatch, Sample, TurnBatch
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.as_given import says_its_rows
-from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import Recipe, Source, make_recipe, to_json
-from packer.render import Renderer, RenderError
+from packer.render import Renderer
 from packer.render.dropped import AS_TEXT
 from packer.render.reasoning import goes_on, opened_by
 from packer.source.rows import InputFile
@@ -52,29 +51,11 @@ class _Key:
     rows: str
     concerns: Callable[[Sample], bool]
     refuses: Callable[[Rejection], bool]
-    may_refuse: Callable[[Model, Recipe], bool] = lambda *_: True
-    """Whether the model's templates have a reason to refuse rows for want of the key."""
 
     def value_in(self, recipe: Mapping[str, Any]) -> Any:
         group, name = self.name.split(".")
         values = recipe.get(group)
         return values.get(name) if isinstance(values, Mapping) else None  # the recipe of a cache may be anything
-
-
-def _asks_for_ids(model: Model, recipe: Recipe) -> bool:
-    """Whether a template complains about a call with another id than nine letters, or with none."""
-    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    for source in {model.template, model.tool_template} - {None}:
-        template = compile_template(str(source), model, recipe)
-        for each in (call | {"id": "call_1"}, call):
-            try:
-                template.render(
-                    [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [each]}]
-                )
-            except RenderError as error:
-                if ABOUT_IDS.search(str(error)):
-                    return True
-    return False
 
 
 _KEYS = (
@@ -86,7 +67,6 @@ _KEYS = (
         rows="row with calls",
         concerns=lambda sample: any(message.fields.get("tool_calls") for message in sample.messages),
         refuses=lambda rejection: rejection.code == "template_error" and ABOUT_IDS.search(rejection.reason) is not None,
-        may_refuse=_asks_for_ids,
     ),
     _Key(
         name="supervision.on_prompt_mismatch",
@@ -106,14 +86,13 @@ _KEYS = (
 def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFile]]) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe with all its keys, and a sentence about each that was set for the rows of a source."""
     said: list[str] = []
-    keys = [key for key in _KEYS if model.template is not None and key.may_refuse(model, recipe)]
-    for source, files in groupby(inputs, key=lambda each: each[0]) if keys else ():
+    for source, files in groupby(inputs, key=lambda each: each[0]) if model.template is not None else ():
         entries = [entry for _, entry in files]
-        for number, key in enumerate(keys):
+        for number, key in enumerate(_KEYS):
             if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
                 continue  # rows that lose their reasoning would keep it
             then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
-            built = _built(key, entries, recipe, then, model, later=keys[number + 1 :])
+            built = _built(key, entries, recipe, then, model, later=_KEYS[number + 1 :])
             if built:
                 recipe = then
                 what = f"{key.what}{SKIP}" if any(map(_skips_reasoning, built)) else key.what
