@@ -147,6 +147,7 @@ class PackedLoader:
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
+        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
 
     @property
     def epoch(self) -> int:
@@ -235,6 +236,18 @@ class PackedLoader:
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
+
+    def __next__(self) -> Step:
+        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
+        prefetch, steps = self._own
+        if prefetch is None or prefetch is not self._prefetch:
+            steps = iter(self)
+        step = next(steps, None)
+        self._own = (self._prefetch, steps)
+        if step is None:
+            self.close()
+            raise StopIteration
+        return step
 
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""

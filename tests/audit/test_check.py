@@ -193,6 +193,24 @@ def test_a_field_that_no_row_has_is_refused_and_one_of_the_recipe_alone_is_not(c
     assert report.ok and "groups" not in levels(report)
 
 
+@pytest.mark.parametrize(
+    ("rules", "rows", "rule"),
+    [
+        ({}, some_rows(3), "supervision.turns: all"),
+        (
+            {"supervision": {"turns": "last", "parts": ["calls", "text"], "on_prompt_mismatch": "refuse"}},
+            some_rows(3),
+            "supervision.turns: last, supervision.parts: text and calls",
+        ),
+        ({}, [{"text": "A text of its own."}], "of texts, every token"),
+        ({}, [{"input_ids": [5, 6], "labels": [-100, 6]}], "of rows of ids, as they say"),
+    ],
+)
+def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
+    found = {each.code: each.message for each in check_cache(caches.build(rules=rules, train=rows)).findings}
+    assert (found["loss_mask"], found["cutoff"]) == (rule, "none: readers take documents whole")
+
+
 @pytest.mark.parametrize("most", [2, 3, 5, 9])
 def test_documents_that_readers_cut_are_counted_and_those_without_a_target_are_a_warning(caches, most):
     rows = [{"input_ids": [5] * n, "labels": [-100] * (n - 1) + [5]} for n in range(2, 8)]

@@ -15,7 +15,7 @@ from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
-from packer.recipe.recipe import make_recipe
+from packer.recipe.recipe import Recipe, make_recipe
 from packer.recipe.row_rules import Split
 from packer.store.cache import Cache
 from packer.store.manifest import Input
@@ -84,7 +84,7 @@ def check(
                 if field and found is None:
                     raise UsageError(f"no row has a value of {field}", hint="name a field, such as metadata.user_id")
             checks += _with_texts(compare_rows(facts), facts, parts, most)
-        checks.append(_check_cutoff(cache, recipe.read.cutoff_len))
+        checks += [_check_mask(recipe, inputs), _check_cutoff(cache, recipe.read.cutoff_len)]
         return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, findings=tuple(checks))
 
 
@@ -171,6 +171,18 @@ def _trained_on(sizes: dict[str, int]) -> tuple[str, ...]:
     """Return the splits whose names begin with `train`; if there are none, the largest split."""
     named = tuple(name for name in sizes if name.startswith("train"))
     return named or tuple(sorted(sizes, key=lambda name: -sizes[name])[:1])
+
+
+def _check_mask(recipe: Recipe, inputs: Sequence[Input]) -> CodedFinding:
+    """Say by which rule tokens are trained."""
+    own, usual = (each.documents_half()["supervision"] for each in (recipe, Recipe()))
+    rule = {key: own[key] for key in own if key == "turns" or own[key] != usual.get(key)}
+    named = (
+        f"supervision.{key}: {each if isinstance(each, str) else ' and '.join(each)}" for key, each in rule.items()
+    )
+    said = {"text": "of texts, every token", "tokens": "of rows of ids, as they say", "": ", ".join(named)}
+    schemas = {entry.schema if entry.schema in said else "" for entry in inputs}
+    return checked("loss_mask", "; ".join(said[each] for each in sorted(schemas)), None)
 
 
 def _check_cutoff(cache: Cache, most: int | None) -> CodedFinding:
