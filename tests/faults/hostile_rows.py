@@ -205,7 +205,6 @@ SHAREGPT = {
     "wrong_type": (
         *(_turns(b"7"), _turns(b'"a"', b"null"), _turns(b'"a"', b'["gpt"]'), _turns(b'"a"', row=b',"conversation":7')),
         *(b'{"conversations":{"from":"human","value":"a"}}', b'{"conversations":[1,2]}'),
-        b'{"conversations":[{"human":"a","assistant":"b"},{"from":"human","value":"c"}]}',
     ),
     "no_content": (_turns(b"null"), _turns(b"null", b'"function_call"')),
     "unknown_role": (_turns(b'"a"', b'"root"'),),
