@@ -178,10 +178,8 @@ class Processor:
 
     def _counted(self, size: Size) -> list[Replacement] | None:
         """Return what is written for an image by its number of patches, in no time; None if that may be wrong."""
-        if self._unit is None:
-            return None
-        with suppress(ValueError):  # the processor says why it refuses this size
-            return [self._times(size, *self._unit)]
+        with suppress(ArithmeticError, ValueError):  # the processor says why it refuses this size
+            return None if self._unit is None else [self._times(size, *self._unit)]
         return None
 
     @cached_property
@@ -204,7 +202,7 @@ class Processor:
                 with suppress(ValueError):
                     if [self._times(size, *unit)] != self._replacements((size,)):
                         return None
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # each has its own code
             return None
         return unit
 

@@ -51,7 +51,7 @@ class RowImages:
         self._model = model
         self._last_row, self._num_seen = -1, 0  # of those that were checked, or might have been
 
-    @property
+    @cached_property
     def processor(self) -> Processor:
         return processor_of(self._model.files)
 

@@ -57,7 +57,7 @@ class Renderer:
 
     def __init__(self, model: Model, recipe: Recipe, *, processor: Callable[[], Processor] | None = None) -> None:
         self._recipe = recipe
-        self._processor = processor
+        self._processor = None if processor is None else functools.cache(processor)
         rules = self._rules = recipe.supervision
         self._history_rewrite: HistoryRewrite = rules.history_rewrite or "exact"
         self._template = self._compile(model, model.template)

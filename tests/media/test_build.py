@@ -340,7 +340,12 @@ def test_what_is_written_for_a_size_is_counted_only_where_that_is_what_the_proce
         processor.replacements([(1, 400)])
     monkeypatch.undo()
     counts = processor.own.image_processor.get_number_of_image_patches
-    for wrong in (lambda *given: counts(*given) + (given[:2] == (1201, 1453)), lambda *_: 4, {}.__getitem__):
+    for wrong in (
+        lambda *given: counts(*given) + (given[:2] == (1201, 1453)),
+        lambda *_: 4,
+        lambda *_: 0,
+        {}.__getitem__,
+    ):
         other = Processor({file.name: file.read_bytes() for file in model.iterdir()})
         monkeypatch.setattr(other.own.image_processor, "get_number_of_image_patches", wrong)
         assert other._counted((64, 64)) is None
