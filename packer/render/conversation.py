@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from packer.batches import REASONING_FIELDS
 from packer.render import asked_modes
 from packer.render.asked_modes import Attempt, Mode
-from packer.render.common_prefix import common_length
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.next_header import next_header
 from packer.render.reasoning import (
@@ -34,11 +32,8 @@ from packer.render.reasoning import (
     without_ending,
 )
 
-_UNUSED_CHARACTER = "\ue0f4"
-"""A private-use character that no prompt contains."""
-
 Turns = Literal["all", "last", "marked", "conversation"]
-PromptMismatch = Literal["refuse", "common_prefix", "continue"]
+PromptMismatch = Literal["refuse", "continue"]
 JSONMessage = dict[str, Any]
 
 
@@ -85,15 +80,12 @@ class TurnRules:
     append: str | None
     """Text that closes a turn for which the template writes no stop token; None rejects such turns."""
 
-    control: re.Pattern[str] | None = None
-    """Matches any control token."""
-
     may_drop: frozenset[str] = frozenset()
     """Kinds of content without which an answer may be trained."""
 
     on_prompt_mismatch: PromptMismatch = "refuse"
-    """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
-    the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
+    """What to do with a turn that continues no prompt: ``continue`` goes on from one that opens the reasoning, or has
+    other text in its context."""
 
 
 class Conversation:
@@ -224,49 +216,10 @@ class Conversation:
             if not fitting and (found := self._moved_turn(k, tried)) is not None:
                 return found, True
         fitting = shown or fitting
-        if fitting:
-            return fitting[0], False
-        if rules.on_prompt_mismatch != "common_prefix" or default is None or default.is_open:
-            return None
-        if closes_reasoning(default.prompt) or self._cuts_context(k, default.mode):
-            return None  # a prompt without its block is that of another mode
-        return self._cut(k, default, rules.control), False
+        return (fitting[0], False) if fitting else None
 
     def _is_off(self, tried: Attempt) -> bool:
         return self.template.switches.is_off({**self.kwargs, **tried.mode})
-
-    def _cut(self, k: int, tried: Attempt, control: re.Pattern[str] | None) -> Attempt:
-        """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
-
-        The first characters of an answer, or of its reasoning, may happen to match the prompt's continuation. So the
-        turn is rendered once more with a character in front of them that no prompt contains.
-        """
-        message = dict(self.messages[k])
-        for name in ("content", *REASONING_FIELDS):
-            if isinstance(message.get(name), str) and message[name]:
-                message[name] = _UNUSED_CHARACTER + message[name]
-        lengths = [common_length(tried.prompt, tried.whole)]
-        try:
-            lengths.append(common_length(tried.prompt, self.render([*self.messages[:k], message], tried.mode)))
-        except RenderError:
-            lengths += [tag.start() for tag in ANY_TAG.finditer(tried.prompt) if tag.start() < lengths[0] < tag.end()]
-        end = min(lengths)
-        # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
-        tokens = [*control.finditer(tried.prompt), *control.finditer(tried.whole)] if control else ()
-        end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
-        return Attempt.of(tried.prompt[:end], tried.whole, tried.mode)
-
-    def _cuts_context(self, k: int, mode: Mode) -> bool:
-        """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
-
-        This is caused by templates that merge the system message into the last question while that is the last message.
-        """
-        try:
-            prompt, whole = self._render_with_words(k, mode)
-        except RenderError:
-            return False  # the template accepts no texts but the row's
-        left = prompt[common_length(prompt, whole) :]
-        return any(_word(number) in left for number in range(k))
 
     def _render_with_words(self, k: int, mode: Mode) -> tuple[str, str]:
         """Render prompt and turn with a word in place of each text of the context."""

@@ -60,7 +60,7 @@ _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", *R
 
 _REASONING = frozenset(REASONING_FIELDS)
 _SAID = frozenset({"content", *REASONING_FIELDS})
-_PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3\ue0f4" + MARK
+_PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
