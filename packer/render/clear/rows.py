@@ -34,10 +34,8 @@ from packer.render.clear.extension import (
     Kind,
     MarkedTemplate,
     Message,
-    ends_of_questions,
     form_of,
     neighbors,
-    questions,
     size_of,
 )
 from packer.render.clear.places import Places, Row, arguments_form
@@ -217,7 +215,7 @@ class ClearRows:
             reasoning=tuple(reasoning),
             size=size_of(len(messages)),
         )
-        return Row(messages, texts, joined, kind, forms_of, questions(messages))
+        return Row(messages, texts, joined, kind, forms_of)
 
     def is_odd(self, said: str) -> bool:
         """Whether a text contains a token, a tag or the like."""
@@ -247,8 +245,6 @@ class ClearRows:
         wanted = sorted(weights)
         last = wanted[-1]
         ends = wanted if extension.reach == "turn" else [last]
-        if extension.reach == "question":
-            ends = ends_of_questions(row.asked, wanted)
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
         )
