@@ -103,6 +103,7 @@ WITHDRAWN: Final = {
     "packer check --foreign": "build SOURCE... -o CACHE reads chats and prepared rows; then check CACHE --sources",
     "packer diff --documents": "diff names the first three rows; inspect --row FILE:N shows one in each cache",
     "packer diff --html": _LESS,
+    "packer explain bad_marks": _MARKS,
     "packer explain bad_template": _REFUSED,
     "packer explain bos_missing": _NOTED,
     "packer explain default_system": _NOTED,
