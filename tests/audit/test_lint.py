@@ -224,13 +224,17 @@ def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -
     assert finding(report, "opening_learned").level == "warning"
 
 
-@pytest.mark.parametrize("code", ["prompt_diverges", "no_terminator"])
-def test_what_the_hint_of_an_error_sets_leaves_no_error(code: str, cases: Cases) -> None:
-    report = cases.report(code)
-    assert codes(report) == [code], "the rest is told under the key"
-    override, *_ = hinted(report, code)
-    again = of(cases.folder(code), override)
-    assert again.ok
+def test_what_the_hint_of_an_error_sets_leaves_no_error(cases: Cases) -> None:
+    report = cases.report("no_terminator")
+    assert codes(report) == ["no_terminator"], "the rest is told under the key"
+    override, *_ = hinted(report, "no_terminator")
+    assert of(cases.folder("no_terminator"), override).ok
+
+
+def test_a_prompt_with_which_no_answer_begins_is_for_the_template_to_mend(cases: Cases) -> None:
+    report = cases.report("prompt_diverges")
+    assert codes(report) == ["prompt_diverges"]
+    assert finding(report, "prompt_diverges").hint == "use another template, or correct this one"
 
 
 def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_an_error_with_its_prompt(tmp_path: Path) -> None:
