@@ -227,7 +227,6 @@ _WAYS = {
     "prompt_diverges": {
         _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",
         "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
-        "supervision.on_prompt_mismatch=common_prefix": "takes what prompt and turn have in common as the prompt",
         **_WITHOUT_VARIABLES,
     },
     "template_error": {"rows.call_ids=short": "gives calls and their results ids of 9 letters and digits"},

@@ -115,7 +115,6 @@ def test_stages_agree_with_the_definition(twin: Callable[..., Path], tmp_path: P
 RULES: list[tuple[Callable[..., Path], str, str, set[str]]] = [
     (twins.byte_level, "R1_LIKE", "on_prompt_mismatch=continue", {"documents", "several"}),
     (twins.double_newline, "R1_OPENS", "on_prompt_mismatch=continue", {"documents", "merged"}),
-    (twins.byte_level, "R1_LIKE", "on_prompt_mismatch=common_prefix", {"documents"}),
     (twins.byte_level, "QWEN3_LIKE", "on_prompt_mismatch=continue", {"several"}),
     (twins.byte_level, "QWEN3_LIKE", "reasoning=inline", {"several"}),
     (twins.byte_level, "QWEN3_LIKE", "reasoning=field", {"several"}),

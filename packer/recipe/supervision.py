@@ -20,11 +20,10 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What to train if the template rewrites history. None means ``exact``, but a build stops and asks if that is
     costly."""
 
-    on_prompt_mismatch: Literal["refuse", "common_prefix", "continue"] | None = None
+    on_prompt_mismatch: Literal["refuse", "continue"] | None = None
     """What to do if a turn does not continue any prompt. None means ``refuse``, but a build sets ``continue`` if all
-    rows of a source need it (:mod:`packer.pipeline.plan.open_keys`). ``common_prefix``: use the common prefix as the
-    prompt. ``continue``: train the answer after its prompt, if that has opened the reasoning, or if the template writes
-    the context differently once it is answered."""
+    rows of a source need it (:mod:`packer.pipeline.plan.open_keys`). ``continue``: train the answer after its prompt,
+    if that has opened the reasoning, or if the template writes the context differently once it is answered."""
 
     reasoning: Literal["as_given", "field", "inline"] = "as_given"
     """How reasoning is passed to the template. ``field``: as `reasoning_content`, including reasoning that a row has

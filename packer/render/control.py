@@ -21,9 +21,8 @@ ControlTokens: TypeAlias = Literal["text", "reject", "allow"]
 """Values of a recipe's `supervision.control_tokens`."""
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
-_RESERVED = re.compile("[\ue0f0-\ue0f4]")
-"""Private-use characters that packer uses: for stand-ins, in the aliases that guarded texts are encoded with, and one
-that no prompt contains."""
+_RESERVED = re.compile("[\ue0f0-\ue0f3]")
+"""Private-use characters that packer uses: for stand-ins, and in the aliases that guarded texts are encoded with."""
 
 FOREIGN_ENDS = (
     *("</s>", "<eos>", "<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_turn|>"),

@@ -8,7 +8,6 @@ and including the first stop token. This module knows nothing of token ids; the 
 boundaries.
 """
 
-import functools
 import itertools
 import json
 import re
@@ -16,12 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from packer.batches import REASONING_FIELDS
 from packer.render import asked_modes
 from packer.render.asked_modes import Attempt, Mode
-from packer.render.common_prefix import common_length
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.next_header import next_header
 from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
@@ -34,11 +30,8 @@ from packer.render.reasoning import (
     without_ending,
 )
 
-_UNUSED_CHARACTER = "\ue0f4"
-"""A private-use character that no prompt contains."""
-
 Turns = Literal["all", "last", "marked", "conversation"]
-PromptMismatch = Literal["refuse", "common_prefix", "continue"]
+PromptMismatch = Literal["refuse", "continue"]
 JSONMessage = dict[str, Any]
 
 
@@ -85,15 +78,12 @@ class TurnRules:
     append: str | None
     """Text that closes a turn for which the template writes no stop token; None rejects such turns."""
 
-    control: re.Pattern[str] | None = None
-    """Matches any control token."""
-
     may_drop: frozenset[str] = frozenset()
     """Kinds of content without which an answer may be trained."""
 
     on_prompt_mismatch: PromptMismatch = "refuse"
-    """What to do with a turn that continues no prompt: ``common_prefix`` uses the common prefix of prompt and turn as
-    the prompt; ``continue`` continues from a prompt that opens the reasoning, or that has other text in its context."""
+    """What to do with a turn that continues no prompt: ``continue`` goes on from one that opens the reasoning, or has
+    other text in its context."""
 
 
 class Conversation:
@@ -224,49 +214,10 @@ class Conversation:
             if not fitting and (found := self._moved_turn(k, tried)) is not None:
                 return found, True
         fitting = shown or fitting
-        if fitting:
-            return fitting[0], False
-        if rules.on_prompt_mismatch != "common_prefix" or default is None or default.is_open:
-            return None
-        if closes_reasoning(default.prompt) or self._cuts_context(k, default.mode):
-            return None  # a prompt without its block is that of another mode
-        return self._cut(k, default, rules.control), False
+        return (fitting[0], False) if fitting else None
 
     def _is_off(self, tried: Attempt) -> bool:
         return self.template.switches.is_off({**self.kwargs, **tried.mode})
-
-    def _cut(self, k: int, tried: Attempt, control: re.Pattern[str] | None) -> Attempt:
-        """Shorten the prompt to the prefix that it shares with the turn, whatever the first character of the turn is.
-
-        The first characters of an answer, or of its reasoning, may happen to match the prompt's continuation. So the
-        turn is rendered once more with a character in front of them that no prompt contains.
-        """
-        message = dict(self.messages[k])
-        for name in ("content", *REASONING_FIELDS):
-            if isinstance(message.get(name), str) and message[name]:
-                message[name] = _UNUSED_CHARACTER + message[name]
-        lengths = [common_length(tried.prompt, tried.whole)]
-        try:
-            lengths.append(common_length(tried.prompt, self.render([*self.messages[:k], message], tried.mode)))
-        except RenderError:
-            lengths += [tag.start() for tag in ANY_TAG.finditer(tried.prompt) if tag.start() < lengths[0] < tag.end()]
-        end = min(lengths)
-        # Headers that differ may begin with the same letters: `<|START_RESPONSE|>` and `<|START_TEXT|>`.
-        tokens = [*control.finditer(tried.prompt), *control.finditer(tried.whole)] if control else ()
-        end = next((token.start() for token in tokens if token.start() < end < token.end()), end)
-        return Attempt.of(tried.prompt[:end], tried.whole, tried.mode)
-
-    def _cuts_context(self, k: int, mode: Mode) -> bool:
-        """Whether prompt and turn diverge before the text of an earlier message, which would then be trained.
-
-        This is caused by templates that merge the system message into the last question while that is the last message.
-        """
-        try:
-            prompt, whole = self._render_with_words(k, mode)
-        except RenderError:
-            return False  # the template accepts no texts but the row's
-        left = prompt[common_length(prompt, whole) :]
-        return any(_word(number) in left for number in range(k))
 
     def _render_with_words(self, k: int, mode: Mode) -> tuple[str, str]:
         """Render prompt and turn with a word in place of each text of the context."""
@@ -372,13 +323,39 @@ class Conversation:
         if stop is not None:
             return whole[: stop.end()]
         if rules.stops:
-            header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
+            header = self._next_header(k, whole, mode, rules.stops)
             if header is not None:
                 return whole + header
         if rules.append is not None:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
+
+    def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
+        """Return the stop token, if any, that opens the header after message k; `whole` is the rendering up to it.
+
+        Some templates close turns with the next header (GLM).
+        """
+        calls = self.messages[k].get("tool_calls")
+        after: JSONMessage = {"role": "tool" if calls else "user", "content": "?"}
+        following = self.messages[k + 1] if k + 1 < len(self.messages) else after
+        try:
+            longer = self.render([*self.messages[: k + 1], following], mode)
+        except RenderError:
+            longer = ""
+        if not longer.startswith(whole):
+            # The next message rewrites this turn: try a conversation in which there is little to rewrite.
+            answer = {"role": "assistant", "content": _word(0), **({"tool_calls": calls} if calls else {})}
+            plain = [{"role": "user", "content": "?"}, answer]
+            try:
+                whole, longer = self.render(plain, mode), self.render([*plain, after], mode)
+            except RenderError:
+                return None
+            if not longer.startswith(whole):
+                # What stands before an answer may go even there, such as an empty block of reasoning (GLM 5.1).
+                whole, longer = whole.rpartition(_word(0))[2], longer.rpartition(_word(0))[2]
+        match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
+        return match[0] if match else None
 
 
 def _word(number: int) -> str:

@@ -20,7 +20,7 @@ from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
-from packer.render.control import TypedControl, control_pattern, revealed
+from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, TurnRules
 from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import LossCheck, refusal
@@ -75,7 +75,6 @@ class Renderer:
         self._turn_rules = TurnRules(
             stops=stops,
             append=append,
-            control=control_pattern(model.control),
             may_drop=frozenset(rules.allow_dropped),
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
         )

@@ -185,7 +185,6 @@ def test_a_file_that_is_not_that_of_the_build_is_named_with_its_rows(model, rows
     assert found.keys() == {"a.png", "link.png"} and re.search(FAULTS[fault], found["a.png"].found)
     assert f"({', '.join(f'{rows}:{row}' for row in (0, 2, 3, 5))})" in found["a.png"].found  # that show these bytes
     told = run("verify", top / "cache", "--sources", top, exit_code=1)
-    hint = "brings it up to date" if fault is changed else "name what a.png is below"
     assert "a.png" in told.stdout and "below --sources" in told.stderr
     if fault is changed:
         assert build(model, rows).built

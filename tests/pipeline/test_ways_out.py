@@ -111,7 +111,6 @@ CASES: dict[tuple[str, str], Case] = {
     ("pair_rewritten", "supervision.history_rewrite=as_rendered"): (twins.QWEN3_LIKE, [PAIR], ()),
     ("prompt_diverges", "supervision.reasoning=field"): (twins.QWEN3_LIKE, [asked(INLINE, **OFF)], ()),
     ("prompt_diverges", "supervision.on_prompt_mismatch=continue"): (OPENS, [asked(ANSWER)], (REFUSE,)),
-    ("prompt_diverges", "supervision.on_prompt_mismatch=common_prefix"): (OPENS, [asked(ANSWER)], (REFUSE,)),
     ("prompt_diverges", NO_VARIABLES): (twins.QWEN3_LIKE, [asked(REASONED, **OFF)], ()),
     ("prompt_diverges", NO_KWARGS): (twins.QWEN3_LIKE, [asked(REASONED)], (AS_OFF,)),
     ("template_error", "rows.call_ids=short"): (

@@ -133,7 +133,7 @@ def test_a_row_for_the_mode_without_reasoning_that_has_some_says_so(cases: Path,
     templates = [real / "templates" / f"llamacpp__{name}.jinja" for name in SWITCHED]
     templates += [cases / "templates" / f"{name}.jinja" for name in NEWER_SWITCHED]
     for template in templates:
-        for rule in ("refuse", "common_prefix", "continue"):
+        for rule in ("refuse", "continue"):
             made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
             reason = "messages[1]: its reasoning contradicts enable_thinking=false"
             assert made.reasons(contradicting) == [("prompt_diverges", reason)] * 2

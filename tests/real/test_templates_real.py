@@ -21,7 +21,6 @@ TOKENIZERS = ("minimind", "qwen3", "llama-2", "llama-3", "phi-3", "deepseek-code
 RULES = (
     *(
         "on_prompt_mismatch=continue",
-        "on_prompt_mismatch=common_prefix",
         "history_rewrite=last",
         "history_rewrite=as_rendered",
     ),

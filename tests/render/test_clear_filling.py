@@ -68,7 +68,6 @@ RULES = (
         "history_rewrite=last",
         "history_rewrite=as_rendered",
         "on_prompt_mismatch=continue",
-        "on_prompt_mismatch=common_prefix",
     ),
     *("turns=last", "control_tokens=reject", "control_tokens=allow", "no_terminator=append"),
     *("template.kwargs={style: plain, documents: [{title: t}]}", "template.kwargs.enable_thinking=false"),

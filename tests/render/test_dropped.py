@@ -353,17 +353,14 @@ CALLED = (
 )
 
 
-@pytest.mark.parametrize("prompt", ["", "Sure: "], ids=["continued", "common prefix"])
-def test_a_call_behind_the_stop_token_of_its_text_is_lost(prompt: str, tmp_path: Path) -> None:
-    """Generation ends at the first stop token, so that the call would never be learned; whatever the prompt is."""
-    rule = "supervision.on_prompt_mismatch=common_prefix"
-    shown = SHOWS_ALL.replace("assistant\\n' }}", f"assistant\\n{prompt}' }}}}")
-    behind = shown.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
-    assert outcome(tmp_path / "a", shown, CALLED, rule) == [1]
-    assert outcome(tmp_path / "b", behind, CALLED, rule) == ["dropped_tool_call"]
+def test_a_call_behind_the_stop_token_of_its_text_is_lost(tmp_path: Path) -> None:
+    """Generation ends at the first stop token, so that the call would never be learned."""
+    behind = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
+    assert outcome(tmp_path / "a", SHOWS_ALL, CALLED) == [1]
+    assert outcome(tmp_path / "b", behind, CALLED) == ["dropped_tool_call"]
     short = (user("?"), assistant("b", tool_calls=[call("f", {"x": "d"})]))
-    assert outcome(tmp_path / "c", behind, short, rule) == ["dropped_tool_call"]
-    assert outcome(tmp_path / "d", behind, CALLED, rule, "supervision.allow_dropped=[tool_call]") == [1]
+    assert outcome(tmp_path / "c", behind, short) == ["dropped_tool_call"]
+    assert outcome(tmp_path / "d", behind, CALLED, "supervision.allow_dropped=[tool_call]") == [1]
 
 
 PARTS_ONLY = """\

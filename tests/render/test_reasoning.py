@@ -103,11 +103,9 @@ PREFILLS = OPENS.replace(
 
 @pytest.mark.parametrize("turn", [PLAIN, FIELD, INLINE])
 def test_an_answer_is_not_learned_inside_the_reasoning_that_its_prompt_opens(make: Make, turn: dict[str, Any]) -> None:
-    for rule in ("refuse", "common_prefix"):
-        stages = make(PREFILLS, f"supervision.on_prompt_mismatch={rule}", "supervision.allow_dropped=[reasoning]")
-        ((code, reason),) = stages.reasons([chat(ASKED, turn)])
-        assert code == "prompt_diverges"
-        assert reason.endswith("does not close the reasoning that this turn's prompt opens, or opens it once more")
+    ((code, reason),) = make(PREFILLS, "supervision.allow_dropped=[reasoning]").reasons([chat(ASKED, turn)])
+    assert code == "prompt_diverges"
+    assert reason.endswith("does not close the reasoning that this turn's prompt opens, or opens it once more")
     stages = make(PREFILLS, "supervision.on_prompt_mismatch=continue")
     completion = ("" if turn is PLAIN else "Count.") + "\n</think>\n\nOne.<|im_end|>"
     assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
@@ -416,9 +414,7 @@ def test_a_plain_answer_is_not_learned_under_a_prompt_that_asks_for_reasoning(
 ) -> None:
     source = ASKS_TO_REASON.replace("OPEN", opening).replace("CLOSE", closing)
     reason = "messages[1]: the template does not begin this turn with its own prompt"
-    for rule in ("refuse", "common_prefix"):  # which would cut the block off
-        refusing = make(source, f"supervision.on_prompt_mismatch={rule}")
-        assert refusing.reasons([chat(ASKED, PLAIN)]) == [("prompt_diverges", reason)]
+    assert make(source).reasons([chat(ASKED, PLAIN)]) == [("prompt_diverges", reason)]
     stages = make(source, "supervision.on_prompt_mismatch=continue")
     ((prompt, completion),) = stages.turns(chat(ASKED, PLAIN))
     assert "Reason." not in prompt

@@ -363,7 +363,7 @@ def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path) -> None:
 
 def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path) -> None:
     made = stages(tmp_path, effort("high", "none", "high"))
-    for rule in ("refuse", "continue", "common_prefix"):
+    for rule in ("refuse", "continue"):
         made = stages(tmp_path, effort("high", "none", "high"), f"supervision.on_prompt_mismatch={rule}")
         found = made.reasons([chat(ASKED, REASONED, reasoning_effort="none")])
         assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
@@ -574,7 +574,7 @@ SWITCHED = """\
 """As Qwen3."""
 
 
-@pytest.mark.parametrize("rule", ["refuse", "continue", "common_prefix"])
+@pytest.mark.parametrize("rule", ["refuse", "continue"])
 @pytest.mark.parametrize("turn", [REASONED, assistant("<think>\nCount.\n</think>\n\nOne.")])
 def test_a_row_that_switches_off_the_reasoning_it_has_says_so(tmp_path: Path, rule: str, turn: dict[str, Any]) -> None:
     made = stages(tmp_path, SWITCHED, f"supervision.on_prompt_mismatch={rule}")
@@ -594,7 +594,7 @@ ALIASED = """\
 """As DeepSeek's: one switch under two names, and reasoning is left out where it is off."""
 
 
-@pytest.mark.parametrize("rule", ["refuse", "continue", "common_prefix"])
+@pytest.mark.parametrize("rule", ["refuse", "continue"])
 @pytest.mark.parametrize("name", ["thinking", "enable_thinking"])
 def test_no_other_name_of_a_switch_overrides_the_row(tmp_path: Path, name: str, rule: str) -> None:
     made = stages(tmp_path, ALIASED, f"supervision.on_prompt_mismatch={rule}")

@@ -172,34 +172,6 @@ def test_a_turn_that_no_prompt_begins_is_refused(make: Make) -> None:
     ]
 
 
-def test_common_prefix_learns_from_where_prompt_and_turn_part(make: Make) -> None:
-    stages = make(THINKS_FIRST, "supervision.on_prompt_mismatch=common_prefix")
-    assert completions(stages, user("hi"), assistant("Hello.")) == ["Hello.<|im_end|>"]
-
-
-def test_no_text_of_the_context_is_learned_for_a_common_prefix(make: Make) -> None:
-    """The system message stands in the last question, but only where that is the last message."""
-    stages = make(
-        "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.role }}\n"
-        "{% if loop.last and m.role == 'user' %}{{ messages[0].content }} {% endif %}{{ m.content }}<|im_end|>\n"
-        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-        *("supervision.on_prompt_mismatch=common_prefix", "supervision.allow_dropped=[system]"),
-    )
-    talk = [{"role": "system", "content": "Be brief."}, user("hi"), assistant("hello")]
-    (rejection,) = stages.render([chat(*talk)]).rejections
-    assert rejection.code == "prompt_diverges"
-
-
-def test_the_common_prefix_does_not_depend_on_how_the_answer_begins(make: Make) -> None:
-    """Its first letters may be those the prompt goes on with, in a tag or in words."""
-    for template in (THINKS_FIRST, THINKS_FIRST.replace("<think>\\n", "Sure: ")):
-        stages = make(template, "supervision.on_prompt_mismatch=common_prefix")
-        for answer in ("One.", "<table> of x", "<thin>hello", "Sure thing", "<think"):
-            ((prompt, completion),) = learned(stages, user("?"), assistant(answer))
-            assert prompt.endswith("<|im_start|>assistant\n")
-            assert completion == f"{answer}<|im_end|>"
-
-
 LOCAL = """\
 {% for message in messages %}
 {% if message.reasoning_content %}{% set reasoning = message.reasoning_content %}{% endif %}

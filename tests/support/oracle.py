@@ -349,11 +349,6 @@ class Oracle:
             pairs = [found for entry in tried if (found := answered(*entry, asked)) is not None]
         if not pairs and len(tried) < sum(p is not None for p in prompts):
             raise Refused("template_error")
-        if not pairs and self.rules.on_prompt_mismatch == "common_prefix" and tried[0][2] == {}:
-            prompt, turn, mode = tried[0]
-            if stays_open(prompt, turn, messages[k]) or self._parts_in_context(messages[: k + 1], tools, kwargs):
-                raise Refused("prompt_diverges")
-            pairs = [(self._common_prompt(prompt, turn, messages[: k + 1], tools, kwargs), turn, mode)]
         if not pairs:
             raise Refused("prompt_diverges")
         # What leaves the least to be written; the first of equals: the default mode.
@@ -376,33 +371,6 @@ class Oracle:
             raise Refused("mangled_call" if calls else "mangled_text")
         if num_escapes(prompt) > num_escapes(json.dumps([messages[:k], tools], ensure_ascii=False)):
             raise Refused("mangled_text")
-
-    def _parts_in_context(self, messages: list, tools: Any, kwargs: dict) -> bool:
-        """Whether a text of the context stands in the prompt where prompt and turn have parted already."""
-        *context, message = messages
-        named = [
-            {**m, "content": f"Zq{n}W"} if isinstance(m.get("content"), str) and m["content"] else m
-            for n, m in enumerate(context)
-        ]
-        prompt, turn = self._try(named, tools, kwargs, prompt=True), self._try([*named, message], tools, kwargs)
-        if prompt is None or turn is None:
-            return False
-        return re.search(r"Zq\d+W", prompt[len(common_prefix([prompt, turn])) :]) is not None
-
-    def _common_prompt(self, prompt: str, turn: str, messages: list, tools: Any, kwargs: dict) -> str:
-        """What prompt and turn have in common, and would have if the turn began with another letter."""
-        *context, message = messages
-        other = {
-            name: f"\x01{value}" if name in FIELDS and value and isinstance(value, str) else value
-            for name, value in message.items()
-        }
-        changed = self._try([*context, other], tools, kwargs)
-        shared = common_prefix([prompt, turn] if changed is None else [prompt, turn, changed])
-        for encoding in map(self._encode, (prompt, turn)):
-            for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
-                if start < len(shared) < stop and token_id in self.special:
-                    return prompt[:start]
-        return shared
 
     def _closed(self, messages: list, k: int, prompt: str, turn: str, *, tools: Any, kwargs: dict) -> str:
         """Q; where it holds no stop id after the prompt, with the one the next message's header begins with."""
