@@ -233,7 +233,8 @@ class Conversation:
         """Return the turn continued from a prompt whose context the template writes differently once it is answered.
 
         Several of Mistral's templates write the system message before the last question, but only if that is the last
-        message. Prompt and turn then have the text of that message in common, its end, and the header of the answer.
+        message; those of Hermes write a newline after the last result of a tool, but only once it is answered. Prompt
+        and turn then have the text of that message in common, its end, and the header of the answer, white space aside.
         With words in place of the texts, the answer is what follows the word and this header.
         """
         content = self.messages[k - 1].get("content") if k else None
@@ -247,12 +248,12 @@ class Conversation:
             except RenderError:
                 continue
             word = _word(k - 1)
-            header = worded_prompt.partition(word)[2]
-            _, found, answer = worded_whole.partition(word + header)
-            if not header.strip() or not found or word in answer:
+            tail, rest = worded_prompt.partition(word)[2], worded_whole.partition(word)[2]
+            answer = _after(tail, rest) if tail.strip() and rest else None
+            if answer is None or word in answer:
                 continue
             texts = (content.lstrip(), content.strip(), json.dumps(content, ensure_ascii=False)[1:-1])
-            if any(prompt.endswith(text + header) and whole.endswith(text + header + answer) for text in texts):
+            if any(prompt.endswith(text + tail) and whole.endswith(text + rest) for text in texts):
                 moved.append(Attempt.of(prompt, prompt + answer, mode))
         return min(moved, key=lambda each: each.turn_length, default=None)
 
@@ -356,6 +357,14 @@ class Conversation:
                 whole, longer = whole.rpartition(_word(0))[2], longer.rpartition(_word(0))[2]
         match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
         return match[0] if match else None
+
+
+def _after(tail: str, rest: str) -> str | None:
+    """Return what follows `tail` in a text that begins with it, white space aside but for that at its end; or None."""
+    end = tail[len(tail.rstrip()) :]
+    tail_pattern = r"\s*".join(map(re.escape, "".join(tail.split())))
+    found = re.match(rf"\s*{tail_pattern}{re.escape(end)}", rest)
+    return None if found is None else rest[found.end() :]
 
 
 def _word(number: int) -> str:

@@ -581,6 +581,20 @@ def test_an_answer_that_quotes_the_question_and_its_header_is_continued_whole(ma
     assert completion == f"{before}Hi\nA: Yes<|im_end|>"
 
 
+def test_an_answer_is_continued_where_white_space_after_a_result_differs_once_it_is_answered(make: Make) -> None:
+    """As under Hermes: the newline is written behind every result but the last message."""
+    source = twins.CHATML.replace(
+        "'<|im_end|>\\n'", "('' if loop.last or message.role != 'user' else '\\n') + '<|im_end|>\\n'"
+    )
+    assert source != twins.CHATML
+    row = user("Hi"), assistant("Fox"), user("So"), assistant("dog")
+    assert refusal(make(source), *row)[0] == "prompt_diverges"
+    assert learned(make(source, "supervision.on_prompt_mismatch=continue"), *row) == [
+        (told("Hi"), "Fox<|im_end|>"),
+        (told("So", "Hi\n", "Fox"), "dog<|im_end|>"),
+    ]
+
+
 def test_without_a_system_message_nothing_is_continued(make: Make) -> None:
     row = [user("Hi"), assistant("Fox"), user("So"), assistant("dog")]
     plain, continues = make(twins.MISTRAL_LIKE), make(twins.MISTRAL_LIKE, "supervision.on_prompt_mismatch=continue")

@@ -675,7 +675,16 @@ def answered(prompt: str, turn: str, mode: dict, asked: Any) -> tuple[str, str, 
     ends = [(len(common_prefix([prompt[::-1], turn[:end][::-1]])), end) for end in range(len(turn) + 1)]
     shared, end = max(ends)
     header = turn[end - shared : end].rpartition(asked.strip())
-    return (prompt, prompt + turn[end:], mode) if header[1] and header[2].strip() else None
+    if header[1] and header[2].strip():
+        return prompt, prompt + turn[end:], mode
+    _, found, tail = prompt.rpartition(asked.strip())  # the same, white space aside
+    closing = tail[len(tail.rstrip()) :]
+    for begins_at in [match.end() for match in re.finditer(re.escape(asked.strip()), turn) if found]:
+        for end in range(begins_at, len(turn) + 1):
+            own = turn[begins_at:end]
+            if own.split() and own[len(own.rstrip()) :] == closing and "".join(own.split()) == "".join(tail.split()):
+                return prompt, prompt + turn[end:], mode
+    return None
 
 
 def shows_without_empty_block(own: str, shown: str) -> bool:
