@@ -273,19 +273,18 @@ def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) 
     is_open = is_raw.copy()
     if len(suffix) and len(tokens.ids):
         is_open &= (own == 0) | (tokens.ids[np.maximum(tokens.offsets[1:], 1) - 1] != suffix[-1])
-    bounds, none = itertools.pairwise(tokens.offsets.tolist()), suffix[:0]
-    parts = [
-        part
-        for raw, open_, (a, b) in zip(is_raw.tolist(), is_open.tolist(), bounds, strict=True)
-        for part in (prefix if raw else none, tokens.ids[a:b], suffix if open_ else none)
-    ]
+    # One line for each sequence: where its special tokens go, which they are, and whether it gets them.
+    around, width = np.concatenate([prefix, suffix]), (len(is_raw), len(prefix) + len(suffix))
+    is_before = np.arange(width[1]) < len(prefix)
+    places = np.where(is_before, tokens.offsets[:-1, None], tokens.offsets[1:, None])
+    wanted = np.where(is_before, is_raw[:, None], is_open[:, None])
     lengths = own + len(prefix) * is_raw + len(suffix) * is_open
     of_raw = turns.raw[turns.turn_text]
     shift = len(prefix) * of_raw
     is_whole = of_raw & (turns.prompt_end == 0)
     return replace(
         tokens,
-        ids=np.concatenate(parts),
+        ids=np.insert(tokens.ids, places[wanted], np.broadcast_to(around, width)[wanted]),
         offsets=offsets_of(lengths),
         prompt_tokens=tokens.prompt_tokens + shift,
         completion_tokens=np.where(is_whole, lengths[tokens.turn_sequence], tokens.completion_tokens + shift),
