@@ -5,7 +5,6 @@ stand-in of private-use characters, so that no search for a stop token can find 
 bytes it takes are *guarded*: the encoder treats them as ordinary text.
 """
 
-import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -175,13 +174,11 @@ class TypedControl:
         `texts` are what they are, `trained` is what of it is trained.
         """
         pattern = self._pattern
-        if pattern is None or pattern.search("\n".join(texts)) is None:  # nearly always
-            found = itertools.repeat(False)
-        else:
-            found = (pattern.search(text) is not None for text in texts)
+        has_any = pattern is not None and pattern.search("\n".join(texts)) is not None  # rarely
+        typed = [has_any and pattern is not None and pattern.search(text) is not None for text in texts]
         return [
             number
-            for number, (said, is_typed) in enumerate(zip(trained, found, strict=False))
+            for number, (said, is_typed) in enumerate(zip(trained, typed, strict=True))
             if is_typed or said.lstrip()[:1] == "<" or said.rstrip()[-1:] in _LAST_OF_ENDS
         ]
 
