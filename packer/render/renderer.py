@@ -131,7 +131,7 @@ class Renderer:
         Raises:
             TemplateOverrunError: a rendering takes too long or too much memory; the error knows the row.
         """
-        if all(sample.kind != "chat" for sample in rows.samples):
+        if "chat" not in {sample.kind for sample in rows.samples}:
             return self._plain.batch(rows.samples)
         if not self._is_reference:
             fast = ComparedRows(self._fill, self._cut, self._rendered)

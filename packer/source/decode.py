@@ -5,6 +5,7 @@ import re
 from typing import Any, NoReturn
 
 import msgspec
+import numpy as np
 
 MAX_DEPTH = 256
 """Maximum nesting depth of arrays and objects. It is fixed because Python's recursion limit depends on the caller's
@@ -58,8 +59,10 @@ def decode_lines(data: bytes) -> list[Any] | None:
         values = [*map(_DECODER.decode, lines)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # Nearly every row is an object that begins with its line, and few have more brackets than that.
-    num_inner = data.count(b"[") + data.count(b"{") - data.count(b"\n{")
+    # Of all that open, one is each object's own; and ``[`` and ``{`` differ in a bit that both may have.
+    num_inner = np.count_nonzero(np.frombuffer(data, np.uint8) | 0x20 == ord("{")) - sum(
+        [type(value) is dict for value in values]
+    )
     return None if num_inner >= MAX_DEPTH and any(map(_is_deep, lines)) else values
 
 

@@ -117,7 +117,8 @@ class DocumentRows:
         columns += (_pieces(each, self.span_offsets, rows) for each in spans)
         columns.append(_pieces(self.sample_id.values, self.sample_id.offsets, rows))
         lengths = [ends - starts for _, starts, ends in columns]
-        header = [self.doc_id[rows], self.length[rows], self.num_trained[rows], self.row[rows], *lengths[:2]]
+        header: list[npt.NDArray[Any]] = [self.doc_id[rows], self.length[rows], self.num_trained[rows], self.row[rows]]
+        header += lengths[:2]
         header.append(np.full(len(rows), -1) if self.loss_weights is None else lengths[2])
         header += lengths[-2], np.where(self.has_sample_id[rows], lengths[-1], -1)
         if self.side is not None and self.margin is not None:

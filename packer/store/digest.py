@@ -150,7 +150,7 @@ def _num_bytes(column: Pieces) -> int:
 def _joined(columns: Sequence[Pieces]) -> Pieces:
     """Return several columns as one of bytes, in which a row has all its pieces."""
     sizes = [(ends - starts) * values.itemsize for values, starts, ends in columns]
-    bounds = offsets_of(np.sum(sizes, axis=0, dtype=np.int64))
+    bounds = offsets_of(np.stack(sizes).sum(axis=0))
     joined, at = np.empty(bounds[-1], np.uint8), bounds[:-1]
     for (values, starts, _), size in zip(columns, sizes, strict=True):
         own = concatenated_ranges(starts * values.itemsize, size)

@@ -23,7 +23,7 @@ from packer.tokenize.reference_encoder import (
     prefix_and_suffix_ids,
     without_start_effects,
 )
-from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries
+from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries, decoded_pieces
 
 _MANY_TEXTS = 64
 """Texts of a batch after which it is clear that the vectorized pass suits none."""
@@ -115,8 +115,8 @@ class TurnTokenizer:
         Raises:
             UnencodableTextsError: the tokenizer fails on one of them.
         """
-        bounds = turns.text_offsets.tolist()
-        ids, offsets = self._encoder.encode([turns.text[a:b].decode() for a, b in itertools.pairwise(bounds)])
+        bounds = turns.text_offsets
+        ids, offsets = self._encoder.encode(decoded_pieces(turns.text, bounds[:-1], bounds[1:]))
         return LocatedTexts(
             ids=ids,
             offsets=offsets,
