@@ -154,8 +154,8 @@ def _unread_if_plain(schema: str, names: tuple[str, ...]) -> tuple[str, ...] | N
     """Return those of a row's fields that are not read; None if there may be more in some than its schema reads."""
     if len(names) > _MOST_NAMES or may_have_form(names) or not _SUSPECT[schema].isdisjoint(names):
         return None
-    fields, own = _fields_named(schema, names), {name for group in SCHEMAS[schema].needs for name in group}
-    return None if fields.ends or fields.json or not own.issuperset(fields.parts) else fields.others
+    fields = _fields_named(schema, names)
+    return None if fields.ends or fields.json else fields.others
 
 
 def _decoded(row: dict[str, Any], fields: _Named) -> dict[str, Any]:
