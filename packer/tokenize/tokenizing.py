@@ -139,11 +139,7 @@ class TurnTokenizer:
             if control is not None and n not in unencodable and control.is_forged(text, whole):
                 unencodable[n] = "it normalizes ordinary text to a control token"
                 located[n] = _empty_result(text)
-        sequences = _SequenceCollector()
-        for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
-            throughout = [Boundary(prompt_tokens=0, completion_tokens=len(whole))]
-            sequences.add(n, whole, found if text.turns_to_locate else throughout)
-        return sequences.batch(chosen, unencodable)
+        return _token_batch(texts, located, chosen, unencodable)
 
     def _locate(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
         """Return the ids of each text, and the boundaries of its turns."""
@@ -291,37 +287,38 @@ def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) 
     )
 
 
-class _SequenceCollector:
-    """Collects sequences: one for each text, and one for each turn that needs a separate one."""
+def _token_batch(
+    texts: Sequence[_Text],
+    located: Sequence[tuple[Int32, list[Boundary]]],
+    chosen: Int64,
+    unencodable: Mapping[int, str],
+) -> TokenBatch:
+    """Put sequences together: one for each text, and one for each turn that needs a separate one.
 
-    def __init__(self) -> None:
-        self._ids: list[Int32] = []
-        self._text: list[int] = []
-        self._turns: list[tuple[int, int, int, bool]] = []
-
-    def add(self, text: int, ids: Int32, boundaries: Sequence[Boundary]) -> None:
-        whole = len(self._ids)
-        self._ids.append(ids)
-        self._text.append(text)
-        for boundary in boundaries:
-            sequence = whole
-            if boundary.ids is not None:
-                sequence = len(self._ids)
-                self._ids.append(boundary.ids)
-                self._text.append(text)
-            self._turns.append((sequence, boundary.prompt_tokens, boundary.completion_tokens, boundary.merged))
-
-    def batch(self, chosen: Int64, unencodable: Mapping[int, str]) -> TokenBatch:
-        """Assemble the batch; `chosen` are the indices of the texts in their batch."""
-        sequence, prompt, completion, merged = zip(*self._turns, strict=True) if self._turns else ([], [], [], [])
-        lengths = np.array([len(ids) for ids in self._ids], np.int64)
-        return TokenBatch(
-            ids=np.concatenate(self._ids) if self._ids else np.zeros(0, np.int32),
-            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
-            sequence_text=chosen[self._text].astype(np.int32) if self._text else np.zeros(0, np.int32),
-            turn_sequence=np.array(sequence, np.int32),
-            prompt_tokens=np.array(prompt, np.int64),
-            completion_tokens=np.array(completion, np.int64),
-            merged=np.array(merged, np.bool_),
-            unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
-        )
+    `chosen` are the indices of the texts in their batch.
+    """
+    sequences: list[Int32] = []
+    owners: list[int] = []
+    turns: list[tuple[int, int, int, bool]] = []
+    for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
+        sequences.append(whole)
+        owners.append(n)
+        own = len(sequences) - 1
+        throughout = [Boundary(prompt_tokens=0, completion_tokens=len(whole))]
+        for each in found if text.turns_to_locate else throughout:
+            if each.ids is not None:
+                sequences.append(each.ids)
+                owners.append(n)
+            sequence = own if each.ids is None else len(sequences) - 1
+            turns.append((sequence, each.prompt_tokens, each.completion_tokens, each.merged))
+    sequence_of, prompt, completion, merged = zip(*turns, strict=True) if turns else ([], [], [], [])
+    return TokenBatch(
+        ids=np.concatenate([np.zeros(0, np.int32), *sequences]),
+        offsets=offsets_of([*map(len, sequences)]),
+        sequence_text=chosen[owners].astype(np.int32),
+        turn_sequence=np.array(sequence_of, np.int32),
+        prompt_tokens=np.array(prompt, np.int64),
+        completion_tokens=np.array(completion, np.int64),
+        merged=np.array(merged, np.bool_),
+        unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
+    )
