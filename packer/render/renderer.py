@@ -73,9 +73,8 @@ class Renderer:
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
         eos = model.content(model.eos_id) if model.eos_id is not None else None
-        eos = eos if eos is not None else (model.stops[0] if model.stops else None)
-        self._plain = PlainRows(self._control, eos, recipe)
-        append = eos if rules.no_terminator == "append" else None
+        self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
+        append = self._eos if rules.no_terminator == "append" else None
         self._turn_rules = TurnRules(
             stops=stops,
             append=append,
@@ -88,6 +87,10 @@ class Renderer:
         )
         self._is_reference = self._by_marks
         self._model = model
+
+    @functools.cached_property
+    def _plain(self) -> PlainRows:
+        return PlainRows(self._control, self._eos, self._recipe)
 
     # Made with the first row: templates are tried, which may take too long.
 

@@ -14,7 +14,7 @@ from packer.source.field_names import is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
 from packer.source.unsupported_rows import refuse_media_tags
 
-_CHAT_FIELDS = frozenset({"system", "tools", "functions"})
+_CHAT_FIELDS = ("system", "tools", "functions")
 _AS_ALPACA = {"instruction": "prompt", "output": "completion"}
 """Columns that make a row of strings one of schema `alpaca`, which has a place for all that a chat has."""
 
@@ -68,7 +68,7 @@ def _read_plain(rows: Sequence[Mapping[str, Any]], first: int) -> list[Sample | 
         else None
         for number, prompt, text, own_id in zip(
             count(first),
-            [row.get("prompt") if _CHAT_FIELDS.isdisjoint(row) else None for row in rows],
+            [row.get("prompt") if row.keys().isdisjoint(_CHAT_FIELDS) else None for row in rows],
             [row.get("completion") for row in rows],
             map(sample_id, rows),
         )

@@ -9,6 +9,7 @@ A text the fast encoder fails on is left to the reference, which encodes it or f
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice
@@ -216,8 +217,8 @@ def _between(tokenizer_json: bytes) -> tuple[_Between, ...]:
     tokens = [
         _Between(token["content"], token["id"])
         for token in definition.get("added_tokens") or ()
-        if token["special"] and not (token["normalized"] or token["lstrip"] or token["rstrip"])
-        if not (token["content"][:1].isalnum() or token["content"][-1:].isalnum())  # words of `single_word` end there
+        if token.get("special") and not any(map(token.get, ("normalized", "lstrip", "rstrip")))
+        if re.fullmatch(r"\W(?:.*\W)?", token["content"], re.DOTALL)  # beside it, a word is a `single_word`
     ]
     return tuple(tokens[: -_MOST_BETWEEN - 1 : -1])
 
