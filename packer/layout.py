@@ -112,7 +112,7 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
         input_ids=taken_ranges(documents.input_ids, starts, lengths),
         offsets=offsets_of(lengths),
         sample=documents.sample[numbers],
-        sample_id=tuple(documents.sample_id[number] for number in numbers.tolist()),
+        sample_id=tuple(map(documents.sample_id.__getitem__, numbers.tolist())),
         run_offsets=offsets_of(num_runs),
         run_start=documents.run_start[runs],
         run_end=documents.run_end[runs],

@@ -18,7 +18,7 @@ from packer.model.model import Model
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
-from packer.pipeline.plan.inputs import note_dialogues, note_labels, note_texts, open_inputs
+from packer.pipeline.plan.inputs import note_first_rows, note_labels, open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
@@ -127,8 +127,7 @@ def preview(
     for file, entry in opened:
         if file.source is not noted:
             note_labels(entry, questions.asked(file.source), questions.unread_keys(file.source), note)
-            note_dialogues(entry, note)
-            note_texts(entry, model.template, note)
+            note_first_rows(entry, model.template, note)
         noted = file.source
         inputs.append(entry)
         left = rows

@@ -74,8 +74,7 @@ class TokenBytes:
         self.num_bytes: Int64 = _lengths(self._entries)
         """Number of bytes of each id; -1 if `table` has None for it."""
 
-        self.inserts_space = _inserts_space(definition_of(tokenizer_json))
-        """Whether the tokenizer may put a space before a word at the start of a text or after an added token."""
+        self.inserts_space = inserts_space(definition_of(tokenizer_json))
 
         self.is_added: Bool = np.zeros(model.vocab_size, np.bool_)
         """Of each id, whether it is an added token's."""
@@ -250,7 +249,8 @@ def _decoded(piece: str) -> bytes:
     return bytes([int(match[1], 16)]) if match else piece.replace(SPACE, " ").encode()
 
 
-def _inserts_space(definition: Mapping[str, Any]) -> bool:
+def inserts_space(definition: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer may put a space before a word at the start of a text or after an added token."""
     prepends = "Prepend" in component_types(definition.get("normalizer"))
     return prepends or _prefixes_space(definition.get("pre_tokenizer"))
 

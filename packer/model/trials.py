@@ -17,8 +17,8 @@ from packer.host.cache_dir import cache_dir
 from packer.model.tokenizer_folder import read_regular
 from packer.version import library_version
 
-_TRIALS_VERSION = 1
-"""Raised when the trial texts change."""
+_TRIALS_VERSION = 2
+"""Raised when the trial texts change, or how they are given to an encoder."""
 
 
 def fast_version() -> str | None:

@@ -1,6 +1,6 @@
 """Provide the documents of a build: reuse finished partitions, and make the others here or in worker processes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,11 @@ from packer.pipeline.partition import (
     write_journal,
 )
 from packer.pipeline.plan.build_plan import BuildPlan
-from packer.pipeline.plan.inputs import note_later_fields
 from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe
+from packer.source.question_fields import list_names
 from packer.store.manifest import Manifest, StoredTable
 from packer.tokenize import compare
 
@@ -89,7 +89,7 @@ def make_documents(
         progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
     ordered = [results[number] for number in range(len(plan.tasks))]
     rejected = rejected_inputs(plan, ordered)
-    _note_later_fields(plan, ordered, progress)
+    _note_later_fields(plan, ordered, progress.note)
     check_rewrite_cost(plan, [result.shard for result in ordered])
     return BuiltDocuments(
         results=ordered,
@@ -126,9 +126,15 @@ def _run(
         yield order[i], made
 
 
-def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], progress: Progress) -> None:
-    found: dict[int, set[str]] = {}
+def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], note: Callable[[str], None]) -> None:
+    """Report fields that nothing reads and that the first rows of a source did not have, in one note for each source.
+
+    They were not asked about: by now, everything is built.
+    """
+    later: dict[int, tuple[str, set[str]]] = {}
     for task, result in zip(plan.tasks, results, strict=True):
-        found.setdefault(task.source, set()).update(result.unread)
-    known = [(source, {name[:SHOWN_KEY] for name in fields}) for source, fields in plan.known_fields]
-    note_later_fields(found, plan.inputs, known, progress.note)
+        source, known = plan.known_fields[task.source]
+        if left := {*result.unread}.difference(name[:SHOWN_KEY] for name in known):
+            later.setdefault(source, (plan.inputs[task.source].path, set()))[1].update(left)
+    for path, names in later.values():
+        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; `--columns` maps them")

@@ -89,7 +89,7 @@ class Stages:
             except TemplateOverrunError as error:
                 error.row = row_of_side(error.row)
                 raise
-        if any(sample.kind == "tokens" for sample in rows.samples):
+        if _are_tokens(rows):
             return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
         if self._images is None:
             return self.renderer.render(rows)
@@ -100,9 +100,8 @@ class Stages:
     def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
         """Run all stages on a batch; `turns` is the result of :meth:`render`, if the caller has it already."""
         turns = self.render(rows) if turns is None else turns
-        pretokenized = tuple(sample for sample in rows.samples if sample.kind == "tokens")
-        if pretokenized:  # a partition has one schema, so there are no others
-            documents, rejections = self._pretokenized.supervise(pretokenized)
+        if _are_tokens(rows):
+            documents, rejections = self._pretokenized.supervise(rows.samples)
             return _supervised(documents, (*self._unread(rows), *rejections))
         tokens = self.tokenizing.tokenize(turns)
         if self._images is not None:
@@ -146,8 +145,12 @@ class Stages:
         )
 
 
+def _are_tokens(rows: RowBatch) -> bool:
+    return bool(rows.samples) and rows.samples[0].kind == "tokens"
+
+
 def _is_preference(rows: RowBatch) -> bool:
-    return any(sample.preference is not None for sample in rows.samples)
+    return bool(rows.samples) and rows.samples[0].preference is not None  # rows of a partition are of one schema
 
 
 _NONE = np.zeros(0, np.int32)

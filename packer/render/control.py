@@ -32,6 +32,8 @@ FOREIGN_ENDS = (
 """Texts of the stop tokens of common model families. If a text ends with one that the tokenizer does not have, it was
 prepared for another model."""
 
+_LAST_OF_ENDS = frozenset(end[-1] for end in FOREIGN_ENDS)
+
 FOREIGN_MARKS = ("<|", "<\uff5c", "<start_of_turn>")
 """What headers of answers begin with."""
 
@@ -137,6 +139,20 @@ class TypedControl:
         if not is_html:
             reason = f"{where} ends with '{end}', the end of a turn or text under other models"
             raise RenderError(reason, code="control_token", message=message)
+
+    def may_concern(self, texts: Sequence[str], trained: Sequence[str]) -> list[int]:
+        """Return the numbers of the rows without messages of which something may be refused or guarded here.
+
+        `texts` are what they are, `trained` is what of it is trained.
+        """
+        pattern = self._pattern
+        has_any = pattern is not None and pattern.search("\n".join(texts)) is not None  # rarely
+        typed = [has_any and pattern is not None and pattern.search(text) is not None for text in texts]
+        return [
+            number
+            for number, (said, is_typed) in enumerate(zip(trained, typed, strict=True))
+            if is_typed or said.lstrip()[:1] == "<" or said.rstrip()[-1:] in _LAST_OF_ENDS
+        ]
 
     def guarded(self, text: str) -> list[tuple[int, int]]:
         """Return the character ranges of the control tokens in a row without messages.

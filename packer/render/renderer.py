@@ -26,11 +26,11 @@ from packer.render.drawn import Drawing, with_drawing
 from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
-from packer.render.infilling import infilled, without_tokens
 from packer.render.message_form import renderable
 from packer.render.parts import TrainedParts, marked
 from packer.render.pieces import Piece, masked_pieces, refusal_of_weights, turn_weights, with_mask
 from packer.render.placeholders import text_of
+from packer.render.plain_rows import PlainRows
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
 from packer.render.result_order import in_order_of_calls, tells_results_apart
@@ -86,6 +86,10 @@ class Renderer:
         self._watch: Watch | None = None
         """Renders in place of templates; None if they do."""
 
+    @functools.cached_property
+    def _plain(self) -> PlainRows:
+        return PlainRows(self._control, self._eos, self._recipe)
+
     # Made with the first row: templates are tried, which may take too long.
 
     @functools.cached_property
@@ -128,6 +132,8 @@ class Renderer:
         Raises:
             TemplateOverrunError: a rendering takes too long or too much memory; the error knows the row.
         """
+        if "chat" not in {sample.kind for sample in rows.samples}:
+            return self._plain.batch(rows.samples)
         if not self._is_reference:
             fast = ComparedRows(self._fill, self._cut, self._rendered)
             with contextlib.suppress(DifferenceError):
@@ -261,9 +267,9 @@ class Renderer:
     def _with_marks(self, sample: Sample) -> tuple[RenderedRow | Rejection, Drawing | None]:
         """Render a sample by the definition; return what draws its images in place of their marks, too."""
         try:
-            self._refuse_images(sample)
             if sample.kind != "chat":
-                return RenderedRow((self._plain(sample),), 0), None
+                return RenderedRow((self._plain.rendered(sample),), 0), None
+            self._refuse_images(sample)
             template = self._template_of(sample)
             if template is not None:
                 refuse_unread_variables(sample, template)
@@ -273,25 +279,8 @@ class Renderer:
 
     def _refuse_images(self, sample: Sample) -> None:
         is_unread = self._processor is None or self._rules.turns == "conversation"
-        if sample.images is not None and (is_unread or sample.kind != "chat"):
+        if sample.images is not None and is_unread:
             raise RenderError(sample.images.refusal, code="multimodal")
-
-    def _plain(self, sample: Sample) -> EncodedText:
-        """Encode a completion (trained after its prompt) or a plain text (trained throughout), closed by EOS."""
-        completion = sample.kind == "completion"
-        if not sample.text:
-            raise RenderError("the row has no text to train on", code="nothing_trained")
-        close = (self._eos or "") if completion or self._recipe.text.append_eos else ""
-        if completion and not close:
-            raise RenderError("the tokenizer has no EOS to close a completion with", code="no_terminator")
-        if completion:
-            self._control.refuse(sample.text, "completion")
-        guarded = self._control.guarded(sample.prompt + sample.text)
-        fim = None if completion else self._recipe.text.fim
-        said = without_tokens(sample.text, fim) if fim else sample.text
-        self._control.refuse_foreign(said, sample.kind, trained=said)
-        whole = f"{sample.prompt}{infilled(sample.text, None if guarded or sample.prompt else fim)}{close}"
-        return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
 
     def _render_chat(self, sample: Sample) -> tuple[RenderedRow, Drawing | None]:
         if self._recipe.rows.empty_user == "reject":

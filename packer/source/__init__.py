@@ -4,6 +4,8 @@
 into pieces that depend only on their bytes, and `read_rows` reads a piece as batches of samples and rejections. No row
 is lost: each becomes one or the other. `InputFile` reads the first rows of a file without cutting it.
 
-`rows` reads every format as `FileRow`s: lines and elements of JSON stay bytes until they are decoded, while rows of CSV
-(`CsvFile`) and of Parquet and Arrow (`tables`) are values already. From `read_row` on, all formats are alike.
+`rows` reads every format as `FileRow`s: elements of JSON, and lines that may be faulty, stay bytes until they are
+decoded, while other lines (`decoded_lines`), rows of CSV (`CsvFile`) and of Parquet and Arrow (`tables`) are values
+already. From then on, all formats are alike: `read_plain_rows` reads those with nothing but texts in them, `read_row`
+any other.
 """

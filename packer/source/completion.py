@@ -1,6 +1,7 @@
 """Schema `completion`: a prompt and its continuation, as strings, or as messages in TRL's conversational form."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from packer.source.field_names import is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
 from packer.source.unsupported_rows import refuse_media_tags
 
+_CHAT_FIELDS = ("system", "tools", "functions")
 _AS_ALPACA = {"instruction": "prompt", "output": "completion"}
 """Columns that make a row of strings one of schema `alpaca`, which has a place for all that a chat has."""
 
@@ -55,9 +57,27 @@ def read(row: dict[str, Any], number: int) -> Sample:
     )
 
 
+def _read_plain(rows: Sequence[Mapping[str, Any]], first: int) -> list[Sample | None]:
+    return [
+        Sample(kind="completion", row=number, prompt=prompt, text=text, sample_id=own_id)
+        if type(prompt) is str
+        and type(text) is str
+        and (text and not text.isspace())
+        and not ("<img>" in prompt or "<img>" in text)
+        and "[" not in prompt.lstrip()[:1] + text.lstrip()[:1]  # with which the JSON of messages begins
+        else None
+        for number, prompt, text, own_id in zip(
+            count(first),
+            [row.get("prompt") if row.keys().isdisjoint(_CHAT_FIELDS) else None for row in rows],
+            [row.get("completion") for row in rows],
+            map(sample_id, rows),
+        )
+    ]
+
+
 def refuse_chat_fields(row: dict[str, Any], *, columns: Mapping[str, str]) -> None:
     """Refuse fields that only a chat has, in a row of strings; the reason suggests `columns` that make it a chat."""
-    unused = next((name for name in ("system", "tools", "functions") if row.get(name)), None)
+    unused = next((name for name in _CHAT_FIELDS if row.get(name)), None)
     if unused is not None:
         raise Refused(
             "wrong_type",
@@ -81,6 +101,7 @@ SCHEMA = RowSchema(
     needs=(("prompt",), ("completion",)),
     rows=(StringsRow, MessagesRow),
     read=read,
+    read_plain=_read_plain,
     help="`prompt` and `completion`, both text or both lists of messages, or messages and the text of the answer",
     message_fields=("prompt", "completion"),
 )

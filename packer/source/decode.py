@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import msgspec
+import numpy as np
 
 MAX_DEPTH = 256
 """Maximum nesting depth of arrays and objects. It is fixed because Python's recursion limit depends on the caller's
@@ -16,7 +17,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"[]{}", b"()()")
 _NO_BRACKETS = bytes(set(range(256)) - {*b"[]{}"})
 
-_decode = msgspec.json.Decoder().decode
+_DECODER = msgspec.json.Decoder()
 
 
 class Refused(Exception):  # noqa: N818 - not a program error
@@ -37,7 +38,7 @@ def decode_json(data: bytes) -> Any:
         Refused: `not_utf8`, `not_json`, or `wrong_type` for a number too large for a float.
     """
     try:
-        value = _decode(data)
+        value = _DECODER.decode(data)
     except msgspec.ValidationError:
         raise Refused("wrong_type", "a number is out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -45,6 +46,23 @@ def decode_json(data: bytes) -> Any:
     if _is_deep(data):
         raise _too_deep_error()
     return value
+
+
+def decode_lines(data: bytes) -> list[Any] | None:
+    """Return the values of ended lines of JSON as :func:`decode_json` does; None unless each line is one.
+
+    They are not decoded by the library's call for lines, which also takes two values in a line, and one in two.
+    """
+    lines = data.split(b"\n")[:-1]
+    try:
+        values = [*map(_DECODER.decode, lines)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    # Of all that open, one is each object's own; and ``[`` and ``{`` differ in a bit that both may have.
+    num_inner = np.count_nonzero(np.frombuffer(data, np.uint8) | 0x20 == ord("{")) - sum(
+        [type(value) is dict for value in values]
+    )
+    return None if num_inner >= MAX_DEPTH and any(map(_is_deep, lines)) else values
 
 
 def decoded_json(text: str) -> Any:

@@ -5,7 +5,7 @@ each form is held to the same rules. A log is one request and its answer: the an
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -101,6 +101,11 @@ class Form(NamedTuple):
 
     schema: str
     rewrite: Callable[[], dict[str, Any]]
+
+
+def may_have_form(names: Collection[str]) -> bool:
+    """Whether a row with such fields may have a form."""
+    return not ({*_MARKS, "messages", "output"}).isdisjoint(names)
 
 
 def form_of(row: dict[str, Any]) -> Form | None:

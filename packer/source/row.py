@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,9 +20,10 @@ Columns: TypeAlias = Mapping[str, str | None]
 """The `columns` of a source: new name of a field → its name in the rows, or None to hide the field."""
 
 ID_FIELDS = ("sample_id", "id", "uuid")
+_IDS = frozenset(ID_FIELDS)
 
 
-class FileRow(NamedTuple):
+class FileRow(msgspec.Struct, frozen=True, gc=False):
     """A row as read from its file."""
 
     content: bytes | dict[str, Any] | Refused
@@ -163,6 +164,10 @@ class RowSchema:
 
     read: Callable[[dict[str, Any], int], Sample]
     """Reads a row, given its number; raises :class:`~packer.source.decode.Refused` if it cannot be a sample."""
+
+    read_plain: Callable[[Sequence[Mapping[str, Any]], int], list[Sample | None]] | None = None
+    """Reads many rows, given the number of the first, to what `read` makes of each; None stands for one that is left to
+    it. It is not asked about rows with fields in which there may be more."""
 
     help: str
     """Description of its fields for docs/reference/recipe.md."""
@@ -339,8 +344,10 @@ def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
     return next(iter(nonempty or present), None)
 
 
-def sample_id(row: dict[str, Any]) -> str | None:
+def sample_id(row: Mapping[str, Any]) -> str | None:
     """Return the row's own id: the first of `sample_id`, `id`, `uuid` that is a nonempty string or an integer."""
+    if _IDS.isdisjoint(row):
+        return None
     for field in ID_FIELDS:
         value = row.get(field)
         if value not in (None, "") and isinstance(value, str | int) and not isinstance(value, bool):

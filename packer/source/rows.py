@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import compress, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ from packer.source.file_bytes import (
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
 from packer.source.row import Columns, FileRow, field_value, rename
-from packer.source.schema import SCHEMAS, columns_read, fields_read, read_row
+from packer.source.schema import SCHEMAS, columns_read, fields_read, read_plain_rows, read_row
 from packer.source.table_files import table_schema
 from packer.source.tables import table_rows
-from packer.source.text_rows import text_rows
+from packer.source.text_rows import decoded_lines, text_rows
 from packer.source.unsupported_rows import IMAGE_FIELDS, may_say_end
 
 BATCH_BYTES = 16 * 2**20
@@ -135,37 +135,34 @@ def read_batch(
     folder: str | None = None,
 ) -> RowBatch:
     """Read consecutive rows; `first` is the number of the first, `first_line` the lines before the partition."""
-    samples: list[Sample] = []
+    values: list[Any] = [row.content for row in rows]
+    samples = read_plain_rows(values, first, schema=schema, columns=columns, roles=roles)
     rejections: list[Rejection] = []
     read = partial(read_row, schema=schema, columns=columns, roles=roles)
-    found: list[list[Any]] = [[] for _ in fields]
-    names: set[str] = set()
-    for number, row in enumerate(rows, first):
-        value = None
+    for place in [place for place, sample in enumerate(samples) if sample is None]:
+        number, value, values[place] = first + place, None, None
         try:
-            value = row.value()
-            if type(value) is dict:
-                names.update(value)
+            value = values[place] = rows[place].value()
             try:
-                samples.append(read(value, number=number))
+                samples[place] = read(value, number=number)
             except Refused as refused:
                 if refused.code != "multimodal":
                     raise
                 with_images = partial(_read_row_with_images, value, refused, number=number)
-                samples.append(with_images(schema=schema, columns=columns, roles=roles))
+                samples[place] = with_images(schema=schema, columns=columns, roles=roles)
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
-        for path, values in zip(fields, found, strict=True):
-            values.append(field_value(value if row.fields is None else row.fields, path))
-    lines = tuple(first_line + row.line for row in rows if row.line is not None)
+    named = (
+        [value if row.fields is None else row.fields for row, value in zip(rows, values, strict=True)] if fields else []
+    )
     return RowBatch(
-        samples=tuple(samples),
+        samples=tuple([sample for sample in samples if sample is not None]),
         rejections=tuple(rejections),
         num_rows=len(rows),
         first=first,
-        lines=lines or None,
-        fields=tuple(tuple(values) for values in found),
-        names=frozenset(names),
+        lines=tuple([first_line + row.line for row in rows if row.line is not None]) or None,
+        fields=tuple(tuple([field_value(row, path) for row in named]) for path in fields),
+        names=frozenset().union(*{tuple(value) for value in values if type(value) is dict}),
         folder=folder,
     )
 
@@ -204,7 +201,6 @@ def _partition_rows(
     path = partition.path
     digest = xxhash.xxh3_128()
     chunks = tee_chunks(read_chunks(path, partition.start, partition.stop), digest.update)
-    num_rows = 0
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
         rows = file_rows(
@@ -218,9 +214,14 @@ def _partition_rows(
         )
     else:
         stream = text_stream(path, chunks, partition.codec, at_start=not partition.start)
-        rows = text_rows(path, stream, partition.format, columns=columns, max_row_bytes=max_row_bytes)
-    for num_rows, row in enumerate(islice(rows, partition.num_rows), 1):  # noqa: B007 - used after the loop
-        yield row
+        rows = (
+            decoded_lines(stream, max_row_bytes=max_row_bytes)
+            if partition.format == "jsonl"
+            else text_rows(path, stream, partition.format, columns=columns, max_row_bytes=max_row_bytes)
+        )
+    numbers = count(1)  # none is 0, so no row is left out; a loop takes longer than decoding a short row
+    yield from compress(islice(rows, partition.num_rows), numbers)
+    num_rows = next(numbers) - 1
     if partition.format in TABLE_FORMATS:
         _refuse_changed_table(partition)
     else:

@@ -12,7 +12,7 @@ from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.source.answer_blocks import with_reasoning_apart
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS
-from packer.source.forms import form_of, with_known_parts
+from packer.source.forms import form_of, may_have_form, with_known_parts
 from packer.source.roles import MESSAGE_LISTS, rename_roles
 from packer.source.row import (
     ID_FIELDS,
@@ -121,6 +121,35 @@ def _fields_named(schema: str, names: tuple[str, ...]) -> _Named:
         ends=tuple(name for name in unread if may_say_end(name)),
         others=tuple(name for name in unread if not may_say_end(name)),
     )
+
+
+def read_plain_rows(
+    values: Sequence[Any], first: int, *, schema: str, columns: Columns, roles: Mapping[str, str]
+) -> list[Sample | None]:
+    """Read the rows that are no more than they seem, as most are, to the samples that :func:`read_row` makes of them.
+
+    Whether they are is told by the names of their fields, for all rows with the same ones at once, and by whether
+    another field may have something in it. None stands for a row that is to be read by itself.
+    """
+    read = SCHEMAS[schema].read_plain
+    if read is None or columns or roles:
+        return [None] * len(values)
+    names = [tuple(value) if type(value) is dict else None for value in values]
+    unread = {each: None if each is None else _unread_if_plain(schema, each) for each in {*names}}
+    if any(each != () for each in unread.values()):
+        values = [
+            value if (own := unread[each]) is not None and not any(_may_be_log(value[name]) for name in own) else {}
+            for value, each in zip(values, names, strict=True)
+        ]
+    return read(values, first)
+
+
+def _unread_if_plain(schema: str, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return those of a row's fields that are not read; None if there may be more in some than its schema reads."""
+    if len(names) > _MOST_NAMES or may_have_form(names) or not _SUSPECT[schema].isdisjoint(names):
+        return None
+    fields = _fields_named(schema, names)
+    return None if fields.ends or fields.json else fields.others
 
 
 def _decoded(row: dict[str, Any], fields: _Named) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
@@ -251,7 +252,9 @@ def table_rows(
                     yield from rows
                     continue
                 field_values = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
-                yield from (row._replace(fields=found) for row, found in zip(rows, field_values, strict=True))
+                yield from (
+                    msgspec.structs.replace(row, fields=found) for row, found in zip(rows, field_values, strict=True)
+                )
 
 
 def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

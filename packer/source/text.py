@@ -1,5 +1,7 @@
 """Schema `text`: a text that is trained throughout, or one in segments, of which the last ones are trained."""
 
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -34,6 +36,15 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return Sample(kind="text", row=number, text=text, sample_id=sample_id(row))
 
 
+def _read_plain(rows: Sequence[Mapping[str, Any]], first: int) -> list[Sample | None]:
+    return [
+        Sample(kind="text", row=number, text=text, sample_id=own_id)
+        if type(text) is str and text and not text.isspace() and "<img>" not in text
+        else None
+        for number, text, own_id in zip(count(first), [row.get("text") for row in rows], map(sample_id, rows))
+    ]
+
+
 def _segmented(segments: list[Segment], row: dict[str, Any], number: int) -> Sample:
     """Return a completion: masked segments, and then those that are trained."""
     trained = [each.label for each in segments if each.text]
@@ -58,6 +69,7 @@ SCHEMA = RowSchema(
     needs=(("text", "segments"),),
     rows=(TextRow, SegmentsRow),
     read=read,
+    read_plain=_read_plain,
     help="`text`, trained throughout; or `segments` of `text`, masked ones (`label` is false) and then trained ones",
     is_rated=False,
     accepts=_accepts,

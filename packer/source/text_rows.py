@@ -21,14 +21,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.errors import InputError
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decode_lines
 from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, delimiter_of, no_rows_error, quoted, skip_blank_lines
 from packer.source.jq_commands import jq_command
 from packer.source.partition import CSV_FORMATS, Format
@@ -52,15 +52,39 @@ def text_rows(
     max_row_bytes: int,
 ) -> Iterator[FileRow]:
     """Yield the rows of JSON or CSV; one of more than `max_row_bytes` is yielded as `row_too_large` and never held."""
-    too_large = row_too_large_error(max_row_bytes)
     if format in CSV_FORMATS:
         yield from CsvFile(path, stream, format).rows(columns, max_row_bytes)
     elif format == "jsonl":
         for content, line in split_lines(stream, max_row_bytes=max_row_bytes):
-            yield FileRow(too_large if content is None else content, line, len(content or b""))
+            yield _row_of_line(content, line, max_row_bytes)
     else:
         for content in split_elements(path, stream, max_row_bytes=max_row_bytes):
+            too_large = row_too_large_error(max_row_bytes)
             yield FileRow(too_large if content is None else content, None, len(content or b""))
+
+
+def decoded_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[FileRow]:
+    """Yield the rows of JSON lines as :func:`text_rows` does, decoded by the megabyte where each line is a row."""
+    number = 0
+    while ahead := stream.peek():
+        lines = stream.read(ahead.rfind(b"\n") + 1)
+        ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == _NEWLINE)
+        sizes = np.diff(ends, prepend=-1)
+        values = decode_lines(lines) if sizes.max(initial=0) <= max_row_bytes else None
+        if values:
+            yield from map(FileRow, values, count(number + 1), sizes.tolist())
+            number += len(values)
+            continue
+        # One by one; of a line that begins in the buffer and does not end there, that one alone.
+        rows = split_lines(io.BufferedReader(io.BytesIO(lines)) if lines else stream, max_row_bytes=max_row_bytes)
+        line = 0
+        for content, line in rows if lines else islice(rows, 1):
+            yield _row_of_line(content, number + line, max_row_bytes)
+        number += len(ends) if lines else line
+
+
+def _row_of_line(content: bytes | None, line: int, max_row_bytes: int) -> FileRow:
+    return FileRow(row_too_large_error(max_row_bytes) if content is None else content, line, len(content or b""))
 
 
 def cells_of(line: str, delimiter: str) -> list[str]:
@@ -192,7 +216,7 @@ class CsvFile:
         return line
 
 
-_QUOTE, _COMMA = b'",'
+_QUOTE, _COMMA, _NEWLINE = b'",\n'
 
 _STEP = np.zeros(256, np.int64)
 _STEP[list(b"[{")] = 1

@@ -20,10 +20,9 @@ from packer.arrow_arrays import numbers_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
+from packer.store.digest import Pieces, digest_rows
 from packer.store.schema import BLOCK_PIECES, OF_FILES, value_fields
 
-_DOCUMENT_HEADER = struct.Struct("<9q")
-_SIDES = struct.Struct("<2q")
 _BLOCK_HEADER = struct.Struct("<9q")
 
 
@@ -102,49 +101,39 @@ class DocumentRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        return _digests(self, indices)
-
-    def digest(self, row: int) -> int:
-        """Compute the digest of one row."""
-        lists: list[Any] = [self.input_ids[row], self.labels[row]]
-        if self.loss_weights is not None:
-            lists.append(self.loss_weights[row])
-        start, end, text = self.span_offsets.item(row), self.span_offsets.item(row + 1), self.sample_id[row]
-        lists += self.span_message[start:end], self.span_start[start:end], self.span_end[start:end]
-        header = _DOCUMENT_HEADER.pack(
-            self.doc_id[row],
-            self.length[row],
-            self.num_trained[row],
-            self.row[row],
-            len(lists[0]),
-            len(lists[1]),
-            -1 if self.loss_weights is None else len(lists[2]),
-            end - start,
-            len(text) if self.has_sample_id[row] else -1,
-        )
-        state = xxh3_64(header)
+        rows = np.arange(len(self.length)) if indices is None else indices
+        lists = [self.input_ids, self.labels, *([] if self.loss_weights is None else [self.loss_weights])]
+        spans = (self.span_message, self.span_start, self.span_end)
+        columns = [_pieces(each.values, each.offsets, rows) for each in lists]
+        columns += (_pieces(each, self.span_offsets, rows) for each in spans)
+        columns.append(_pieces(self.sample_id.values, self.sample_id.offsets, rows))
+        lengths = [ends - starts for _, starts, ends in columns]
+        header: list[npt.NDArray[Any]] = [self.doc_id[rows], self.length[rows], self.num_trained[rows], self.row[rows]]
+        header += lengths[:2]
+        header.append(np.full(len(rows), -1) if self.loss_weights is None else lengths[2])
+        header += lengths[-2], np.where(self.has_sample_id[rows], lengths[-1], -1)
         if self.side is not None and self.margin is not None:
-            state.update(_SIDES.pack(self.side[row], self.margin[row : row + 1].view(np.int32)[0]))
-        for values in (*lists, text):
-            state.update(values)
+            header += self.side[rows], self.margin.view(np.int32)[rows]
         if self.media is not None:
-            first, last = self.media.offsets[row : row + 2].tolist()
-            state.update(self.media.sha256[first:last].tobytes())
-            state.update(self.media.places[first:last].tobytes())
-        for column in self.values.values():
-            state.update((column[row] if isinstance(column, Ragged) else column[row : row + 1]).tobytes())
-        return state.intdigest()
+            columns += (_pieces(each, self.media.offsets, rows) for each in (self.media.sha256, self.media.places))
+        columns += ((values, starts[rows], ends[rows]) for values, starts, ends in value_pieces(self.values))
+        return digest_rows(np.stack([each.astype(np.int64) for each in header], axis=1), columns)
 
 
-def value_pieces(values: Mapping[str, npt.NDArray[Any] | Ragged]) -> list[tuple[npt.NDArray[Any], Int64, Int64]]:
+def _pieces(values: npt.NDArray[Any], offsets: npt.NDArray[np.integer], rows: Int64) -> Pieces:
+    """Return the pieces of some rows of a list column, whose values may be several numbers each."""
+    bounds = offsets.astype(np.int64) * (values.shape[1] if values.ndim == 2 else 1)
+    return values.reshape(-1), bounds[rows], bounds[rows + 1]
+
+
+def value_pieces(values: Mapping[str, npt.NDArray[Any] | Ragged]) -> list[Pieces]:
     """Return columns that come from rows, each with the start and end of each document's values."""
-    pieces = []
+    columns = []
     for column in values.values():
         flat = column.values if isinstance(column, Ragged) else column
         offsets = column.offsets if isinstance(column, Ragged) else np.arange(len(flat) + 1)
-        bounds = offsets.astype(np.int64) * (flat.shape[1] if flat.ndim == 2 else 1)
-        pieces.append((flat.reshape(-1), bounds[:-1], bounds[1:]))
-    return pieces
+        columns.append(_pieces(flat, offsets, np.arange(len(offsets) - 1)))
+    return columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +179,8 @@ class BlockRows:
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
-        return _digests(self, indices)
+        numbers = range(len(self.length)) if indices is None else indices.tolist()
+        return np.fromiter(map(self.digest, numbers), np.uint64, len(numbers))
 
     def digest(self, row: int) -> int:
         """Compute the digest of one row."""
@@ -206,11 +196,6 @@ class BlockRows:
         if self.loss_weights is not None:
             state.update(self.loss_weights[row].data)
         return state.intdigest()
-
-
-def _digests(rows: DocumentRows | BlockRows, indices: Int64 | None) -> UInt64:
-    numbers = range(len(rows.length)) if indices is None else indices.tolist()
-    return np.fromiter(map(rows.digest, numbers), np.uint64, len(numbers))
 
 
 def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> None:

@@ -201,7 +201,7 @@ def _documents(
         input_ids=taken_ranges(tokens.ids, tokens.offsets[used[order]], lengths),
         offsets=offsets_of(lengths),
         sample=row.astype(np.int32),
-        sample_id=tuple(sample_ids[int(r)] for r in row),
+        sample_id=tuple(map(sample_ids.__getitem__, row.tolist())),
         run_offsets=offsets_of(num_runs),
         run_start=start.astype(np.int32),
         run_end=stop.astype(np.int32),

@@ -23,7 +23,7 @@ from packer.tokenize.reference_encoder import (
     prefix_and_suffix_ids,
     without_start_effects,
 )
-from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries
+from packer.tokenize.vectorized import LocatedTexts, VectorizedBoundaries, decoded_pieces
 
 _MANY_TEXTS = 64
 """Texts of a batch after which it is clear that the vectorized pass suits none."""
@@ -115,8 +115,8 @@ class TurnTokenizer:
         Raises:
             UnencodableTextsError: the tokenizer fails on one of them.
         """
-        bounds = turns.text_offsets.tolist()
-        ids, offsets = self._encoder.encode([turns.text[a:b].decode() for a, b in itertools.pairwise(bounds)])
+        bounds = turns.text_offsets
+        ids, offsets = self._encoder.encode(decoded_pieces(turns.text, bounds[:-1], bounds[1:]))
         return LocatedTexts(
             ids=ids,
             offsets=offsets,
@@ -139,11 +139,7 @@ class TurnTokenizer:
             if control is not None and n not in unencodable and control.is_forged(text, whole):
                 unencodable[n] = "it normalizes ordinary text to a control token"
                 located[n] = _empty_result(text)
-        sequences = _SequenceCollector()
-        for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
-            throughout = [Boundary(prompt_tokens=0, completion_tokens=len(whole))]
-            sequences.add(n, whole, found if text.turns_to_locate else throughout)
-        return sequences.batch(chosen, unencodable)
+        return _token_batch(texts, located, chosen, unencodable)
 
     def _locate(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
         """Return the ids of each text, and the boundaries of its turns."""
@@ -273,56 +269,56 @@ def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) 
     is_open = is_raw.copy()
     if len(suffix) and len(tokens.ids):
         is_open &= (own == 0) | (tokens.ids[np.maximum(tokens.offsets[1:], 1) - 1] != suffix[-1])
-    bounds, none = itertools.pairwise(tokens.offsets.tolist()), suffix[:0]
-    parts = [
-        part
-        for raw, open_, (a, b) in zip(is_raw.tolist(), is_open.tolist(), bounds, strict=True)
-        for part in (prefix if raw else none, tokens.ids[a:b], suffix if open_ else none)
-    ]
+    # One line for each sequence: where its special tokens go, which they are, and whether it gets them.
+    around, width = np.concatenate([prefix, suffix]), (len(is_raw), len(prefix) + len(suffix))
+    is_before = np.arange(width[1]) < len(prefix)
+    places = np.where(is_before, tokens.offsets[:-1, None], tokens.offsets[1:, None])
+    wanted = np.where(is_before, is_raw[:, None], is_open[:, None])
     lengths = own + len(prefix) * is_raw + len(suffix) * is_open
     of_raw = turns.raw[turns.turn_text]
     shift = len(prefix) * of_raw
     is_whole = of_raw & (turns.prompt_end == 0)
     return replace(
         tokens,
-        ids=np.concatenate(parts),
+        ids=np.insert(tokens.ids, places[wanted], np.broadcast_to(around, width)[wanted]),
         offsets=offsets_of(lengths),
         prompt_tokens=tokens.prompt_tokens + shift,
         completion_tokens=np.where(is_whole, lengths[tokens.turn_sequence], tokens.completion_tokens + shift),
     )
 
 
-class _SequenceCollector:
-    """Collects sequences: one for each text, and one for each turn that needs a separate one."""
+def _token_batch(
+    texts: Sequence[_Text],
+    located: Sequence[tuple[Int32, list[Boundary]]],
+    chosen: Int64,
+    unencodable: Mapping[int, str],
+) -> TokenBatch:
+    """Put sequences together: one for each text, and one for each turn that needs a separate one.
 
-    def __init__(self) -> None:
-        self._ids: list[Int32] = []
-        self._text: list[int] = []
-        self._turns: list[tuple[int, int, int, bool]] = []
-
-    def add(self, text: int, ids: Int32, boundaries: Sequence[Boundary]) -> None:
-        whole = len(self._ids)
-        self._ids.append(ids)
-        self._text.append(text)
-        for boundary in boundaries:
-            sequence = whole
-            if boundary.ids is not None:
-                sequence = len(self._ids)
-                self._ids.append(boundary.ids)
-                self._text.append(text)
-            self._turns.append((sequence, boundary.prompt_tokens, boundary.completion_tokens, boundary.merged))
-
-    def batch(self, chosen: Int64, unencodable: Mapping[int, str]) -> TokenBatch:
-        """Assemble the batch; `chosen` are the indices of the texts in their batch."""
-        sequence, prompt, completion, merged = zip(*self._turns, strict=True) if self._turns else ([], [], [], [])
-        lengths = np.array([len(ids) for ids in self._ids], np.int64)
-        return TokenBatch(
-            ids=np.concatenate(self._ids) if self._ids else np.zeros(0, np.int32),
-            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
-            sequence_text=chosen[self._text].astype(np.int32) if self._text else np.zeros(0, np.int32),
-            turn_sequence=np.array(sequence, np.int32),
-            prompt_tokens=np.array(prompt, np.int64),
-            completion_tokens=np.array(completion, np.int64),
-            merged=np.array(merged, np.bool_),
-            unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
-        )
+    `chosen` are the indices of the texts in their batch.
+    """
+    sequences: list[Int32] = []
+    owners: list[int] = []
+    turns: list[tuple[int, int, int, bool]] = []
+    for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
+        sequences.append(whole)
+        owners.append(n)
+        own = len(sequences) - 1
+        throughout = [Boundary(prompt_tokens=0, completion_tokens=len(whole))]
+        for each in found if text.turns_to_locate else throughout:
+            if each.ids is not None:
+                sequences.append(each.ids)
+                owners.append(n)
+            sequence = own if each.ids is None else len(sequences) - 1
+            turns.append((sequence, each.prompt_tokens, each.completion_tokens, each.merged))
+    sequence_of, prompt, completion, merged = zip(*turns, strict=True) if turns else ([], [], [], [])
+    return TokenBatch(
+        ids=np.concatenate([np.zeros(0, np.int32), *sequences]),
+        offsets=offsets_of([*map(len, sequences)]),
+        sequence_text=chosen[owners].astype(np.int32),
+        turn_sequence=np.array(sequence_of, np.int32),
+        prompt_tokens=np.array(prompt, np.int64),
+        completion_tokens=np.array(completion, np.int64),
+        merged=np.array(merged, np.bool_),
+        unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
+    )

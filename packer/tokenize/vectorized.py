@@ -33,6 +33,15 @@ class LocatedTexts:
     completion_tokens: Int64  # [T] only for turns of these texts
 
 
+def decoded_pieces(text: bytes, starts: Int64, stops: Int64) -> list[str]:
+    """Return pieces of a text in UTF-8."""
+    places = zip(starts.tolist(), stops.tolist(), strict=True)
+    if text.isascii():
+        whole = text.decode()
+        return [whole[a:b] for a, b in places]
+    return [text[a:b].decode() for a, b in places]
+
+
 class VectorizedBoundaries:
     """Locates turns in texts under one tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
@@ -49,10 +58,7 @@ class VectorizedBoundaries:
             UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
         """
         starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
-        text = turns.text
-        ids, offsets = self._encoder.encode(
-            [text[a:b].decode() for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-        )
+        ids, offsets = self._encoder.encode(decoded_pieces(turns.text, starts, stops))
         spelling = self._token_bytes.spell(ids, offsets)
         exact = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
         exact &= _minimum_per_text(self._token_bytes.num_bytes[ids], offsets) > 0

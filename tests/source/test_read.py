@@ -10,6 +10,7 @@ from packer.source import rows as rows_module
 from packer.source.decode import Refused, decode_json
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
+from packer.source.schema import read_plain_rows, read_row
 
 
 def partitions(tmp_path, content, name="rows.jsonl", **options):
@@ -101,6 +102,67 @@ def test_every_row_knows_its_line(tmp_path, monkeypatch, partition_bytes, mark):
         for partition in partitions(tmp_path, mark + b"\n".join(lines) + ending, partition_bytes=partition_bytes):
             found += [line for batch in read_all(partition, batch_rows=7) for line in batch.lines]
         assert found == expected
+
+
+def test_rows_are_lines_also_where_values_are_not(tmp_path):
+    """A line with two values beside a blank one, and a value in two lines beside two in one, are as many as lines."""
+    plain = b'{"text": "a"}\n' * 20
+    content = plain + b'{"text": "b"} {"text": "c"}\n\n' + plain + b'{"m": [1,\n{}]}\n{"m": 1}, {"m": 2}\n' + plain
+    (partition,) = partitions(tmp_path, content)
+    (batch,) = read_all(partition)
+    assert [(each.row, each.code) for each in batch.rejections] == [(n, "not_json") for n in (20, 41, 42, 43)]
+    assert batch.lines == (*range(1, 22), *range(23, 66))
+
+
+def test_a_row_that_is_too_deep_or_too_large_is_told_from_the_rows_around_it(tmp_path):
+    around = b'{"text": "a", "m": [[]]}\n' * 100
+    deep = b'{"text": "a", "m": ' + b"[" * 256 + b"]" * 256 + b"}\n"
+    large = b'{"text": "' + b"w" * 989 + b'"}\n'
+    (partition,) = partitions(tmp_path, around + deep + around + large + around)
+    (batch,) = read_all(partition)
+    assert [(each.row, each.code) for each in batch.rejections] == [(100, "not_json"), (201, "row_too_large")]
+
+
+MAYBE_MORE = [
+    *({"text": text} for text in ("", " \n", None, 5, ["a"], "an <img>a.png</img>", "an <img>", "[1]", "é")),
+    *({"text": "a", name: value} for name, value in (("id", 7), ("id", ""), ("id", True), ("uuid", "u"))),
+    *({"text": "a", "m": log} for log in ({"truncated": True}, '{"finish_reason": "length"}', "[", {"n": [1]}, None)),
+    {"text": "a", "finish_reason": "length"},
+    {"text": "a", "images": ["a.png"]},
+    {"text": "a", "kto_tag": True},
+    {"text": "a", "weight": 0},
+    {"text": "a", "segments": "["},
+    {"text": "a", "conversations": [{"toolUse": 5}]},
+    {"text": "a", "messages": [{"role": "user", "content": "q"}], "response": {"content": "b"}},
+    {"text": "a", "response": {"choices": [{"message": {"content": "b"}}]}, "request": {"messages": []}},
+    {"text": "a", "prompt": "q", "response_a": "b", "response_b": "c", "winner": "response_a"},
+    {"text": "a"} | {f"k{n}": n for n in range(70)},
+    *(
+        {"prompt": "p", "completion": text}
+        for text in ("", " ", None, 5, "a <img>b.png</img>", "c", '[{"role": "user"')
+    ),
+    *(
+        {"prompt": text, "completion": "c"}
+        for text in ("", None, 5, "a <img>b.png</img>", ' [{"role": "user", "content": "q"}]', '[{"role": "user"')
+    ),
+    {"prompt": [{"role": "user", "content": "q"}], "completion": "a"},
+    *({"prompt": "p", "completion": "c", name: "x"} for name in ("system", "tools", "functions", "reasoning", "id")),
+    {"prompt": "p", "completion": "c", "chat_template_kwargs": "{"},
+    ["a"],
+    "a",
+]
+
+
+@pytest.mark.parametrize("schema", ["text", "completion"])
+def test_rows_that_are_read_together_are_the_samples_that_each_is_alone(schema):
+    values = [value for each in MAYBE_MORE for value in (each, {"text": "a"}, {"prompt": "p", "completion": "c"})]
+    together = read_plain_rows(values, 7, schema=schema, columns={}, roles={})
+    assert sum(sample is not None for sample in together) > len(MAYBE_MORE)
+    for number, (value, sample) in enumerate(zip(values, together, strict=True), 7):
+        if sample is not None:
+            assert sample == read_row(value, number=number, schema=schema, columns={})
+    for options in ({"columns": {"text": "body"}, "roles": {}}, {"columns": {}, "roles": {"text": "user"}}):
+        assert set(read_plain_rows(values, 7, schema=schema, **options)) == {None}
 
 
 def test_rows_of_an_array_have_no_lines(tmp_path):

@@ -2,6 +2,7 @@
 
 import pickle
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
-from packer.layout import MASKED, document_labels, document_weights, select_documents, trained_tokens
+from packer.layout import MASKED, document_labels, document_weights, offsets_of, select_documents, trained_tokens
+from packer.media.columns import Media
 from packer.store import writing as documents
-from packer.store.arrow_columns import document_rows
+from packer.store.arrow_columns import Ragged, document_rows
 from packer.store.document_shards import Document, DocumentShards
 from packer.store.schema import documents_schema
 from packer.store.shard_file import find_places
@@ -59,20 +61,20 @@ def _expected_rows(batch: DocumentBatch) -> list[dict]:
     return rows
 
 
-def _oracle_digest(row: dict) -> int:
-    """The row digest of the format's definition, one value at a time."""
+def _oracle_digest(row: dict, *, sides: bytes = b"", rest: bytes = b"") -> int:
+    """The row digest of the format's definition, one value at a time; `rest` is what follows a sample's id."""
     weights = row.get("loss_weights")
     name = None if row["sample_id"] is None else row["sample_id"].encode()
     lengths = [len(row[key]) for key in ("input_ids", "labels")]
     header = [row["doc_id"], row["length"], row["num_trained"], row["row"], *lengths]
     header += [-1 if weights is None else len(weights), len(row["spans"]), -1 if name is None else len(name)]
-    content = struct.pack("<9q", *header)
+    content = struct.pack("<9q", *header) + sides
     for key in ("input_ids", "labels"):
         content += struct.pack(f"<{len(row[key])}i", *row[key])
     content += b"" if weights is None else struct.pack(f"<{len(weights)}f", *weights)
     for key in ("message", "start", "end"):
         content += struct.pack(f"<{len(row['spans'])}i", *(span[key] for span in row["spans"]))
-    return xxh3_64_intdigest(content + (name or b""))
+    return xxh3_64_intdigest(content + (name or b"") + rest)
 
 
 def _oracle_doc_id(row: dict, *, fractional: bool) -> int:
@@ -151,6 +153,33 @@ def test_few_rows_and_many_rows_have_the_same_digests(tmp_path: Path, weights: t
     for count in range(8):
         some = np.random.default_rng(count).permutation(40)[:count]
         assert rows.digests(some).tolist() == [expected[i] for i in some]
+
+
+def test_a_digest_is_of_sides_images_and_declared_columns_too(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [document_batch(40)])
+    table = _table(tmp_path / shard.path)
+    rng = np.random.default_rng(0)
+    offsets, wide = np.concatenate([[0], np.cumsum(rng.integers(0, 4, 40))]), rng.random((40, 3), np.float32)
+    media = Media(
+        offsets=offsets,
+        sha256=rng.integers(0, 256, (offsets[-1], 32), np.uint8),
+        places=rng.integers(0, 99, (offsets[-1], 5), np.int32),
+    )
+    side, margin = rng.integers(0, 4, 40).astype(np.int8), rng.random(40, np.float32)
+    of_tokens = Ragged(
+        values=rng.random((shard.num_tokens, 2), np.float32), offsets=offsets_of(table["length"].to_pylist())
+    )
+    rows = replace(
+        document_rows(table.to_batches()[0]), side=side, margin=margin, media=media, values={"a": wide, "b": of_tokens}
+    )
+    expected = []
+    for i, row in enumerate(table.to_pylist()):
+        images = slice(offsets[i], offsets[i + 1])
+        rest = [media.sha256[images], media.places[images], wide[i], of_tokens[i]]
+        sides = struct.pack("<2q", side[i], margin[i : i + 1].view(np.int32)[0])
+        expected.append(_oracle_digest(row, sides=sides, rest=b"".join(each.tobytes() for each in rest)))
+    assert rows.digests().tolist() == expected
+    assert rows.digests(np.array([7, 3])).tolist() == [expected[7], expected[3]]
 
 
 @percent_of_examples(40)

@@ -1,6 +1,7 @@
 """The fast encoder: the ids of the reference, or an error; never other ids."""
 
 import itertools
+import json
 import pickle
 import sys
 
@@ -143,6 +144,58 @@ def test_a_text_that_is_not_examined_is_found_wrong_when_it_is_confirmed(definit
     encoder.confirm(batch[8:])
     with pytest.raises(EngineDiffersError):
         encoder.confirm(batch)
+
+
+def test_texts_are_encoded_in_one_call_with_a_token_between_that_none_of_them_has(definitions):
+    """With texts that have all of these tokens, each is encoded by itself; the ids are the reference's in any case."""
+    encoder, reference = FastEncoder(definitions["line_breaks"]), ReferenceEncoder(definitions["line_breaks"])
+    library, right, between = encoder._backend
+    calls = []
+
+    class Counted:
+        def encode(self, text):
+            calls.append(text)
+            return right.encode(text)
+
+    encoder._backend = fast._Backend(library, Counted(), between)
+    assert len(between) == 4
+    contents = [token.content for token in between]
+    for typed, num_calls in ((contents[:0], 1), (contents[:3], 1), (contents, 7)):
+        calls.clear()
+        batch = ["the fox", "", " dog ", "\n", "".join(typed), "the", ""]
+        for found, expected in zip(encoder.encode(batch), reference.encode(batch), strict=True):
+            assert found.tolist() == expected.tolist()
+        assert len(calls) == num_calls
+
+
+def test_a_token_that_a_longer_one_takes_with_it_stands_between_no_texts(definitions):
+    definition = json.loads(definitions["line_breaks"])
+    first = fast._between(definitions["line_breaks"])[0]
+    (token,) = [each for each in definition["added_tokens"] if each["id"] == first.id]
+    largest = max(each["id"] for each in definition["added_tokens"])
+    definition["added_tokens"].append(
+        {**token, "id": largest + 1, "content": f"fox{token['content']}", "special": False}
+    )
+    content = json.dumps(definition).encode()
+    batch = ["the fox", "dog", "fox"]
+    assert FastEncoder(content)._backend.between[0] == first
+    for found, expected in zip(
+        FastEncoder(content).encode(batch), ReferenceEncoder(content).encode(batch), strict=True
+    ):
+        assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "changed", [{"special": False}, {"normalized": True}, {"lstrip": True}, {"rstrip": True}, {"content": "end"}]
+)
+def test_no_token_stands_between_texts_that_the_texts_beside_it_may_change(definitions, changed):
+    definition = json.loads(definitions["line_breaks"])
+    first, *rest = fast._between(definitions["line_breaks"])
+    (token,) = [each for each in definition["added_tokens"] if each["id"] == first.id]
+    token |= changed
+    assert fast._between(json.dumps(definition).encode())[:3] == tuple(rest)
+    definition["normalizer"] = {"type": "Prepend", "prepend": "\u2581"}
+    assert not fast._between(json.dumps(definition).encode())
 
 
 def test_trying_a_tokenizer_names_the_text_that_is_wrong(definitions, monkeypatch):

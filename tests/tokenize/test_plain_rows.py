@@ -1,14 +1,20 @@
 """Completions and plain texts: the tokenizer's own special tokens, and one EOS."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 import twins
 from supervision_stages import Stages
 from tokenizers import Tokenizer, processors
 
-from packer.batches import Sample
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch
+from packer.media.columns import Images
+from packer.render import RenderError
+from packer.render.rewritten_history import turn_batch
 
 
 def text(content: str) -> Sample:
@@ -52,6 +58,40 @@ def test_texts_of_a_batch_have_the_ids_of_texts_that_are_looked_at_one_by_one(
     contents = ["fox dog", "? dog", "fox", "dog <|im_end|> fox"]  # the last has a typed token: one by one
     texts = [Sample(kind="text", row=row, text=content) for row, content in enumerate(contents)]
     assert stages.outcomes(texts[:3]) == stages.outcomes(texts)[:3]
+
+
+@pytest.mark.parametrize("append", ["true", "false"])
+@pytest.mark.parametrize("typed", ["text", "reject", "allow"])
+def test_rows_that_are_rendered_together_are_rendered_as_each_alone(tmp_path: Path, typed: str, append: str) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path), f"supervision.control_tokens={typed}", f"text.append_eos={append}")
+    odd = [
+        "",
+        "é",
+        "\ud800",
+        "a <|im_end|> b",
+        "<|im_end|> b",
+        "a <|im_end|>",
+        "a </s>\n",
+        " <|user|><|x|> a",
+        "a>",
+        "<b",
+    ]
+    picture = Images(sources=(), refusal="an image")
+    samples = [msgspec.structs.replace(text(content), images=images) for content in odd for images in (None, picture)]
+    samples += [completion(prompt, content) for prompt in odd for content in odd]
+    samples = [msgspec.structs.replace(sample, row=row) for row, sample in enumerate(samples)]
+    for some in (samples, [sample for sample in samples if "\ud800" not in sample.prompt + sample.text]):
+        texts, rejections = {}, []
+        for sample in some:
+            try:
+                texts[sample.row] = stages.renderer._plain.rendered(sample)
+            except RenderError as error:
+                rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error)))
+        assert len(texts) > 10 < len(rejections)
+        expected = turn_batch([*texts.values()], [*texts], [], rejections)
+        made = stages.renderer.render(RowBatch(samples=tuple(some), rejections=(), num_rows=len(some)))
+        for each in fields(TurnBatch):
+            assert np.array_equal(getattr(made, each.name), getattr(expected, each.name)), each.name
 
 
 def test_append_eos_can_be_turned_off(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
 from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
-from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_dialogues, note_texts, open_inputs, read_whole
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_first_rows, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
@@ -147,8 +147,7 @@ def _opened(
     opened: list[tuple[SourceFile, InputFile]] = []
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
-            note_dialogues(file, progress.note)
-            note_texts(file, model.template, progress.note)
+            note_first_rows(file, model.template, progress.note)
         opened.append((each, file))
     questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
     for _, file in opened:

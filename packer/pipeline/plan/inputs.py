@@ -1,7 +1,7 @@
 """Open a recipe's inputs: determine each file's format, schema and columns."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice, pairwise
@@ -212,57 +212,34 @@ def note_labels(entry: InputFile, asked: Collection[str], keys: Collection[str],
         note(f"{entry.name}: fields of rows that are not read: {list_names(sorted(unread))}")
 
 
-def note_later_fields(
-    found: Mapping[int, Collection[str]],
-    inputs: Sequence[Input],
-    known: Sequence[tuple[int, Collection[str]]],
-    note: Callable[[str], None],
-) -> None:
-    """Report fields that nothing reads and that the first rows of a source did not have, in one note for each source.
-
-    They were not asked about: by now, everything is built.
-
-    `found` are the unread fields of some inputs, by the input's number. `known` has for each input the number of its
-    source, and the fields not to report.
-    """
-    later: dict[int, tuple[str, set[str]]] = {}
-    for number in sorted(found):
-        source, fields = known[number]
-        left = {*found[number]}.difference(fields)
-        if left:
-            later.setdefault(source, (inputs[number].path, set()))[1].update(left)
-    for path, names in later.values():
-        note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; `--columns` maps them")
-
-
-def note_dialogues(entry: InputFile, note: Callable[[str], None]) -> None:
-    """Report a file of texts most of whose first rows are dialogues: their questions are trained, too.
-
-    So they are where answers begin with what they answer, or go on with further turns, as a model's whole text does.
-    """
-    if entry.schema != "text":
-        _note_more_than_answers(entry, note)
-        return
+def note_first_rows(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
+    """Report what the first rows of a file show to be trained that may not be meant to be."""
     try:
-        first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
-        rows = [rename(row, entry.columns) for row in first]
+        notes = [*(_dialogues(entry) if entry.schema == "text" else _more_than_answers(entry))]
+        notes += _untemplated_prompts(entry) if template is not None else ()
     except InputError:
         return  # reading the whole file will report the error
-    found = [_headers(row["text"]) for row in rows if isinstance(row.get("text"), str)]
+    for each in notes:
+        note(each)
+
+
+def _dialogues(entry: InputFile) -> Iterator[str]:
+    """Report texts of which most are dialogues: their questions are trained, too."""
+    first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
+    texts = [rename(row, entry.columns).get("text") for row in first]
+    found = [_headers(text) for text in texts if isinstance(text, str)]
     headers = [each for each in found if each is not None]
     if 2 * len(headers) > len(found):
         asked, answered = headers[0]
-        note(
+        yield (
             f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
             "train only the answers, give messages, or prompt and completion"
         )
 
 
-def _note_more_than_answers(entry: InputFile, note: Callable[[str], None]) -> None:
-    try:
-        samples = [sample for raw in islice(entry.rows(), _FEW_ROWS // 4) for sample in raw.batch.samples]
-    except InputError:
-        return  # reading the whole file will report the error
+def _more_than_answers(entry: InputFile) -> Iterator[str]:
+    """Report answers that begin with what they answer, or go on with further turns, as a model's whole text does."""
+    samples = [sample for raw in islice(entry.rows(), _FEW_ROWS // 4) for sample in raw.batch.samples]
     for is_more, what in (
         (_repeats_question, "begins with the whole question, which is trained with it"),
         (_runs_on, "has further turns in its text, which are trained as one"),
@@ -270,7 +247,7 @@ def _note_more_than_answers(entry: InputFile, note: Callable[[str], None]) -> No
         found = sum(map(is_more, samples))
         if 2 * found > len(samples):
             of_all = f"{found} of its first {plural(len(samples), 'row')}"
-            note(f"{entry.name}: {of_all} have an answer that {what}; cut it off if a model gave it with the answer")
+            yield f"{entry.name}: {of_all} have an answer that {what}; cut it off if a model gave it with the answer"
 
 
 def _said(sample: Sample) -> list[tuple[str, str]]:
@@ -292,22 +269,22 @@ def _runs_on(sample: Sample) -> bool:
     return any(role == "assistant" and _headers(text) is not None for role, text in _said(sample))
 
 
-def note_texts(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:
+def _untemplated_prompts(entry: InputFile) -> Iterator[str]:
     """Report prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
     answer = _ANSWERS_OF_PROMPTS.get(entry.schema)
-    if answer is None or template is None:
+    if answer is None:
         return
-    try:
-        rows = [*first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
-    except InputError:
-        return  # reading the whole file will report the error
-    texts = [rename(row, entry.columns) for row in rows if form_of(rename(row, entry.columns)) is None]
-    texts = [row for row in texts if all(isinstance(row.get(name), str) for name in ("prompt", answer))]
+    rows = [rename(row, entry.columns) for row in first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS)]
+    texts = [
+        row
+        for row in rows
+        if form_of(row) is None and all(isinstance(row.get(name), str) for name in ("prompt", answer))
+    ]
     if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
         further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
         columns = flow_mapping(composed(entry.columns, further))
         ways = [f"sources.columns={columns}", *["rows.wrapped=unwrap"] * any(framed(row["prompt"]) for row in texts)]
-        note(
+        yield (
             f"{entry.name}: its prompts are texts, which are trained as they are, without the chat template; "
             f"{' '.join(map(as_option, ways))} makes questions of them, and the template is used"
         )
