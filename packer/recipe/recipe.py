@@ -34,11 +34,6 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
-_RULE_KEYS = ("media", "token_columns", "document_columns", "filters", "decontaminate", "deduplicate", "split", "read")
-_LATER_KEYS = ("name", "call_ids", "wrapped", "roles", "where", "take", "ignore", "fim", "parts", "max_pixels")
-"""Keys added later, to the recipe, its sources, `template`, `rows`, `supervision`, `text` or `pack`. They are written
-only if set, so that older manifests keep their bytes."""
-
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of ``sources``: a path or glob and how to read it."""
@@ -160,16 +155,26 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def to_json(value: msgspec.Struct) -> dict[str, Any]:
-    """Convert a struct to plain JSON values, with every default written out except for :data:`_LATER_KEYS`."""
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    if not isinstance(value, Recipe):
-        return plain
-    later = (*(plain[group] for group in ("template", "rows", "supervision", "text", "pack")), *plain["sources"])
-    groups = [(group, _LATER_KEYS) for group in later]
-    for group, keys in [(plain, _RULE_KEYS), *groups]:
-        for key in [key for key in keys if not group.get(key, True)]:
-            del group[key]
+    """Convert a struct to plain JSON values, with every default written out.
+
+    Of a recipe, keys that are null or empty are left out, so that a key which a later version adds changes no manifest
+    and no fingerprint.
+    """
+    plain: dict[str, Any] = _without_empty(value) if isinstance(value, Recipe) else msgspec.to_builtins(value)
     return plain
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_without_empty(each) for each in value]
+    if not isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    kept = {
+        key: _without_empty(own)
+        for key, name in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        if (own := getattr(value, name)) is not None and own != () and own != {}
+    }
+    return kept
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:

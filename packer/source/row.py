@@ -166,8 +166,8 @@ class RowSchema:
     """Reads a row, given its number; raises :class:`~packer.source.decode.Refused` if it cannot be a sample."""
 
     read_plain: Callable[[Sequence[Mapping[str, Any]], int], list[Sample | None]] | None = None
-    """Reads many rows, given the number of the first, to what `read` makes of each; None stands for one that is left to
-    it. It is not asked about rows with fields in which there may be more."""
+    """Reads many rows, given the number of the first, as `read` does, which reads those for which it returns None. It is
+    not asked about rows with fields in which there may be more."""
 
     help: str
     """Description of its fields for docs/reference/recipe.md."""
