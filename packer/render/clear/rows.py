@@ -21,7 +21,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -62,6 +62,9 @@ _PRIVATE = "\ue0f0\ue0f1\ue0f2\ue0f3" + MARK
 _LONG = 1000
 """Texts of this many characters are not part of a template."""
 
+_MOST_BYTES = 2**20
+"""Of tools that are kept, as JSON."""
+
 
 class ClearRows:
     """Renders clear rows with one template under one recipe."""
@@ -91,6 +94,7 @@ class ClearRows:
         """What the template looked for in the texts of the last row."""
 
         self._extensions: dict[Any, Extension | None] = {}
+        self._tools: dict[bytes, _Tools] = {}
 
     @functools.cached_property
     def are_possible(self) -> bool:
@@ -118,8 +122,9 @@ class ClearRows:
         """
         if not self.are_possible:
             return None
+        tools = self._shared(conversation)
         row = self._read(conversation, max(weights))
-        if row is None or (conversation.tools is not None and self._is_odd_within(conversation.tools)):
+        if row is None or (tools is not None and tools.are_odd):
             return None
         worth = sys.maxsize if at_once else len(row.messages) ** 2
         extension = self._extension(row.kind, conversation.kwargs, worth)
@@ -127,7 +132,7 @@ class ClearRows:
             return None
         places = Places(self.marked, conversation, row, extension, self._rules)
         try:
-            return self._cut(places, row, extension, weights, mask=mask)
+            return self._cut(places, row, extension, weights, tools, mask=mask)
         except RenderError:
             return None
         finally:
@@ -220,16 +225,11 @@ class ClearRows:
         """Whether texts of a row, its calls or other messages contain a token or the like, or what is compared."""
         if self.constants.include_any(said) or self.is_odd(said):
             return True
-        return bool(calls or others) and (
-            self._is_odd_within((calls, others)) or bool(tags_in(calls, self._losses.marks))
-        )
-
-    def _is_odd_within(self, value: Any) -> bool:
-        """Whether a value contains a token or the like, or is no JSON."""
         try:
-            return self.is_odd(msgspec.json.encode(value).decode())
+            written = msgspec.json.encode((calls, others)).decode() if calls or others else ""
         except (TypeError, ValueError):
             return True
+        return self.is_odd(written) or ("</" in written and bool(tags_in(calls, self._losses.marks)))
 
     def _cut(
         self,
@@ -237,6 +237,7 @@ class ClearRows:
         row: Row,
         extension: Extension,
         weights: Mapping[int, float],
+        tools: "_Tools | None",
         *,
         mask: Mask | None,
     ) -> RenderedRow | None:
@@ -257,7 +258,7 @@ class ClearRows:
                 turn = places.turn(k, weights[k], pieces, is_last=k == end)
                 if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                     return None
-                if not first and not self._shows_tools(places.conversation, row, turn):
+                if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
                     return None
                 assigner.add(mask(turn) if mask else turn)
                 first = k + 1
@@ -267,13 +268,46 @@ class ClearRows:
             return None
         return RenderedRow(tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents]), 0)
 
-    def _shows_tools(self, conversation: Conversation, row: Row, turn: RenderedTurn) -> bool:
-        """Whether tools show as JSON that no text of the row holds, or to the definition's check, or may be lost."""
-        tools = conversation.tools or ()
-        if all(any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in tools):
-            return True
-        lost = self._losses.of(conversation).tools(turn)
-        return lost is None or lost.kind in self._losses.allowed
+    def _shared(self, conversation: Conversation) -> "_Tools | None":
+        """Give a conversation the tools of an earlier one that has the same: what is known of them is known of it."""
+        tools = conversation.tools
+        if tools is None:
+            return None
+        try:
+            key = msgspec.json.encode(tools)
+            known = self._tools.get(key)
+            if known is None or (b"null" in key and known.tools != tools):  # to JSON, a NaN is a null
+                known = _Tools(tools, self.is_odd(key.decode()), {})
+        except (TypeError, ValueError):
+            return _Tools(tools, True, {})
+        if key not in self._tools and len(key) < _MOST_BYTES:
+            if sum(map(len, self._tools)) > _MOST_BYTES:
+                self._tools.clear()
+            self._tools[key] = known
+        conversation.tools = known.tools
+        return known
+
+    def _shows_tools(self, tools: "_Tools", conversation: Conversation, row: Row, turn: RenderedTurn) -> bool:
+        """Whether tools show as JSON that no text of the row holds, or to the definition's check, or may be lost.
+
+        This is found out once for the same tools in rows of a kind.
+        """
+        if row.kind not in tools.are_shown:
+            is_shown = all(
+                any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in tools.tools
+            )
+            lost = None if is_shown else self._losses.of(conversation).tools(turn)
+            tools.are_shown[row.kind] = lost is None or lost.kind in self._losses.allowed
+        return tools.are_shown[row.kind]
+
+
+class _Tools(NamedTuple):
+    """The tools of some rows."""
+
+    tools: Sequence[Any]
+    are_odd: bool
+    are_shown: dict[Kind, bool]
+    """Whether rows of a kind show them."""
 
 
 def _spellings(tool: Any) -> Iterator[str]:
