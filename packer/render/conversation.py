@@ -8,6 +8,7 @@ and including the first stop token. This module knows nothing of token ids; the 
 boundaries.
 """
 
+import functools
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from packer.render import asked_modes
 from packer.render.asked_modes import Attempt, Mode
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.next_header import next_header
 from packer.render.reasoning import (
     ANY_TAG,
     closes_reasoning,
@@ -324,39 +326,13 @@ class Conversation:
         if stop is not None:
             return whole[: stop.end()]
         if rules.stops:
-            header = self._next_header(k, whole, mode, rules.stops)
+            header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
             if header is not None:
                 return whole + header
         if rules.append is not None:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
-
-    def _next_header(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> str | None:
-        """Return the stop token, if any, that opens the header after message k; `whole` is the rendering up to it.
-
-        Some templates close turns with the next header (GLM).
-        """
-        calls = self.messages[k].get("tool_calls")
-        after: JSONMessage = {"role": "tool" if calls else "user", "content": "?"}
-        following = self.messages[k + 1] if k + 1 < len(self.messages) else after
-        try:
-            longer = self.render([*self.messages[: k + 1], following], mode)
-        except RenderError:
-            longer = ""
-        if not longer.startswith(whole):
-            # The next message rewrites this turn: try a conversation in which there is little to rewrite.
-            answer = {"role": "assistant", "content": _word(0), **({"tool_calls": calls} if calls else {})}
-            plain = [{"role": "user", "content": "?"}, answer]
-            try:
-                whole, longer = self.render(plain, mode), self.render([*plain, after], mode)
-            except RenderError:
-                return None
-            if not longer.startswith(whole):
-                # What stands before an answer may go even there, such as an empty block of reasoning (GLM 5.1).
-                whole, longer = whole.rpartition(_word(0))[2], longer.rpartition(_word(0))[2]
-        match = stops.match(longer, len(whole)) if longer.startswith(whole) else None
-        return match[0] if match else None
 
 
 def _after(tail: str, rest: str) -> str | None:

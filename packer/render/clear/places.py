@@ -43,6 +43,8 @@ class Row(NamedTuple):
 
     kind: Kind
     forms: Sequence[Form]
+    asked: Sequence[int]
+    """As :func:`questions` returns it."""
 
 
 class Places:
@@ -112,8 +114,17 @@ class Places:
         headers = self._extension.headers.get(self._row.messages[k - 1]["role"])
         if headers is None:
             return None
-        start, end = pieces.places[k], pieces.places[k + 1]
-        whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
+        if is_last or self._extension.are_same:
+            start, end = pieces.places[k], pieces.places[k + 1]
+            whole = pieces.text if is_last else pieces.text[:end] + pieces.ending
+        else:
+            parts = self._parts(k, pieces)
+            if parts is None:
+                return None
+            whole = "".join(parts)
+            end = len(whole)
+            start = end - len(parts[-1])
+            whole += pieces.ending
         if not whole.startswith(headers.closing, start):
             return None  # the definition has a rule for such turns
         header = self._header(k, headers, whole, start)
@@ -132,6 +143,26 @@ class Places:
             whole=whole,
             mode={},
         )
+
+    def _parts(self, k: int, pieces: Pieces) -> list[str] | None:
+        """Return what stands before the question of a message, and what is written for each message since, up to it."""
+        row, openings = self._row, self._extension.openings
+        asked = row.asked[k]
+        is_current = asked == row.asked[pieces.num_messages - 1]
+        parts = [pieces.text[: pieces.places[asked]]]
+        for number in range(asked, k + 1):
+            part, message = pieces.of(number), row.messages[number]
+            if message["role"] == "assistant":
+                key = row.messages[number - 1]["role"], row.forms[number], is_current, number == k
+                opening = openings.get(key)
+                if opening is None or not part.startswith(opening.longer):
+                    return None
+                if opening.longer != opening.own:
+                    if row.texts[number] != (message["content"] or ""):
+                        return None  # the white space around it may be cut in one of both only
+                    part = opening.own + part[len(opening.longer) :]
+            parts.append(part)
+        return parts
 
     def _header(self, k: int, headers: Headers, whole: str, start: int) -> str | None:
         """Return the header of the prompt that a turn continues: the longest, as in the definition.

@@ -34,8 +34,10 @@ from packer.render.clear.extension import (
     Kind,
     MarkedTemplate,
     Message,
+    ends_of_questions,
     form_of,
     neighbors,
+    questions,
     size_of,
 )
 from packer.render.clear.places import Places, Row, arguments_form
@@ -215,7 +217,7 @@ class ClearRows:
             reasoning=tuple(reasoning),
             size=size_of(len(messages)),
         )
-        return Row(messages, texts, joined, kind, forms_of)
+        return Row(messages, texts, joined, kind, forms_of, questions(messages))
 
     def is_odd(self, said: str) -> bool:
         """Whether a text contains a token, a tag or the like."""
@@ -245,6 +247,8 @@ class ClearRows:
         wanted = sorted(weights)
         last = wanted[-1]
         ends = wanted if extension.reach == "turn" else [last]
+        if extension.reach == "question":
+            ends = ends_of_questions(row.asked, wanted)
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
         )

@@ -15,16 +15,21 @@ from packer.render.clear.extension import (
     Extension,
     Form,
     Headers,
+    Key,
     Kind,
     MarkedTemplate,
     Message,
+    Opening,
     Pair,
     Pieces,
     Reach,
     Spelling,
+    ends_of_questions,
     form_of,
     neighbors,
+    questions,
 )
+from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
 from packer.render.message_form import renderable
@@ -45,24 +50,26 @@ def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Exte
 class _Trial:
     def __init__(self, marked: MarkedTemplate) -> None:
         self._marked = marked
+        self._left: list[Reach] = ["row", "question", "turn"]
         self._headers: dict[str, dict[int, str]] = {}
         self._agrees = True
-        self._extends = True
-        """Whether renderings begin with those of their beginnings."""
-
         self._seen_calls = self._seen = False
         self._spellings: set[Spelling | None] = set()
         self._neighbors: set[tuple[Form, ...]] = set()
+        self._openings: dict[Reach, dict[Key, Opening]] = {"row": {}, "question": {}, "turn": {}}
         self._sought: set[str] = set()
 
     def outcome(self, kind: Kind) -> Extension | None:
         is_seen = self._seen_calls if kind.calls else self._seen
-        if not (is_seen and self._agrees):
+        if not (is_seen and self._agrees and self._left):
             return None
         headers = {role: _headers(by_mode) for role, by_mode in self._headers.items()}
         spelling = next(iter(self._spellings)) if len(self._spellings) == 1 else None
-        reach: Reach = "row" if self._extends else "turn"
-        return Extension(reach, headers, spelling, self._neighbors, frozenset(self._sought))
+        reach = self._left[0]
+        openings = self._openings[reach]
+        are_same = all(longer == own for longer, own in openings.values())
+        sought = frozenset(self._sought)
+        return Extension(reach, openings, are_same, headers, spelling, self._neighbors, sought)
 
     def add(self, conversation: Conversation) -> None:
         """Compare what is cut from marked renderings with what the template writes."""
@@ -83,13 +90,46 @@ class _Trial:
     def _compare(self, conversation: Conversation, answers: Sequence[int]) -> None:
         messages = conversation.messages
         row = self._pieces(conversation, answers[-1])
+        asked = questions(messages)
+        ends = ends_of_questions(asked, answers)
+        question = row
         for k in answers:
-            own = row if k == answers[-1] else self._pieces(conversation, k)
+            if k == answers[0] or question.num_messages <= k:
+                question = self._pieces(conversation, next(end for end in ends if end >= k))
+            own = next((each for each in (row, question) if each.num_messages == k + 1), None)
+            own = own or self._pieces(conversation, k)
             self._agrees &= own.text == conversation.render(messages[: k + 1], {})
             self._agrees &= self._adds_headers(conversation, k, own)
             self._note_spelling(messages[k], own.text[own.places[k] :])
-            self._extends &= (row.places[: k + 2], row.ending) == (own.places, own.ending)
-            self._extends &= row.text.startswith(own.text[: own.places[-1]])
+            longer_ones: tuple[tuple[Reach, Pieces], ...] = (("row", row), ("question", question))
+            for reach, longer in longer_ones:
+                if reach in self._left and not self._is_held(self._openings[reach], messages, asked, longer, own):
+                    self._left.remove(reach)
+
+    def _is_held(
+        self,
+        openings: dict[Key, Opening],
+        messages: Sequence[Message],
+        asked: Sequence[int],
+        longer: Pieces,
+        own: Pieces,
+    ) -> bool:
+        """Whether a longer rendering holds that of a turn, but for how answers to the last question begin."""
+        end, last = longer.num_messages - 1, own.num_messages - 1
+        if end == last:
+            return True
+        start = own.places[asked[last]]
+        if longer.places[asked[last]] != start or longer.text[:start] != own.text[:start]:
+            return False
+        for k in range(asked[last], last + 1):
+            one, other = longer.of(k), own.of(k)
+            if messages[k]["role"] == "assistant":
+                key = messages[k - 1]["role"], form_of(messages[k]), asked[k] == asked[end], k == last
+                if openings.setdefault(key, _opening(one, other)) != _opening(one, other):
+                    return False
+            elif one != other:
+                return False
+        return longer.ending == own.ending
 
     def _pieces(self, conversation: Conversation, k: int) -> Pieces:
         return self._marked.pieces(conversation.messages[: k + 1], conversation.tools, conversation.kwargs)
@@ -138,6 +178,14 @@ def _headers(by_mode: Mapping[int, str]) -> Headers:
         frozenset(each for each, block in opened if block is not None and not block.closed),
         default if closes_reasoning(default) else "",
     )
+
+
+def _opening(longer: str, own: str) -> Opening:
+    """Return what an answer begins with in two renderings, up to where they are alike."""
+    if longer == own:
+        return Opening("", "")
+    num_common = common_length(longer[::-1], own[::-1])
+    return Opening(longer[: len(longer) - num_common], own[: len(own) - num_common])
 
 
 def _spelling(key: str, value: str, written: str) -> Pair:
