@@ -175,7 +175,9 @@ def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Cha
             for name in ("limit", "where", "take")
             if source["path"] in both
         }
-        rules.append({key: value for key, value in flat.items() if key not in PLACES} | chosen)
+        rules.append(
+            {key: value for key, value in flat.items() if key not in PLACES and value not in ({}, [])} | chosen
+        )
     return _changes(*rules)
 
 

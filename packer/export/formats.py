@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from packer.errors import UsageError
-from packer.layout import MASKED
 
 Unit: TypeAlias = Literal["documents", "blocks"]
 
@@ -36,8 +35,8 @@ class Format:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `write` and `notes`, where a module writes several formats."""
 
-    conventions: Mapping[str, Any] = field(default_factory=lambda: {"labels": "unshifted", "masked": MASKED})
-    """For export.json: what a reader of the columns has to know."""
+    conventions: Mapping[str, Any] = field(default_factory=lambda: {"labels": "unshifted", "masked": -100})
+    """For export.json: what a reader of the columns has to know. It does not import `packer.layout`, for --help."""
 
     writes_columns: bool = False
     """Whether the columns that a recipe declares are written."""

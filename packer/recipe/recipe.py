@@ -130,9 +130,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         whole = to_json(self)
         half = {key: whole[key] for key in ("rows", "supervision", "text")}
-        half["template"] = {key: whole["template"][key] for key in ("date", "kwargs")}
+        half["template"] = {key: whole["template"].get(key) for key in ("date", "kwargs")}
         half["supervision"] |= {
-            name: whole["supervision"][name] or meant
+            name: whole["supervision"].get(name) or meant
             for name, meant in (("history_rewrite", "exact"), ("on_prompt_mismatch", "refuse"))
         }
         if half["rows"].get("call_ids") == "as_given":
@@ -160,21 +160,22 @@ def to_json(value: msgspec.Struct) -> dict[str, Any]:
     Of a recipe, keys that are null or empty are left out, so that a key which a later version adds changes no manifest
     and no fingerprint.
     """
-    plain: dict[str, Any] = _without_empty(value) if isinstance(value, Recipe) else msgspec.to_builtins(value)
+    plain: dict[str, Any] = _without_empty(value) if isinstance(value, Recipe) else _plain(value)
     return plain
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _without_empty(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_without_empty(each) for each in value]
-    if not isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value)
-    kept = {
-        key: _without_empty(own)
-        for key, name in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        if (own := getattr(value, name)) is not None and own != () and own != {}
-    }
-    return kept
+    if not isinstance(value, msgspec.Struct) or value.__struct_config__.omit_defaults:
+        return _plain(value)
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    plain = {key: _without_empty(getattr(value, name)) for key, name in names}
+    return {key: own for key, own in plain.items() if own is not None and own not in ([], {})}
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:

@@ -20,7 +20,6 @@ Columns: TypeAlias = Mapping[str, str | None]
 """The `columns` of a source: new name of a field → its name in the rows, or None to hide the field."""
 
 ID_FIELDS = ("sample_id", "id", "uuid")
-_IDS = frozenset(ID_FIELDS)
 
 
 class FileRow(msgspec.Struct, frozen=True, gc=False):
@@ -166,8 +165,8 @@ class RowSchema:
     """Reads a row, given its number; raises :class:`~packer.source.decode.Refused` if it cannot be a sample."""
 
     read_plain: Callable[[Sequence[Mapping[str, Any]], int], list[Sample | None]] | None = None
-    """Reads many rows, given the number of the first, as `read` does, which reads those for which it returns None. It is
-    not asked about rows with fields in which there may be more."""
+    """Reads many rows, given the number of the first, as `read` does, which reads those for which it returns None. It
+    is not asked about rows with fields in which there may be more."""
 
     help: str
     """Description of its fields for docs/reference/recipe.md."""
@@ -346,7 +345,7 @@ def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
 
 def sample_id(row: Mapping[str, Any]) -> str | None:
     """Return the row's own id: the first of `sample_id`, `id`, `uuid` that is a nonempty string or an integer."""
-    if _IDS.isdisjoint(row):
+    if row.keys().isdisjoint(ID_FIELDS):
         return None
     for field in ID_FIELDS:
         value = row.get(field)
