@@ -303,7 +303,7 @@ def test_real_templates_that_look_for_a_tool_response_get_what_inference_would(r
 # -- characters that stand in ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sneaked", ["\ue0f0", "\ue0f2\ue200\ue0f3", "\ue0f2", "\ue0f4"])
+@pytest.mark.parametrize("sneaked", ["\ue0f0", "\ue0f2\ue200\ue0f3", "\ue0f2"])
 @pytest.mark.parametrize("kind", ["chat", "completion", "text"])
 def test_characters_that_stand_in_for_tokens_cannot_be_sneaked_in(kind: Any, sneaked: str, tmp_path: Path) -> None:
     """Beside a typed control token the text is encoded under aliases of private-use characters; typed ones are none."""

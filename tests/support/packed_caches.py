@@ -116,7 +116,7 @@ def _check_block(block, pieces, documents, pack, model):
     assert block["position_ids"] == [position for run in runs for position in range(run)]
     assert block["length"] == sum(length for _, _, length, _ in pieces)
     assert block["num_trained"] == sum(label != -100 for label in labels) > 0
-    assert pack["max_documents"] is None or len(pieces) <= pack["max_documents"]
+    assert len(pieces) <= pack.get("max_documents", len(pieces))
     for slot, label in enumerate(labels):
         if label != -100:  # read shifted or not, the token before a target is its document's
             assert slot and owner[slot] == owner[slot - 1] is not None
