@@ -172,21 +172,23 @@ class Conversation:
         """Render prompt and turn mode by mode, longest prompt first, until no further mode is needed.
 
         If the prompts differ only in their endings, the longest one that its turn continues leaves the least to write,
-        so the search ends there, unless that turn lacks its reasoning. If a mode also changes the context, all modes
-        are rendered.
+        so the search ends there, unless that turn lacks its reasoning, or has none to be asked for. If a mode also
+        changes the context, all modes are rendered.
         """
         tried: list[Attempt] = []
         failure: RenderError | None = None
         longest = prompts[0][0]
         same_context = all(longest.startswith(without_ending(prompt)) for prompt, _ in prompts[1:])
+        is_reasoned = bool(self._reasoning_of(k))
         for prompt, mode in prompts:
             try:
                 whole = self.render(self.messages[: k + 1], mode)
-                tried.append(Attempt.of(prompt, whole, mode, is_reasoned=bool(self._reasoning_of(k))))
+                tried.append(Attempt.of(prompt, whole, mode, is_reasoned=is_reasoned))
             except RenderError as error:
                 failure = error if failure is None or not mode else failure  # prefer the default mode's reason
                 continue
-            if tried[-1].fits and same_context and not self._lacks_reasoning(k, tried[-1]):
+            is_own = is_reasoned or not _opens_reasoning(prompt)
+            if tried[-1].fits and is_own and same_context and not self._lacks_reasoning(k, tried[-1]):
                 break
         return tried, failure
 
@@ -201,6 +203,8 @@ class Conversation:
                 bool(entry.mode),
             ),
         )
+        if not is_reasoned:  # Reka writes the empty block that a prompt with reasoning opens, and none by default
+            fitting = [entry for entry in fitting if not _opens_reasoning(entry.prompt)] or fitting
         shown = [entry for entry in fitting if not self._lacks_reasoning(k, entry)]
         if is_reasoned and not all(self._is_off(entry) for entry in shown):
             shown = [entry for entry in shown if not self._is_off(entry)]
@@ -333,6 +337,11 @@ class Conversation:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
+
+
+def _opens_reasoning(prompt: str) -> bool:
+    opened = opened_by(prompt)
+    return opened is not None and not opened.closed
 
 
 def _after(tail: str, rest: str) -> str | None:

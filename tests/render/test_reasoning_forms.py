@@ -369,6 +369,20 @@ def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path) ->
         assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
 
 
+def test_a_plain_answer_is_not_trained_behind_a_prompt_that_opens_reasoning_where_another_fits(tmp_path: Path) -> None:
+    """The last answer gets an empty block in the mode whose prompt opens one, and none by default."""
+    source = (
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"
+        "{%- if thinking and m.role == 'assistant' and loop.last %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
+        "{{- m.content + '<|im_end|>\\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
+        "{%- if thinking %}{{- '<think>\\n' }}{%- endif %}{%- endif %}"
+    )
+    asked = "<|im_start|>user\none?<|im_end|>\n<|im_start|>assistant\n"
+    made = stages(tmp_path, source)
+    assert made.turns(chat(ASKED, assistant("Two."))) == [(asked, "Two.<|im_end|>")]
+
+
 @pytest.mark.parametrize(
     ("made", "name"),
     [

@@ -332,6 +332,8 @@ class Oracle:
         ]
         tried = [(p, t, m) for p, t, m in zip(prompts, turns, modes, strict=True) if p is not None and t is not None]
         own = [(p, t) for p, t, m in tried if m == {}]
+        if not spoken_reasoning(messages[k]):
+            pairs = [pair for pair in pairs if not pair[0].rstrip().endswith(tuple(TAGS))] or pairs
         shown = [pair for pair in pairs if shows_reasoning(messages[k], pair)]
         is_reasoned = bool(spoken_reasoning(messages[k]) and shown)
         if own and not own[0][1].startswith(own[0][0]) and ends_closed(own[0][0]) and not is_reasoned:
