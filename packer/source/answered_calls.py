@@ -3,13 +3,14 @@
 What is checked is what both sides say. A result says its call by an id, by the name of the tool, or by both. Where it
 says neither, it belongs to the next call in order. An id is told by its value, whatever its key is, or by a key that
 ends in `id` and that only results have. A row without any call may have them as text, in the answer before. Calls
-without any result are no error. Otherwise there are as many results as calls: messages, or the items of a list, the
-lines of JSON, or the tags in a single one, which have the order of the calls.
+without any result are no error. Otherwise there are as many results as calls: messages, or tags in a single one. A
+single message with a list of as many results, or lines of JSON, becomes a message for each, as a server sends them.
 """
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Message
@@ -22,10 +23,11 @@ _CLOSING = re.compile(r"</[^<>\s]+>")
 
 
 def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with the ids and tools of results where templates look for them.
+    """Return the messages with each result in a message, and its id and tool where templates look for them.
 
     They may be under `toolCallId` and `tool_name`, or whatever other key has one that was called.
     """
+    messages = _apart(messages)
     made: set[str] = set()
     called: set[str] = set()
     found: list[Message] = []
@@ -48,6 +50,55 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
             message = Message(fields={**others, **ids}, weight=message.weight)  # noqa: PLW2901 - moved
         found.append(message)
     return found
+
+
+def _apart(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with a message for each result where a single one has those of several calls."""
+    found: list[Message] = []
+    turn: list[Mapping[str, Any]] = []
+    roles = [message.role for message in messages]
+    for number, message in enumerate(messages):
+        is_alone = roles[number] == "tool" and "tool" not in (
+            *roles[number - 1 : number],
+            *roles[number + 1 : number + 2],
+        )
+        found += _results_in(message.fields, turn) if is_alone and len(turn) > 1 else [message]
+        turn = [] if roles[number] == "tool" else [*turn, *(message.fields.get("tool_calls") or ())]
+    return found
+
+
+def _results_in(fields: Mapping[str, Any], turn: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return the results in a message, if there are as many as calls and it does not say that it is of one of these."""
+    names = {*(str(call.get("id") or "") for call in turn), *(call["function"]["name"] for call in turn)} - {""}
+    text = str(fields.get("content") or "").strip()
+    decoded, lines = decoded_json(text), [decoded_json(line) for line in text.splitlines()]
+    items = decoded if isinstance(decoded, list) else lines if None not in lines else []
+    whose = [
+        {key: value for key, value in item.items() if isinstance(value, str) and value in names}
+        if isinstance(item, dict)
+        else {}
+        for item in items
+    ]
+    others = {}
+    for key, value in fields.items():
+        if isinstance(value, list) and len(value) == len(items) and names.issuperset(map(str, value)):
+            whose = [own | {key: str(each)} for own, each in zip(whose, value, strict=True)]
+        elif key not in ("role", "content") and str(value) not in names:
+            others[key] = value
+    is_of_one = any(str(value) in names for value in fields.values()) and not all(whose)
+    if len(items) != len(turn) or is_of_one:
+        return [Message(fields=dict(fields))]
+    return [
+        Message(fields={"role": "tool", "content": _text_of(item, own), **others, **own})
+        for item, own in zip(items, whose, strict=True)
+    ]
+
+
+def _text_of(item: Any, own: Collection[str]) -> str:
+    """Return what an item of a list says: all of it, or its `content` if it has nothing else but whose it is."""
+    if own and all(key in own or key in ("role", "content") or key.lower().endswith("id") for key in item):
+        item = item.get("content", item)
+    return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
 
 def _keys_of_others(messages: Sequence[Message]) -> set[str]:
@@ -98,18 +149,9 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _refuse_other_results(turn: Sequence[str], results: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Refuse fewer or more results than calls, whose ids are `turn`, and a list of results in another order."""
-    text = str(results[0].get("content") or "").strip()
-    decoded = decoded_json(text)
-    items = decoded if isinstance(decoded, list) else []
-    lines = [line for line in text.splitlines() if decoded_json(line) is not None]
-    tags = Counter(_CLOSING.findall(text)).values()
-    num_results = max(1, len(items), len(lines), *tags) if len(results) == 1 < len(turn) else len(results)
+    """Refuse fewer or more results than calls, whose ids are `turn`."""
+    tags = Counter(_CLOSING.findall(str(results[0].get("content") or ""))).values()
+    num_results = max([1, *tags]) if len(results) == 1 < len(turn) else len(results)
     if num_results != len(turn):
         reason = f"results and calls differ in number {where}: {num_results} and {len(turn)}"
         raise Refused("bad_tools", f"{reason}; a template without ids gives a result to another call")
-    for each in (items, *(value for value in results[0].values() if isinstance(value, list))):
-        said = [str(value) for item in each for value in (item.values() if isinstance(item, dict) else [item])]
-        named = [value for value in said if value and value in turn]
-        if named != [made for made in turn if made in named]:
-            raise Refused("bad_tools", f"results in another order than their calls {where}")

@@ -37,16 +37,7 @@ ASKED = {"role": "user", "content": "How many?"}
     [
         [calls("a", "b"), result("a"), result("b"), SAID],
         [calls("a", "b"), result("b"), result("a"), SAID],
-        *(  # one message may hold the results of both
-            [calls("a", "b"), {**result(), **said}, SAID]
-            for said in (
-                {"content": "[6, 7]"},
-                {"content": '{"tide": 6}\n{"tide": 7}\n'},
-                {"content": "<result>6</result><result>7</result>"},
-                {"content": '["6", "7"]', "ids": ["a", "b"]},
-                {"content": '[{"id": "a"}, {"id": "b"}]', "tool_call_id": "a"},
-            )
-        ),
+        [calls("a", "b"), {**result(), "content": "<result>6</result><result>7</result>"}, SAID],
         [calls("a", "b"), ASKED, SAID],
         [calls("a", "b"), result("a")],  # nothing is learned behind it
         [calls("a"), result("a"), calls("a"), result("a"), SAID],  # numbered anew for each answer
@@ -94,16 +85,10 @@ def test_what_may_be_right_is_kept(messages):
                 ([calls(None, None, None), result(), result(), SAID], "2 and 3", 4),
                 ([calls(None, None), result(), SAID], "1 and 2", 3),
                 ([calls(None), result(), result(), SAID], "2 and 1", 4),
-                ([calls(None, None), {**result(), "content": "[1, 2, 3]"}, SAID], "3 and 2", 3),
+                ([calls(None, None), {**result(), "content": "[1, 2, 3]"}, SAID], "1 and 2", 3),
+                ([calls("a", "b"), {**result("a"), "content": "[1, 2]"}, SAID], "1 and 2", 3),
                 ([calls("a", "b"), {**result(), "tool_call_ids": ["a", "b"]}, SAID], "1 and 2", 3),
             ]
-        ),
-        *(
-            (
-                [calls("a", "b"), {**result(), **said}, SAID],
-                "results in another order than their calls before $.messages[3]",
-            )
-            for said in ({"content": '[{"of": "b"}, {"of": "a"}]'}, {"content": "[6, 7]", "tool_call_ids": ["b", "a"]})
         ),
         (
             [calls_of("look"), result(tool="read"), SAID],
@@ -131,6 +116,34 @@ def test_a_result_that_belongs_to_no_call_rejects_the_row(messages, reason):
     with pytest.raises(Refused) as caught:
         chat.read({"messages": [ASKED, *messages]}, 0)
     assert caught.value.args == ("bad_tools", reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "results"),
+    [
+        ({"content": "[6, 7]"}, [("6", None), ("7", None)]),
+        ({"content": '{"tide": 6}\n{"tide": 7}\n'}, [('{"tide": 6}', None), ('{"tide": 7}', None)]),
+        ({"content": '["6", "7"]', "ids": ["b", "a"]}, [("6", "b"), ("7", "a")]),
+        (
+            {"content": '[{"id": "a", "content": "6"}, {"id": "b", "content": {"n": 7}}]', "tool_call_id": "a"},
+            [("6", "a"), ('{"n": 7}', "b")],
+        ),
+        ({"content": '[{"id": "b"}, {"id": "a"}]', "tool_call_id": "a"}, [('{"id": "b"}', "b"), ('{"id": "a"}', "a")]),
+    ],
+)
+def test_a_list_of_the_results_of_all_calls_is_a_message_for_each(said, results):
+    row = chat.read({"messages": [ASKED, calls("a", "b"), {"role": "tool", **said}, SAID]}, 0)
+    *_, first, second, answer = (message.fields for message in row.messages)
+    assert [(each["content"], each.get("tool_call_id")) for each in (first, second)] == results
+    assert answer == SAID
+    assert "ids" not in first
+
+
+def test_a_list_that_may_be_one_result_stays_one():
+    hits = {"role": "tool", "content": "[6, 7]"}
+    for made in ([calls("a")], [calls("a", "b"), result("a")]):
+        said = chat.read({"messages": [ASKED, *made, {**hits, "tool_call_id": "ab"[len(made) - 1]}, SAID]}, 0)
+        assert said.messages[-2].fields["content"] == "[6, 7]"
 
 
 @pytest.mark.parametrize("key", ["id", "toolCallId", "of"])

@@ -1,5 +1,6 @@
 """transformers' Trainer over a loader: every optimizer step is the loader's step, before and after a resume."""
 
+import inspect
 import json
 from itertools import islice, pairwise
 
@@ -573,6 +574,8 @@ def mamba():
 
 def bart():
     """It makes positions of its own, which go on from document to document."""
+    if "kwargs" not in inspect.signature(transformers.BartForCausalLM.forward).parameters:
+        pytest.skip("this version's Bart takes no sequence lengths")
     sizes = {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 16, "max_position_embeddings": 64}
     return transformers.BartForCausalLM(
         transformers.BartConfig(vocab_size=50, d_model=16, is_encoder_decoder=False, is_decoder=True, **sizes)
