@@ -8,7 +8,7 @@ only who made the rows knows, and says it in `roles`: ``{"<plan>...</plan>": rea
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ _CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*(?=\n|\Z)", re.
 _FENCE = re.compile(r"(`{3,}|~{3,})[\w-]{1,40}(?=\n)")
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
+_MARK_ALONE = re.compile(r"(?<=\n)[<\[][^\W\d_][\w.: -]{0,60}[>\]](?=\n)")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
 _BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS, _MOST_BLOCKS = "<[{(|◁｜", 64, 8, 8
 
@@ -73,7 +74,7 @@ def blocks_of(text: str) -> Iterator[Block]:
 
 def _blocks(text: str) -> Iterator[Block]:
     if (tag := _TAG.match(text)) is not None:
-        yield from _in_tags(text, tag)
+        yield from [*_in_tags(text, tag)] or _between_marks(text, tag)
     elif (end := _CLOSES_LINE.search(text)) is not None and f"<{end[2]}" not in text[: end.start()]:
         yield Block("", end[1], text[: end.start(1)])
     fence = _FENCE.match(text)
@@ -85,8 +86,9 @@ def _blocks(text: str) -> Iterator[Block]:
         if opening is None or not _OF_REASONING.search(opening[0]):
             continue
         later = re.compile(rf"(?:^|(?<=\s)(?=\*))(?={re.escape(opening[1])}\w){form}", re.MULTILINE)
-        for heading in islice(later.finditer(text, opening.end()), _MOST_HEADINGS):
-            yield Block(opening[0], heading[0], text[opening.end() : heading.start()])
+        ends = chain(later.finditer(text, opening.end()), _MARK_ALONE.finditer(text, opening.end()))
+        for end in islice(ends, _MOST_HEADINGS):
+            yield Block(opening[0], end[0], text[opening.end() : end.start()])
 
 
 def _in_tags(text: str, tag: re.Match[str]) -> Iterator[Block]:
@@ -99,6 +101,15 @@ def _in_tags(text: str, tag: re.Match[str]) -> Iterator[Block]:
     is_markup = f"{left}{name}" in rest or (_CLOSES_ANY.search(inside) and _CLOSES_ANY.search(rest))
     if closes and rest and not is_markup:
         yield Block(f"{left}{name}{right}", closing, inside)
+
+
+def _between_marks(text: str, mark: re.Match[str]) -> Iterator[Block]:
+    """Yield the block between two marks that are no pair, as `<unused94>thought` and `<unused95>`."""
+    others = [*islice(_TAG.finditer(text, mark.end()), 2)]
+    if mark[1].startswith("<") and len(others) == 1 and others[0][1] == mark[1] and "</" not in text:
+        named = _OF_REASONING.match(text, mark.end())
+        start = named.end() if named else mark.end()
+        yield Block(text[:start], others[0][0], text[start : others[0].start()])
 
 
 class Blocks:

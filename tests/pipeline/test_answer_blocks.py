@@ -31,6 +31,12 @@ SHAPES = {
     "fence": ("```thinking", "\n```\n", "```thinking...```"),
     "bold": ("**Thought:** ", " **Answer:** ", "**Thought:**...**Answer:**"),
     "labels": ("Reasoning: ", "\nAnswer: ", "Reasoning:...Answer:"),
+    "marks that are no pair": ("<unused94>thought", "<unused95>", ""),
+    "a mark alone": (
+        "My reasoning steps:",
+        "\n[BEGIN FINAL RESPONSE]\n",
+        "My reasoning steps:...[BEGIN FINAL RESPONSE]",
+    ),
 }
 SHOWS = twins.CHATML.replace(
     "(message.content or '')",
