@@ -314,6 +314,8 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
         text = changed[fields[0]].strip()
         changed["content"] = f"<think>\n{text}\n</think>\n\n{content or ''}"
         return {name: value for name, value in changed.items() if name not in REASONING_FIELDS}
+    if form == "inline" and inline is not None and not inline.opening:  # R1's texts, whose prompts open the block
+        changed["content"] = f"<think>\n{inline.reasoning}\n</think>\n\n{inline.answer}"
     if inline is not None and form == "field" and not fields:
         marked = MARKED_ANSWER.fullmatch(inline.answer)
         changed["content"] = marked["text"].strip() if marked else inline.answer

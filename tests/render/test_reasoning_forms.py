@@ -266,6 +266,13 @@ def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_pa
     assert stages(tmp_path, closed).outcomes([chat(ASKED, assistant(text))]) == ["dropped_reasoning"]
 
 
+def test_inline_reasoning_that_only_closes_is_opened_where_the_recipe_wants_it_inline(tmp_path: Path) -> None:
+    """R1's texts begin within the block that its prompt opens; no other prompt does."""
+    made = stages(tmp_path, twins.CHATML, "supervision.reasoning=inline")
+    said = assistant("First the tide.\n</think>\n\nAt six.")
+    assert learned(made, ASKED, said) == "<think>\nFirst the tide.\n</think>\n\nAt six.<|im_end|>"
+
+
 def test_a_template_is_tried_with_the_variables_of_the_recipe(tmp_path: Path) -> None:
     needs = "{%- if not persona %}{{ raise_exception('who?') }}{% endif %}" + TEMPLATES["reasoning"]
     made = stages(tmp_path, needs, "template.kwargs.persona=kind")

@@ -746,6 +746,8 @@ def with_reasoning_as(message: Mapping[str, Any], form: str) -> dict[str, Any]:
         bare = {name: value for name, value in message.items() if name not in FIELDS[1:]}
         return {**bare, "content": f"<think>\n{message[fields[0]].strip()}\n</think>\n\n{message.get('content') or ''}"}
     inline = split_inline(message.get("content"))
+    if message["role"] == "assistant" and form == "inline" and inline and not opens:
+        return {**message, "content": f"<think>\n{inline[0].strip()}\n</think>\n\n{inline[1]}"}
     if message["role"] == "assistant" and form == "field" and not fields and inline:
         reasoning = inline[0].strip()
         fields = {"reasoning_content": reasoning, "thinking": reasoning} if reasoning else {}
