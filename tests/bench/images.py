@@ -25,6 +25,7 @@ import packer
 from packer.load import PackedLoader
 from packer.media.decoder import decode
 from packer.media.processor import _PROCESSORS, Processor, processor_of
+from packer.store.cache import Cache
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
@@ -110,18 +111,21 @@ def _read(folder: Path, model: Path, files: list[Path]) -> Table:
     own = processor_of({file.name: file.read_bytes() for file in model.iterdir()}).own.image_processor
     _build(folder, model, files, "header", "reference", _FEW)
 
+    kept: dict[str, object] = {}
+
     def alone(size: int) -> None:
-        for first in range(0, _READ, size):
-            own([decode(file.read_bytes()) for file in files[first : first + size]], return_tensors="pt")
+        for first in range(0, _READ, size):  # a batch is there until the next one is, as in training
+            kept["batch"] = own(
+                [decode(file.read_bytes()) for file in files[first : first + size]], return_tensors="pt"
+            )
 
     def read(size: int) -> None:
         for _, step in zip(range(_READ // size), steps[size], strict=False):
             assert all("pixel_values" in each for each in step)
 
     for size in (1, 4):
-        loader = PackedLoader(
-            folder / str(_FEW), batching="padded", micro_batch_size=size, prefetch=0, order="sequential", sources=folder
-        )
+        cache = Cache.open(folder / str(_FEW), sources=folder)
+        loader = PackedLoader(cache, batching="padded", micro_batch_size=size, prefetch=0, order="sequential")
         steps = {size: loader.endless()}
         read(size)
         pairs = [(_once(lambda: alone(size)), _once(lambda: read(size))) for _ in range(3)]  # noqa: B023 - run here
