@@ -15,8 +15,7 @@ that of images that the template shows.
 **Ids.** The finished text has the processor's writing with every run of a token once; the ids of runs are repeated
 after it was tokenized. Turns are proved as ever, since no trained turn has an image. The span of an image goes from its
 first repeated id to its last. For the first rows of a partition, and some of the others, the processor runs on the
-decoded images, and its ids must be the document's. It runs in whole for the first; for the others, it leaves out what
-decides the values of pixels alone.
+decoded images, and its ids must be the document's.
 
 **Bytes.** Documents name images by digest, with size and span, in one optional column of each batch
 (:mod:`~packer.media.columns`). Each image is stored once, as it was given. Pixels are made when a cache is read.

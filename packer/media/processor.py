@@ -28,7 +28,7 @@ PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "config.
 """Files of a model's folder that its processor is loaded from, besides those of its tokenizer."""
 
 _SIZES_ALONE = {"resample": 0, "do_rescale": False, "do_normalize": False}
-"""Leave out what takes most of a processor's time, and decides the values of pixels alone."""
+"""Leave out what takes most of a processor's time, and decides the values of pixels alone: for blank images of a size."""
 
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _PROBED: tuple[Size, ...] = (*((8 + 97 * i % 1900, 8 + 263 * i % 1900) for i in range(1, 48)), (1, 1), (30, 3000))
@@ -102,17 +102,11 @@ class Processor:
             made += known
         return made
 
-    def ids(self, text: str, images: Sequence[Any], *, with_values: bool = True) -> list[int]:
-        """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them.
-
-        `with_values`: whether the values of pixels are computed, too, which half of the time goes into.
-        """
+    def ids(self, text: str, images: Sequence[Any]) -> list[int]:
+        """Return the ids of a rendered text with these images, as `apply_chat_template(tokenize=True)` has them."""
         begins = bool(self.prefix[0]) and text.startswith(self.prefix[0])
-        options = {} if with_values else {"images_kwargs": _SIZES_ALONE}
         with self.tried():
-            made = self.own(
-                text=[text], images=[list(images)], **options, **({"add_special_tokens": False} if begins else {})
-            )
+            made = self.own(text=[text], images=[list(images)], **({"add_special_tokens": False} if begins else {}))
         return [int(number) for number in made["input_ids"][0]]
 
     @contextmanager

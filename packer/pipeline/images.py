@@ -157,17 +157,17 @@ class RowImages:
             sequence = int(first[np.searchsorted(tokens.sequence_text[first], text)])
             ids = tokens.ids[tokens.offsets[sequence] : tokens.offsets[sequence + 1]]
             with suppress(UnusableImageError):  # broken behind its header, which was all that the rules have read
-                if ids.tolist() != self._full(turns, text, images, with_values=self._num_seen <= _CHECKED_FIRST):
+                if ids.tolist() != self._full(turns, text, images):
                     raise _differs(turns, text)
 
-    def _full(self, turns: TurnBatch, text: int, images: tuple[DrawnImage, ...], *, with_values: bool) -> list[int]:
+    def _full(self, turns: TurnBatch, text: int, images: tuple[DrawnImage, ...]) -> list[int]:
         content = turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]]
         pieces, last = list[bytes](), 0
         for image in images:
             pieces += (content[last : image.start], self.processor.token.encode())
             last = image.end
         whole = (b"".join(pieces) + content[last:]).decode()
-        return self.processor.ids(whole, [decode(image.image.data) for image in images], with_values=with_values)
+        return self.processor.ids(whole, [decode(image.image.data) for image in images])
 
 
 def _spans(places: Int64, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:

@@ -101,7 +101,7 @@ def _hashed(files: list[Path], times: int) -> None:
 
 
 def _proved(processor: Processor, file: Path) -> list[int]:
-    return processor.ids(processor.token, [decode(file.read_bytes())], with_values=False)
+    return processor.ids(processor.token, [decode(file.read_bytes())])
 
 
 def _read(folder: Path, model: Path, files: list[Path]) -> Table:

@@ -28,7 +28,6 @@ from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402  # noqa: E402
 from packer.load.trainers.leaks import refuse_leaks  # noqa: E402
-from packer.media.decoder import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -97,9 +96,7 @@ def outcomes(name: str, folder: Path) -> dict[str, str] | None:
             return None
         raise
     processor = processor_of({file.name: file.read_bytes() for file in (folder / "model").iterdir()})
-    own, shown = processor.own, [decode((folder / f"{number}.png").read_bytes()) for number in (1, 2)]
-    text = f"{processor.token}{processor.token} Compare."
-    assert processor.ids(text, shown, with_values=False) == processor.ids(text, shown)
+    own = processor.own
     sizes = [(30 + 97 * number % 600, 5 + 61 * number % 300) for number in range(40)]
     assert [processor.replacements([size]) for size in sizes] == [processor._replacements((size,)) for size in sizes]
     if name == "SmolVLM":  # it asks for it in every conversation

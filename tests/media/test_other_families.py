@@ -16,7 +16,6 @@ from image_models import answer, picture, user, with_pixels, write_rows
 import packer
 from packer.errors import CheckError, InputError
 from packer.load import PackedLoader
-from packer.media.decoder import decode
 from packer.media.processor import processor_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -87,9 +86,7 @@ def build(name: str, folder: Path) -> Path:
 def test_documents_have_the_ids_of_a_processor_that_nobody_tried_before(name, tmp_path):
     cache = build(name, tmp_path)
     processor = processor_of({file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()})
-    own, shown = processor.own, [decode((tmp_path / f"{number}.png").read_bytes()) for number in (1, 0, 2)]
-    text = own.apply_chat_template(with_pixels(CHATS[1], tmp_path))
-    assert processor.ids(text, shown, with_values=False) == processor.ids(text, shown)
+    own = processor.own
     with PackedLoader(cache, batching="padded", order="sequential", images=False, prefetch=0) as loader:
         found = [batch["input_ids"][0].tolist() for step in loader for batch in step]
     for chat, ids in zip(CHATS, found, strict=True):
