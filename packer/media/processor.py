@@ -28,7 +28,7 @@ PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "config.
 """Files of a model's folder that its processor is loaded from, besides those of its tokenizer."""
 
 _SIZES_ALONE = {"resample": 0, "do_rescale": False, "do_normalize": False}
-"""Leave out what takes most of a processor's time, and decides the values of pixels alone: for blank images of a size."""
+"""Leave out what takes most of a processor's time, and decides the values of pixels alone: for blank images."""
 
 _OF_TEXT = frozenset({"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids"})
 _PROBED: tuple[Size, ...] = (*((8 + 97 * i % 1900, 8 + 263 * i % 1900) for i in range(1, 48)), (1, 1), (30, 3000))
