@@ -6,8 +6,8 @@ fastest run of each is shown; sixteen times the rows are measured once.
 
 TRL is the measure: `datasets.map` over rows, the chat template once with the prompt and once with the whole, the mask from
 their lengths, then `pack_dataset`. It is measured at every size that it is compared at. With ``--peers`` LLaMA-Factory and
-axolotl prepare the rows without tools too, see preparers.py and the scripts in preparing/. None of them proves anything or writes
-digests. TRL trains of a dialogue the last turn alone, where the others train every turn; LLaMA-Factory has templates of its own,
+axolotl prepare the rows without tools too, and datatrove tokenizes texts, see preparers.py and the scripts in preparing/. None of
+them proves anything or writes digests. TRL trains of a dialogue the last turn alone, where the others train every turn; LLaMA-Factory has templates of its own,
 which write no date; axolotl packs while it trains.
 """
 
@@ -23,7 +23,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from preparers import OTHERS, TRL, Preparer, prepare
+from preparers import DATATROVE, OTHERS, TRL, Preparer, prepare
 from rich.table import Table
 from watched import run_watched
 
@@ -54,6 +54,9 @@ class Workload:
     template: str | None = None
     """In place of the tokenizer's own."""
 
+    as_text: bool = False
+    """Whether rows are plain texts, without a conversation."""
+
 
 WORKLOADS = (
     Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3", peers=OTHERS),
@@ -65,6 +68,9 @@ WORKLOADS = (
         copies=8,
         tokenizer="qwen3",  # the same tokens
         template="llamacpp__Qwen-Qwen2.5-7B-Instruct.jinja",
+    ),
+    Workload(
+        title="texts", corpus="alpaca_en_52k.jsonl", copies=5, tokenizer="llama-3", peers=(DATATROVE,), as_text=True
     ),
 )
 
@@ -93,7 +99,7 @@ def _measure(workload: Workload, copies: int, peers: tuple[Preparer, ...], *, ro
             tokenizer = Path(folder) / "tokenizer"
             shutil.copy(REAL / "templates" / workload.template, tokenizer / "chat_template.jinja")
         rows = Path(folder) / "rows.jsonl"
-        num_rows = write_rows(corpus, rows, copies)
+        num_rows = write_rows(corpus, rows, copies, as_text=workload.as_text)
         lines = {peer.name: partial(_prepare, peer, rows, Path(folder) / peer.module, tokenizer) for peer in peers}
         for engine in ("reference", "fast"):
             for jobs in sorted({1, default_jobs()}):
@@ -142,8 +148,10 @@ def _add(table: Table, name: str, measured: dict[str, Any], trl_s: float | None)
     )
 
 
-def write_rows(corpus: Path, rows: Path, copies: int) -> int:
+def write_rows(corpus: Path, rows: Path, copies: int, *, as_text: bool = False) -> int:
     """A corpus several times over, every copy but the first with a word of its own in each row; returns the rows."""
+    if as_text:
+        return _write_texts(corpus, rows, copies)
     lines = corpus.read_text("utf-8").splitlines()
     with rows.open("w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
@@ -156,6 +164,16 @@ def write_rows(corpus: Path, rows: Path, copies: int) -> int:
                     row["instruction"] += f" ({copy})"
                 file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
     return len(lines) * copies
+
+
+def _write_texts(corpus: Path, rows: Path, copies: int) -> int:
+    fields = [json.loads(line) for line in corpus.read_text("utf-8").splitlines()]
+    with rows.open("w", encoding="utf-8") as file:
+        for copy in range(copies):
+            for row in fields:
+                text = f"{row['instruction']}\n{row['input']}\n{row['output']} ({copy})"
+                file.write(json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")) + "\n")
+    return len(fields) * copies
 
 
 @cache

@@ -40,6 +40,7 @@ OTHERS = (
     Preparer(name="LLaMA-Factory", module="llamafactory"),
     Preparer(name="axolotl", module="axolotl"),
 )
+DATATROVE = Preparer(name="datatrove", module="datatrove")
 
 
 def prepare(
