@@ -60,10 +60,14 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
         columns = [_rows_of(value) for value in values]
         found = _dialogue(values) or (_dialogue(columns, are_own=True) if all(columns) else None)
         if found is not None:
+            message, others = found
             at, turns = jq_field(name), "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
-            program = f"{{messages: [{at}{turns}[] | {found}]}} + del({at})"
-            program = program if field is None else f"{at} |= map({found})"
-            return step(f"the messages in `{name}` need the keys `role` and `content`", row_command(path, program))
+            program = f"{{messages: [{at}{turns}[] | {message}]}} + del({at})"
+            program = program if field is None else f"{at} |= map({message})"
+            what = f"the messages in `{name}` need the keys `role` and `content`"
+            if others:
+                what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
+            return step(what, row_command(path, program))
     return None
 
 
@@ -137,7 +141,7 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
             return SingleMessages(speaker, says, f"join those of each conversation to `messages`, as {_PAGE} shows")
         values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
         shared = (key for key in values if _take_turns(key, values[key], names))
-        if is_speaker and _text_keys(rows, but=speaker) and (key := next(shared, None)) is not None:
+        if is_speaker and any(_text_keys(rows, but=speaker)) and (key := next(shared, None)) is not None:
             way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
             return SingleMessages(speaker, says, way)
     return None
@@ -175,10 +179,10 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 
 
-def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> str | None:
+def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list[str]] | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
-    What a message says may be in an object within it, as in LangChain's dumps.
+    What a message says may be in an object within it, as in LangChain's dumps. Also return other keys that may be it.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
@@ -187,18 +191,20 @@ def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> str | None:
     for key in (None, *inner):
         own = [turn if key is None else turn | turn[key] for turn in turns]
         if (found := _message(own, are_own=are_own or key is not None)) is not None:
-            return found if key is None else f". + {jq_field(key)} | del({jq_field(key)}) | {found}"
+            program, others = found
+            return program if key is None else f". + {jq_field(key)} | del({jq_field(key)}) | {program}", others
     return None
 
 
-def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> str | None:
+def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> tuple[str, list[str]] | None:
     for speaker in dict.fromkeys(key for turn in turns for key in turn):
         roles = _roles(speaker, turns)
-        texts = _text_keys(turns, but=speaker) if roles is not None else []
+        texts, others = _text_keys(turns, but=speaker) if roles is not None else ([], [])
         if roles is not None and texts:
-            if len(texts) == 1 and {speaker, *texts} in _OWN_KEYS:
-                return "." if are_own else None  # `columns` and `roles` read them
-            return _as_message(speaker, texts, turns, roles)
+            own = next((key for key in (*texts, *others) if {speaker, key} in _OWN_KEYS), None)
+            if own is not None and len(texts) == 1:
+                return (".", []) if are_own else None  # `columns` and `roles` read them
+            return _as_message(speaker, texts, turns, roles), others
     return None
 
 
@@ -235,19 +241,29 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
     return {str(name): guessed[name] for name in known if name in guessed}
 
 
-def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> list[str]:
-    """Return the keys of which each message has a text under one: first the one with the longest texts.
+def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[str], list[str]]:
+    """Return the keys of which each message has a text under one: one that all have, or several of which each has one.
 
-    Beside what may be calls a message needs no text.
+    Of those that all have, it is the one with the longest texts; the others are returned, too. A key that some messages
+    have beside what they say is a note to it. Beside what may be calls a message needs no text.
     """
+    counts: Counter[str] = Counter()
     lengths: Counter[str] = Counter()
+    said: list[set[str]] = []
     for turn in turns:
-        texts = {key: value for key, value in turn.items() if isinstance(value, str) and key not in (but, *ID_FIELDS)}
+        texts = {
+            key: text for key, text in turn.items() if isinstance(text, str) and text and key not in (but, *ID_FIELDS)
+        }
         lengths.update({key: len(text) for key, text in texts.items()})
-    keys: list[str] = []
-    left = [turn for turn in turns if not any(isinstance(value, list | dict) and value for value in turn.values())]
-    for key, length in lengths.most_common():
-        without = [turn for turn in left if not turn.get(key)]
-        if length and (not keys or len(without) < len(left)):
-            keys, left = [*keys, key], without
-    return [] if left else keys
+        counts.update(texts.keys())
+        if texts or not any(isinstance(value, list | dict) and value for value in turn.values()):
+            said.append({*texts})
+    by_length = sorted(counts, key=lengths.__getitem__, reverse=True)
+    everywhere = [key for key in by_length if all(key in keys for keys in said)]
+    if everywhere:
+        return everywhere[:1], everywhere[1:]
+    chosen: list[str] = []
+    for key in sorted(by_length, key=counts.__getitem__, reverse=True):
+        if not any(key in keys and not keys.isdisjoint(chosen) for keys in said):
+            chosen.append(key)
+    return (chosen, []) if all(not keys.isdisjoint(chosen) for keys in said) else ([], [])

@@ -608,6 +608,32 @@ def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
     assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, "Single messages"]]
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("note", ["grounding", "rationale", "original_text"])
+def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere: bool, tmp_path: Path) -> None:
+    """What only some messages have is a note; where all have two texts, the step names both."""
+    beside = {note: "A page says that the tide turns twice a day, and names the hours."}
+    turns = [
+        {"speaker": "seeker", "utterance": ASKED} | (beside if everywhere else {}),
+        {"speaker": "wizard", "utterance": SAID} | beside,
+    ]
+    path = write(tmp_path / "rows.jsonl", [{"number": number, "dialog": turns} for number in range(3)])
+    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False)
+    hint = caught.value.hint or ""
+    assert ("may also be `utterance`" in hint) == everywhere
+    if not everywhere:
+        command = hint[hint.index("jq ") :]
+        subprocess.run(["bash", "-euc", command], check=True, cwd=tmp_path)
+        made, cache = tmp_path / shlex.split(command)[-1], tmp_path / "cache"
+        with pytest.raises(InputError, match=note):
+            packer.build(made, cache, tokenizer=tokenizer, progress=False)
+        packer.build(made, cache, tokenizer=tokenizer, progress=False, ignore=[f"messages[].{note}"])
+        assert {trained for _, (trained,) in read_back(cache, made.name)} == {SAID + "<|im_end|>"}
+
+
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
     row = {"input": f"User: {ASKED}\nAssistant: {SAID}\nUser: {MORE}\nAssistant:", "output": REST}
     with pytest.raises(InputError) as caught:
