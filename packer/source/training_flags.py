@@ -3,9 +3,10 @@
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
 a row and in objects and lists in it, under a key of messages or of their parts, or in a list of the row that has one
-for each message, or that numbers messages. Within a conversation it may also be one of two words, or a number from 0 to
-1; of a row, it may be a word such as `failed`, or the role of the answers. What all say alike says nothing about one of
-them, and why an answer ended is no flag.
+for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
+number from 0 to 1. Of a row it may be the role of the answers, one of two letters or signs, a word such as `failed`, or
+one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all
+say alike says nothing about one of them, and why an answer ended is no flag.
 """
 
 import json
@@ -16,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from packer.source.decode import decoded_json
-from packer.source.field_names import judgement
+from packer.source.field_names import is_character, verdicts
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_path
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
-from packer.source.row import TRAIN_FIELDS, as_flag, as_number
+from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
 from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
@@ -34,6 +35,7 @@ _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names; an answer may be a yes."""
 
 _LONGEST_LABEL = 60
+_MOST_ITEMS = 1000
 _SIGNS = "numbers below and above 0"
 
 
@@ -76,6 +78,16 @@ def _is_short(value: Any) -> bool:
     return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONGEST_LABEL)
 
 
+def _said_in(items: Sequence[Any]) -> list[Any]:
+    """Return what a list says that may have nothing to do with messages: each yes or no, and each word, once.
+
+    Numbers count something, and letters name the answers of a question.
+    """
+    some = items[:_MOST_ITEMS]
+    are_said = all(isinstance(each, bool | str) and _is_short(each) and _word(each) for each in some)
+    return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
+
+
 class Flags:
     """Gathers the flags of some rows."""
 
@@ -98,10 +110,11 @@ class Flags:
         for path, value in self._searched(row):
             if not isinstance(value, list):
                 values.setdefault(path, []).append(value)
-            elif all(isinstance(each, Mapping) for each in value):
+            elif isinstance(value[0], Mapping):
                 talks[path] = value
             else:
-                lists[path] = value
+                lists |= {path: value} if ITEMS not in path else {}
+                values.setdefault((*path, ITEMS), []).extend(_said_in(value))
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
             self._said[_Place(path, "row")].add(said)
         for path, messages in talks.items():
@@ -118,8 +131,9 @@ class Flags:
             is_read = path[0] in self._read
             if isinstance(value, Mapping):
                 stack += [((*path, str(key)), each) for key, each in value.items()]
-            elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-                if any(is_answer(each, self._roles) for each in value):
+            elif isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
+                are_messages = all(isinstance(each, Mapping) for each in value)
+                if are_messages and any(is_answer(each, self._roles) for each in value):
                     yield path, value
                 elif not is_read:
                     stack += [((*path, ITEMS), each) for each in value]
@@ -191,11 +205,13 @@ class Flags:
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
+        fitting = {(*place.path, ITEMS) for place in self._said.keys() - self._not_lists if place.messages}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of == "row" else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
-            if flag is not None and place not in self._not_lists:
+            is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
+            if flag is not None and place not in self._not_lists and not is_of_messages:
                 found.setdefault(flag.path, flag)
         return found.values()
 
@@ -216,13 +232,14 @@ def _word(value: Any) -> str | None:
     """Return a word, or what a yes or no is, in small letters; None for anything else."""
     if (flag := as_flag(value)) is not None:
         return str(flag).lower()
-    is_word = isinstance(value, str) and value.replace("_", "").replace("-", "").isalpha()
+    is_word = isinstance(value, str) and (value.replace("_", "").replace("-", "").isalpha() or is_character(value))
     return value.lower() if is_word else None
 
 
 def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which rows differ, if some of them say no, or a number below zero."""
     kind, says, kept = _kind(values), "", dict[str, str]()
+    yes, no = list[Any](), list[Any]()
     if kind == "signs":
         says, kept = _SIGNS, {"the rows with 0 or more": "{min: 0}", "the rows with 0 or less": "{max: 0}"}
     elif kind == "flags":
@@ -230,12 +247,11 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
         are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
         if no and (yes or (num_silent > 0 and said.num_rows > 1)) and not are_ids:
             says = "false or true" if yes else "false or nothing"
-            kept = {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     elif all(isinstance(value, str) for value in values):
-        right, wrong = ([value for value in values if judgement(value) is each] for each in (True, False))
-        if wrong and (len(values) > 1 or num_silent > 0):
-            says = " or ".join((*right, *wrong))
-            kept = {"the rows that it says are right": f"{{in: [{_listed(right)}]}}"} if right else {}
+        yes, no = verdicts(values)
+        if no and (len(values) > 1 or num_silent > 0):
+            says = " or ".join((*yes, *no))
+    kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
     where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{json.dumps(name)}: %s}}"
@@ -246,7 +262,9 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
 def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
     path = place.path
     if place.of == "row" and ITEMS in path:
-        path, says = path[: path.index(ITEMS)], f"{path[-1]}: {says}"
+        start = path.index(ITEMS)
+        inner = [key for key in path[start:] if key != ITEMS]
+        path, says = path[:start], ": ".join((*inner[-1:], says))
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
@@ -255,9 +273,10 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
-    """Return the flag in which answers differ: in words and weights, those of one conversation."""
+    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
     kind, words = _kind(values), sorted({str(_word(value)) for value in values})
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
+    differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))

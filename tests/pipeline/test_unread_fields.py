@@ -396,7 +396,9 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("gain", [0.25, -3.5, 2.0], [0, 2]),
     ("meta/votes", [-7, 12, 3], [1, 2]),
     ("verdict", ["pass", "fail"], [0]),
-    ("status", ["approved", "pending", "rejected"], [0]),
+    ("status", ["approved", "pending", "rejected", "Approved"], [0, 3]),
+    ("meta/safety", ["unsafe", "safe"], [1]),
+    ("keep", ["Y", "N", "N"], [1, 2]),
     ("meta/quality", ["bad", "good"], [1]),
     ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
 ]
@@ -420,7 +422,7 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
     ways = [*map(shlex.split, re.findall(r"--[^;]*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
-    wrong = [row for row, each in enumerate(said) if row not in right and each is not None]
+    wrong = [row for row, each in enumerate(said) if row not in right and each not in (None, "pending")]
     trains = right, wrong, [*range(len(rows))]
     for number, (way, trained) in enumerate(zip(ways, trains[:: 4 - len(ways)], strict=True)):
         run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)

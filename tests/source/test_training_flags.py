@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import example, given
@@ -14,15 +15,18 @@ ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(
 ANSWERS = [{"role": "assistant", "content": f"answer {number}"} for number in range(2)]
 
 
+PROMPT = {"prompt": "Question?", "completion": "answer"}
+
+
 def talk(*flags: Any, key: str = "mask", **row: Any) -> dict[str, Any]:
     answers = [answer | ({} if flag is None else {key: flag}) for answer, flag in zip(ANSWERS, flags, strict=True)]
     return {"messages": [ASKED[0], answers[0], ASKED[1], answers[1]], **row}
 
 
-def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None) -> dict[str, str]:
+def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None, kinds: Any = ANY) -> dict[str, str]:
     found = find_unread(rows, schema=schema, columns={}, roles=roles or {})
     assert found.num_read == len(rows)
-    return {each.path: each.example for each in found.fields}
+    return {each.path: each.example for each in found.fields if kinds == each.kind}
 
 
 @pytest.mark.parametrize("key", ["mask", "learn", "is_trainable", "x"])
@@ -56,8 +60,9 @@ def test_answers_of_different_rows_differ_too_and_flags_of_questions_say_nothing
     assert found_in({"messages": [asked[0], ANSWERS[0], asked[1], ANSWERS[1]]}) == {}
 
 
-def test_words_and_numbers_differ_within_a_conversation_and_words_are_two() -> None:
-    assert found_in(talk("good", "good"), talk("bad", "bad")) == {}
+def test_numbers_differ_within_a_conversation_and_words_are_two() -> None:
+    assert found_in(talk("ok", "ok"), talk("timeout", "timeout")) == {"messages[].mask": "ok or timeout"}
+    assert found_in(talk("ok", "ok"), talk(None, "ok")) == {}
     assert found_in(talk(0.1, 0.1), talk(0.2, 0.2)) == {}
     assert found_in(talk("good", "bad"), talk("good", "fair")) == {}
     assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
@@ -94,6 +99,34 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     assert found_in(talk(None, None, meta={"learn": [0, 1]})) == {"meta.learn": "false or true"}, "one for each answer"
 
 
+@pytest.mark.parametrize("inside", [("x",), ("meta", "x"), ("notes", "[]", "x"), ("x", "[]")])
+@pytest.mark.parametrize(
+    ("lists", "says"),
+    [
+        (([True, False, True], [True]), "false or true"),
+        ((["pass", "fail", "pass"], ["fail", "pass", "pass"]), "pass or fail"),
+        ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
+        (([True, True, True], [True]), None),
+        (([0, 1, 1], [0]), None),
+        (([0.5, -0.5, 0.1],), None),
+        ((["A", "B", "C"], ["A", "B"]), None),
+        ((["de", "fr", "en"],), None),
+        (([True, 7, False],), None),
+    ],
+)
+def test_a_list_that_fits_no_messages_is_searched_for_a_yes_and_a_no(inside, lists, says) -> None:
+    rows = []
+    for value in lists:
+        for key in reversed(inside):
+            value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
+        rows.append(talk(None, None, **value))
+    path, *inner = ".".join(inside).split(".[]")
+    says = f"{inner[0].removeprefix('.')}: {says}" if inner and inner[0] and says else says
+    assert found_in(*rows, kinds="flag") == ({} if says is None else {path: says})
+    prompts = [{key: value for key, value in row.items() if key != "messages"} | PROMPT for row in rows]
+    assert found_in(*prompts, schema="completion", kinds="flag") == ({} if says is None else {path: says})
+
+
 def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
     assert found_in(talk(None, None, train_turns=[3])) == {"train_turns": "the numbers of some messages"}
     assert found_in(talk(None, None, train_turns=[4]), talk(None, None, train_turns=[2])) == {
@@ -119,6 +152,15 @@ def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
         (("yes", "no", "maybe"), None),
         ((1, 2), None),
         ((-0.3, -2), None),
+        (("resolved", "unresolved", "partly"), "resolved or unresolved"),
+        (("Toxic", "NON-TOXIC"), "Toxic or NON-TOXIC"),
+        (("not_solved", "other"), "not_solved"),
+        (("Y", "N"), "N or Y"),
+        (("✔️", "❌"), "✔️ or ❌"),
+        (("对", "错"), "对 or 错"),
+        (("A", "B", "C"), None),
+        (("3", "7"), None),
+        (("male", "female"), None),
         (("de", "fr"), None),
         (("train", "valid"), None),
         ((0, 1), None),
