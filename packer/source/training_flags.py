@@ -2,7 +2,7 @@
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
-a row and in objects and lists in it, under a key of messages or of their parts, or in a list of the row that has one
+a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
 for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
 number from 0 to 1. Of a row it may be the role of the answers, one of two letters or signs, a word such as `failed`, or
 one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all
@@ -43,7 +43,7 @@ class _Place(NamedTuple):
     """Where something is said, and of what."""
 
     path: Path
-    of: Literal["row", "role", "message", "list", "list of answers", "numbers"]
+    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
     messages: Path = ()
     """Where the messages are to which a list of the row belongs."""
 
@@ -141,15 +141,15 @@ class Flags:
                 yield path, value
 
     def _add_messages(self, path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
-        found: dict[Path, list[Any]] = {}
+        found: dict[_Place, list[Any]] = {}
         for message in messages:
             if is_answer(message, self._roles):
-                for at, value in self._of_message((*path, ITEMS), message):
-                    found.setdefault(at, []).append(value)
-        for at, values in found.items():
-            self._said[_Place(at, "message")].add(values)
+                for place, value in self._of_message((*path, ITEMS), message):
+                    found.setdefault(place, []).append(value)
+        for place, values in found.items():
+            self._said[place].add(values)
 
-    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
         """Yield what a message has, and what its parts have, of which each counts as an answer."""
         self._num_asked[path] += 1
         stack: list[tuple[Path, Any]] = [
@@ -159,8 +159,11 @@ class Flags:
             at, value = stack.pop()
             if isinstance(value, Mapping):
                 stack += [((*at, str(key)), each) for key, each in value.items()]
+            elif isinstance(value, list):
+                are_nested = any(isinstance(each, Mapping | list) for each in value)
+                stack += [((*at, ITEMS), each) for each in (value if are_nested else _said_in(value))]
             elif value is not None and not may_say_end(at[-1]):
-                yield at, value
+                yield _Place(at, "items" if ITEMS in at[len(path) :] else "message"), value
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
             if isinstance(part, Mapping):
@@ -208,7 +211,7 @@ class Flags:
         fitting = {(*place.path, ITEMS) for place in self._said.keys() - self._not_lists if place.messages}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
-            flag_of = _of_row if place.of == "row" else _of_answers
+            flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and place not in self._not_lists and not is_of_messages:
@@ -265,6 +268,7 @@ def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
         start = path.index(ITEMS)
         inner = [key for key in path[start:] if key != ITEMS]
         path, says = path[:start], ": ".join((*inner[-1:], says))
+    path = path[:-1] if path[-1] == ITEMS else path
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 

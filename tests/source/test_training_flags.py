@@ -83,6 +83,23 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("keys", "path", "says"),
+    [
+        ({"reactions": [["👍"], ["👎"]]}, "reactions", "👍 or 👎"),
+        ({"notes": [[{"ok": True}, {"ok": True}], [{"ok": False}]]}, "notes[].ok", "false or true"),
+        ({"notes": [[{"tags": ["good"]}], [{"tags": ["bad", "good"]}]]}, "notes[].tags", "good or bad"),
+        ({"topics": [["ferries"], ["ports", "tides"]]}, None, None),
+        ({"logprobs": [[0, 1, 1], [-0.5, 0.5]]}, None, None),
+        ({"sources": [[{"rank": 0.1}], [{"rank": 0.2}]]}, None, None),
+    ],
+)
+def test_lists_under_a_key_of_messages_are_searched_for_a_yes_and_a_no(keys, path, says) -> None:
+    ((key, values),) = keys.items()
+    assert found_in(talk(*values, key=key), kinds="flag") == ({f"messages[].{path}": says} if path else {})
+    assert found_in(talk(values[0], values[0], key=key), kinds="flag") == {}
+
+
 def test_messages_in_an_object_of_the_row_are_searched() -> None:
     found = find_unread(
         [{"data": talk(True, False)}], schema="messages", columns={"messages": "data.messages"}, roles={}
