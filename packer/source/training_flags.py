@@ -28,11 +28,11 @@ from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
     *("from", "value", "human", "assistant", "system", "input", "output"),
-    *("text", "thinking", "refusal", "type", "name", "channel"),
+    *("text", "thinking", "refusal", "type", "name", "channel", "phase"),
 )
 _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
-"""Keys of messages and of parts that are read under these names; an answer may be a yes."""
+"""Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
 _LONGEST_LABEL = 60
 _MOST_ITEMS = 1000

@@ -431,10 +431,12 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
 
 
 def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [ROW | {"meta": {"ok": number > 1, "number": number, "gain": number / 2}} for number in range(4)]
+    meta = [{"ok": number > 1, "number": number, "gain": number / 2} for number in range(4)]
+    rows = [ROW | {"meta": each, "passed": [each["ok"], True], "steps": [0.5, each["gain"]]} for each in meta]
     path = written(tmp_path / "rows.parquet", *rows)
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    assert "trained is not read: `meta.ok` (in 4 of 4 rows: `false or true`)" in error["message"]
+    said = "(in 4 of 4 rows: `false or true`)"
+    assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}")
 
 
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:

@@ -201,9 +201,9 @@ def test_a_field_that_names_the_role_of_the_answers_is_a_flag() -> None:
     assert found_in({"conversations": turns, "mask": "User"}, schema="sharegpt") == {}
 
 
-@pytest.mark.parametrize("key", ["train", "weight", "masked", "loss", "loss_mask", "trainable"])
+@pytest.mark.parametrize("key", ["train", "weight", "masked", "loss", "loss_mask", "trainable", "phase"])
 def test_what_is_read_is_no_flag(key) -> None:
-    flags = (0, 1) if key == "weight" else (False, True)
+    flags = (0, 1) if key == "weight" else ("commentary", "final_answer") if key == "phase" else (False, True)
     assert found_in(talk(*flags, key=key)) == {}
 
 
