@@ -11,6 +11,7 @@ say alike says nothing about one of them, and why an answer ended is no flag.
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 
 _LONGEST_LABEL = 60
 _MOST_ITEMS = 1000
+_CAPITAL = re.compile("[A-Z]")
 _SIGNS = "numbers below and above 0"
 
 
@@ -257,7 +259,7 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
     kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
-    where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{json.dumps(name)}: %s}}"
+    where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{_listed([name])}: %s}}"
     keeps = tuple((where % condition, which) for which, condition in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
 
@@ -273,12 +275,16 @@ def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(map(json.dumps, values))
+    return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
 
 
 def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
-    kind, words = _kind(values), sorted({str(_word(value)) for value in values})
+    kind, forms = _kind(values), dict[str, set[str]]()
+    for value in values:
+        said_as = value if isinstance(value, str) else json.dumps(value)
+        forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
+    words = sorted(forms)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
@@ -286,21 +292,26 @@ def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: i
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
     says = named.get(place.of, says + " or nothing" * (num_silent > 0))
-    programs = _programs(place, kind, words, is_silent=num_silent > 0)
+    programs = _programs(place, kind, forms, is_silent=num_silent > 0)
     return replace(_flag(place, said, says), programs=tuple(programs))
 
 
-def _programs(place: _Place, kind: str, words: Sequence[str], *, is_silent: bool) -> Iterator[tuple[str, str]]:
+def _programs(
+    place: _Place, kind: str, forms: Mapping[str, Collection[str]], *, is_silent: bool
+) -> Iterator[tuple[str, str]]:
     """Yield what a flag may say, each with the program of jq that moves it to a key of messages that packer reads.
 
-    Where only a yes is ever said, silence says no, and the other way round.
+    `forms`: how each word is written, in the small letters of jq. Where only a yes is ever said, silence says no, and
+    the other way round.
     """
     name = quoted(place.path[-1])
-    silence = json.dumps(words != ["true"]) if is_silent and kind == "flags" and len(words) == 1 else None
+    silence = json.dumps("true" not in forms) if is_silent and kind == "flags" and len(forms) == 1 else None
     said = "" if silence is None else f"if . == null then {silence} else . end | "
     keys = {
         "flags": [("yes", "train", f"{said}."), ("no", "masked", f"{said}.")],
-        "words": [(word, "train", f"tostring | ascii_downcase == {json.dumps(word)}") for word in words],
+        "words": [
+            (word, "train", f"tostring | ascii_downcase | IN({_listed(sorted(forms[word]))})") for word in sorted(forms)
+        ],
         "signs": [("more than 0", "train", "tonumber > 0")],
         "weights": [("a number", "weight", ".")],
     }

@@ -347,6 +347,9 @@ FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
     ({"messages": flagged(None, None, None, None), "train_turns": [3]}, [2], 1),
     ({"messages": flagged(None, None, None, None), "train_turns": [2]}, [1], 1),
     ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1], 2),
+    ({"messages": flagged(None, {"label": "No"}, None, {"label": "other"})}, [1], 2),
+    ({"messages": flagged(None, {"keep": "Да"}, None, {"keep": "НЕТ"})}, [1], 2),
+    ({"messages": flagged(None, {"keep": "👎"}, None, {"keep": "✔️"})}, [2], 2),
     ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2], 1),
     ({"messages": flagged(None, {"votes": -3}, None, {"votes": 8})}, [2], 1),
 ]
@@ -399,6 +402,7 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("status", ["approved", "pending", "rejected", "Approved"], [0, 3]),
     ("meta/safety", ["unsafe", "safe"], [1]),
     ("keep", ["Y", "N", "N"], [1, 2]),
+    ("meta/vote", ["👍", "👎"], [0]),
     ("meta/quality", ["bad", "good"], [1]),
     ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
 ]
