@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -46,6 +46,8 @@ class _Place(NamedTuple):
 
     path: Path
     of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
+    """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
+
     messages: Path = ()
     """Where the messages are to which a list of the row belongs."""
 
@@ -90,6 +92,29 @@ def _said_in(items: Sequence[Any]) -> list[Any]:
     return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
 
 
+def _values(
+    stack: list[tuple[Path, Any]], is_whole: Callable[[Path, Sequence[Any]], bool] = lambda *_: False
+) -> Iterator[tuple[Path, Any]]:
+    """Yield what is in objects, in lists of objects or lists, and in the JSON of these, as it stands in cells of CSV.
+
+    A list of anything else, or that is to be seen as a whole, is a value.
+    """
+    while stack:
+        path, given = stack.pop()
+        value = _decoded(given)
+        is_list = isinstance(value, list) and bool(value)
+        if isinstance(value, Mapping):
+            stack += [((*path, str(key)), each) for key, each in value.items()]
+        elif is_list and isinstance(_decoded(value[0]), Mapping | list) and not is_whole(path, value):
+            stack += [((*path, ITEMS), each) for each in value]
+        else:
+            yield path, value
+
+
+def _decoded(value: Any) -> Any:
+    return decoded_json(value) or value if isinstance(value, str) else value
+
+
 class Flags:
     """Gathers the flags of some rows."""
 
@@ -109,14 +134,16 @@ class Flags:
         values: dict[Path, list[Any]] = {}
         lists: dict[Path, list[Any]] = {}
         talks: dict[Path, list[Any]] = {}
-        for path, value in self._searched(row):
-            if not isinstance(value, list):
-                values.setdefault(path, []).append(value)
-            elif isinstance(value[0], Mapping):
+        for path, value in _values([((name,), value) for name, value in row.items()], self._is_whole):
+            if isinstance(value, list) and self._are_messages(value):
                 talks[path] = value
-            else:
+            elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
+                continue
+            elif isinstance(value, list):
                 lists |= {path: value} if ITEMS not in path else {}
                 values.setdefault((*path, ITEMS), []).extend(_said_in(value))
+            else:
+                values.setdefault(path, []).append(value)
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
             self._said[_Place(path, "row")].add(said)
         for path, messages in talks.items():
@@ -124,23 +151,12 @@ class Flags:
             self._add_lists(path, messages, lists)
             self._add_role(messages, values)
 
-    def _searched(self, row: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """Yield the lists of messages in a row, and the lists and values that nothing reads."""
-        stack: list[tuple[Path, Any]] = [((name,), value) for name, value in row.items()]
-        while stack:
-            path, given = stack.pop()
-            value = decoded_json(given) or given if isinstance(given, str) else given  # of a cell of CSV
-            is_read = path[0] in self._read
-            if isinstance(value, Mapping):
-                stack += [((*path, str(key)), each) for key, each in value.items()]
-            elif isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
-                are_messages = all(isinstance(each, Mapping) for each in value)
-                if are_messages and any(is_answer(each, self._roles) for each in value):
-                    yield path, value
-                elif not is_read:
-                    stack += [((*path, ITEMS), each) for each in value]
-            elif not (is_read or value in (None, [], "") or may_say_end(path[-1])):
-                yield path, value
+    def _is_whole(self, path: Path, items: Sequence[Any]) -> bool:
+        return path[0] in self._read or self._are_messages(items)
+
+    def _are_messages(self, items: Sequence[Any]) -> bool:
+        are_objects = all(isinstance(each, Mapping) for each in items)
+        return are_objects and any(is_answer(each, self._roles) for each in items)
 
     def _add_messages(self, path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
         found: dict[_Place, list[Any]] = {}
@@ -154,18 +170,14 @@ class Flags:
     def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
         """Yield what a message has, and what its parts have, of which each counts as an answer."""
         self._num_asked[path] += 1
-        stack: list[tuple[Path, Any]] = [
-            ((*path, str(key)), value) for key, value in message.items() if key not in _READ
-        ]
-        while stack:
-            at, value = stack.pop()
-            if isinstance(value, Mapping):
-                stack += [((*at, str(key)), each) for key, each in value.items()]
-            elif isinstance(value, list):
-                are_nested = any(isinstance(each, Mapping | list) for each in value)
-                stack += [((*at, ITEMS), each) for each in (value if are_nested else _said_in(value))]
+        others = [((*path, str(key)), value) for key, value in message.items() if key not in _READ]
+        for at, value in _values(others):
+            if isinstance(value, list):
+                yield from ((_Place((*at, ITEMS), "items"), each) for each in _said_in(value))
             elif value is not None and not may_say_end(at[-1]):
-                yield _Place(at, "items" if ITEMS in at[len(path) :] else "message"), value
+                key, *inner = at[len(path) :]
+                is_in_text = bool(inner) and isinstance(message[key], str)
+                yield _Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
             if isinstance(part, Mapping):

@@ -1,5 +1,6 @@
 """A yes or no in which answers differ may say which of them are trained, whatever its name is: it is found."""
 
+import json
 import math
 from typing import Any
 from unittest.mock import ANY
@@ -89,6 +90,7 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
         ({"reactions": [["👍"], ["👎"]]}, "reactions", "👍 or 👎"),
         ({"notes": [[{"ok": True}, {"ok": True}], [{"ok": False}]]}, "notes[].ok", "false or true"),
         ({"notes": [[{"tags": ["good"]}], [{"tags": ["bad", "good"]}]]}, "notes[].tags", "good or bad"),
+        ({"notes": ['{"ok": true}', '{"ok": false}']}, "notes.ok", "false or true"),
         ({"topics": [["ferries"], ["ports", "tides"]]}, None, None),
         ({"logprobs": [[0, 1, 1], [-0.5, 0.5]]}, None, None),
         ({"sources": [[{"rank": 0.1}], [{"rank": 0.2}]]}, None, None),
@@ -226,3 +228,46 @@ ANYTHING = st.recursive(
 def test_rows_with_anything_in_any_place_are_searched(rows):
     found = found_in(*(talk(each, None, notes=value) for value, each in rows))
     assert all(path.startswith(("notes", "messages[].mask")) for path in found)
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    "messages": {"messages": [ASKED[0], ANSWERS[0]]},
+    "sharegpt": {"conversations": [{"from": "human", "value": "Question?"}, {"from": "gpt", "value": "answer"}]},
+    "completion": PROMPT,
+    "alpaca": {"instruction": "Question?", "output": "answer"},
+    "text": {"text": "A question, and an answer."},
+    "preference": {"prompt": ASKED[:1], "chosen": ANSWERS[:1], "rejected": ANSWERS[1:]},
+    "rated": {"prompt": ASKED[:1], "completion": ANSWERS[:1], "label": True},
+}
+SAYS = [
+    (True, False),
+    ("yes", "no"),
+    ("Y", "N"),
+    ("✓", "✗"),
+    ("solved", "unsolved"),
+    ("toxic", "nontoxic"),
+    ("ok", "bad"),
+]
+
+
+@given(
+    schema=st.sampled_from(sorted(ROWS)),
+    says=st.sampled_from(SAYS),
+    shape=st.lists(st.sampled_from(["object", "list", "several", "JSON"]), max_size=5),
+    num_more=st.integers(0, 5),
+)
+def test_a_yes_and_a_no_in_rows_of_any_schema_are_found_at_any_depth(schema, says, shape, num_more):
+    rows = []
+    for value in [*says, *says[:1] * num_more]:
+        for kind in shape:
+            if kind == "object":
+                value = {"of": "a", "x": value}  # noqa: PLW2901
+            elif kind == "list":
+                value = [value]  # noqa: PLW2901
+            elif kind == "several":
+                value = [value, value, value]  # noqa: PLW2901
+            elif not isinstance(value, str):
+                value = json.dumps(value)  # noqa: PLW2901
+        rows.append(ROWS[schema] | {"found": value})
+    (path,) = {path.partition(".")[0].partition("[")[0] for path in found_in(*rows, schema=schema)}
+    assert path == "found"
