@@ -2,15 +2,16 @@
 
 What is checked is what both sides say. A result says its call by an id, by the name of the tool, or by both. Where it
 says neither, it belongs to the next call in order. An id is told by its value, whatever its key is, or by a key that
-ends in `id` and that only results have. A row without any call may have them as text, in the answer before. Calls
-without any result are no error. Otherwise there are as many results as calls: messages, or tags in a single one. A
-single message with a list of as many results, or lines of JSON, becomes a message for each, as a server sends them.
+ends in `id` and that only results have. A row without any call may have them as text, in the answer before, and a row
+without any result has them in what the user says. Otherwise there are as many results as calls before the next message:
+messages, or tags in a single one. A single message with a list of as many results, or lines of JSON, becomes a message
+for each, as a server sends them.
 """
 
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from packer.batches import Message
@@ -105,8 +106,10 @@ def _keys_of_others(messages: Sequence[Message]) -> set[str]:
     return {key for message in messages if message.role != "tool" for key in message.fields}
 
 
-def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
+def refuse_stray_results(messages: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a conversation with a result of no call, of another tool than its call's, or a second or missing one."""
+    if not any(message["role"] == "tool" for message in messages):
+        return
     unanswered: Counter[tuple[str, str]] = Counter()
     """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
 
@@ -116,9 +119,8 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
         role, calls = message["role"], message.get("tool_calls") or ()
         if role == "tool":
             results.append(message)
-        elif results:
-            if turn:
-                _refuse_other_results(turn, results, f"before $.messages[{number}]")
+        elif results or role == "user":
+            _refuse_other_results(turn, results, f"before $.messages[{number}]")
             turn, results = [], []
         turn += [str(call.get("id") or "") for call in calls]
         for call in calls:
@@ -149,9 +151,10 @@ def refuse_stray_results(messages: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _refuse_other_results(turn: Sequence[str], results: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Refuse fewer or more results than calls, whose ids are `turn`."""
-    tags = Counter(_CLOSING.findall(str(results[0].get("content") or ""))).values()
-    num_results = max([1, *tags]) if len(results) == 1 < len(turn) else len(results)
-    if num_results != len(turn):
+    """Refuse fewer or more results than calls, whose ids are `turn`; what is without calls may be in a text."""
+    num_results = len(results)
+    if num_results == 1 < len(turn):
+        num_results = max([1, *Counter(_CLOSING.findall(str(results[0].get("content") or ""))).values()])
+    if turn and num_results != len(turn):
         reason = f"results and calls differ in number {where}: {num_results} and {len(turn)}"
         raise Refused("bad_tools", f"{reason}; a template without ids gives a result to another call")

@@ -354,7 +354,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     definitions = read_tools(tools, where="$.tools" if fields.tools else "$.functions") if tools else None
     messages = with_calls_of_text(messages, definitions) if definitions else messages
     messages = with_ids_of_results(messages)
-    refuse_stray_results(message.fields for message in messages)
+    refuse_stray_results([message.fields for message in messages])
     messages = _one_turn_each(messages)
     if definitions:
         calls = [call for message in messages for call in message.fields.get("tool_calls") or ()]

@@ -3,6 +3,7 @@ what a name such as `cot` says to be reasoning counts as a text, however short i
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 SYNONYMS = {
@@ -46,8 +47,10 @@ _RIGHT = frozenset(
     {"correct", "good", "pass", "passed", "passes", "valid", "verified", "accepted", "approved"}
     | {"success", "successful", "succeeded", "solved", "resolved", "liked", "up", "thumbs_up", "👍"}
 )
-_NOT_RIGHT = _WORSE | {"invalid", "fail", "failed", "failure", "disliked", "down", "thumbs_down", "👎"}
+_NOT_RIGHT = _WORSE | {"fail", "failed", "failure", "error", "down", "thumbs_down", "👎"}
 """What verdicts say."""
+
+_DENIES = re.compile(r"(?:un|in|im|il|ir|dis|mis|non|not|no)[\W_]*(\w+)")
 
 _SAYS_NOTHING = frozenset({"text", "full", "value", "content", "parts", "trajectory", "trajectories"})
 
@@ -73,9 +76,29 @@ def meant_field(path: str) -> str | None:
     return found or (None if _BETTER.isdisjoint(words[-1:]) else "output")
 
 
-def judgement(word: str) -> bool | None:
-    """Return whether a value such as `approved` says that a row is right; None if it is no such word."""
-    return True if word.lower() in _RIGHT else False if word.lower() in _NOT_RIGHT else None
+def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which of some values say that a row is right, and which say the contrary.
+
+    A word says the contrary of what it denies, whether that is good or bad. Of two single characters, nobody knows.
+
+    Example:
+        >>> verdicts(["approved", "pending", "rejected"]), verdicts(["not_solved", "other"])
+        ((['approved'], ['rejected']), ([], ['not_solved']))
+        >>> verdicts(["toxic", "nontoxic"]), verdicts(["N", "Y"]), verdicts(["de", "fr"])
+        ((['toxic'], ['nontoxic']), (['N'], ['Y']), ([], []))
+    """
+    if len(values) == 2 and all(map(is_character, values)):
+        return [values[0]], [values[1]]
+    words = [value.lower() for value in values]
+    known = _RIGHT.union(words)
+    denied = {word: found[1] for word in words if (found := _DENIES.fullmatch(word)) and found[1] in known}
+    right = [value for value in values if value.lower() in _RIGHT.union(denied.values())]
+    return right, [value for value in values if value.lower() in _NOT_RIGHT.union(denied)]
+
+
+def is_character(value: str) -> bool:
+    """Whether a value is a single letter or sign, such as Y or ✔️, and no digit."""
+    return len(value.rstrip("\ufe0f")) == 1 and not value.isdigit()
 
 
 def is_setting(reasoning: Any) -> bool:

@@ -54,8 +54,8 @@ _REQUESTS = ("messages", "contents", "input")
 
 _SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 _TOOLS = ("tools", "toolConfig.tools")
-_CONTINUES = ("previous_response_id", "conversation")
-"""Fields of a request to Responses whose earlier messages only the server has."""
+_CONTINUES = ("previous_response_id", "conversation", "prompt.id")
+"""Fields of a request to Responses whose other messages only the server has."""
 
 _LOGS = (
     ("request", "response"),
@@ -273,7 +273,7 @@ def _continues(parts: Sequence[Any], more: Sequence[Any]) -> bool:
 def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Return the messages of a request under the name of a field, with its system message and tools."""
     for name in _CONTINUES:
-        if request.get(name) is not None and "input" in request:
+        if field_value(request, name) is not None and "input" in request:
             raise Refused("wrong_type", f"the request continues another, by `{name}`, whose messages the row lacks")
     found = next(value for name in _REQUESTS if isinstance(value := request.get(name), str | list))
     if isinstance(found, str):

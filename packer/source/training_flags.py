@@ -2,38 +2,42 @@
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
-a row and in objects and lists in it, under a key of messages or of their parts, or in a list of the row that has one
-for each message, or that numbers messages. Within a conversation it may also be one of two words, or a number from 0 to
-1; of a row, it may be a word such as `failed`, or the role of the answers. What all say alike says nothing about one of
-them, and why an answer ended is no flag.
+a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
+for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
+number from 0 to 1. Of a row it may be the role of the answers, one of two letters or signs, a word such as `failed`, or
+one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all
+say alike says nothing about one of them, and why an answer ended is no flag.
 """
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from packer.source.decode import decoded_json
-from packer.source.field_names import judgement
+from packer.source.field_names import is_character, verdicts
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_path
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
-from packer.source.row import TRAIN_FIELDS, as_flag, as_number
+from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
 from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
     *("from", "value", "human", "assistant", "system", "input", "output"),
-    *("text", "thinking", "refusal", "type", "name", "channel"),
+    *("text", "thinking", "refusal", "type", "name", "channel", "phase"),
 )
 _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
-"""Keys of messages and of parts that are read under these names; an answer may be a yes."""
+"""Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
 _LONGEST_LABEL = 60
+_MOST_ITEMS = 1000
+_CAPITAL = re.compile("[A-Z]")
 _SIGNS = "numbers below and above 0"
 
 
@@ -41,7 +45,9 @@ class _Place(NamedTuple):
     """Where something is said, and of what."""
 
     path: Path
-    of: Literal["row", "role", "message", "list", "list of answers", "numbers"]
+    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
+    """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
+
     messages: Path = ()
     """Where the messages are to which a list of the row belongs."""
 
@@ -76,6 +82,39 @@ def _is_short(value: Any) -> bool:
     return isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= _LONGEST_LABEL)
 
 
+def _said_in(items: Sequence[Any]) -> list[Any]:
+    """Return what a list says that may have nothing to do with messages: each yes or no, and each word, once.
+
+    Numbers count something, and letters name the answers of a question.
+    """
+    some = items[:_MOST_ITEMS]
+    are_said = all(isinstance(each, bool | str) and _is_short(each) and _word(each) for each in some)
+    return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
+
+
+def _values(
+    stack: list[tuple[Path, Any]], is_whole: Callable[[Path, Sequence[Any]], bool] = lambda *_: False
+) -> Iterator[tuple[Path, Any]]:
+    """Yield what is in objects, in lists of objects or lists, and in the JSON of these, as it stands in cells of CSV.
+
+    A list of anything else, or that is to be seen as a whole, is a value.
+    """
+    while stack:
+        path, given = stack.pop()
+        value = _decoded(given)
+        is_list = isinstance(value, list) and bool(value)
+        if isinstance(value, Mapping):
+            stack += [((*path, str(key)), each) for key, each in value.items()]
+        elif is_list and isinstance(_decoded(value[0]), Mapping | list) and not is_whole(path, value):
+            stack += [((*path, ITEMS), each) for each in value]
+        else:
+            yield path, value
+
+
+def _decoded(value: Any) -> Any:
+    return decoded_json(value) or value if isinstance(value, str) else value
+
+
 class Flags:
     """Gathers the flags of some rows."""
 
@@ -95,13 +134,16 @@ class Flags:
         values: dict[Path, list[Any]] = {}
         lists: dict[Path, list[Any]] = {}
         talks: dict[Path, list[Any]] = {}
-        for path, value in self._searched(row):
-            if not isinstance(value, list):
-                values.setdefault(path, []).append(value)
-            elif all(isinstance(each, Mapping) for each in value):
+        for path, value in _values([((name,), value) for name, value in row.items()], self._is_whole):
+            if isinstance(value, list) and self._are_messages(value):
                 talks[path] = value
+            elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
+                continue
+            elif isinstance(value, list):
+                lists |= {path: value} if ITEMS not in path else {}
+                values.setdefault((*path, ITEMS), []).extend(_said_in(value))
             else:
-                lists[path] = value
+                values.setdefault(path, []).append(value)
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
             self._said[_Place(path, "row")].add(said)
         for path, messages in talks.items():
@@ -109,44 +151,33 @@ class Flags:
             self._add_lists(path, messages, lists)
             self._add_role(messages, values)
 
-    def _searched(self, row: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """Yield the lists of messages in a row, and the lists and values that nothing reads."""
-        stack: list[tuple[Path, Any]] = [((name,), value) for name, value in row.items()]
-        while stack:
-            path, given = stack.pop()
-            value = decoded_json(given) or given if isinstance(given, str) else given  # of a cell of CSV
-            is_read = path[0] in self._read
-            if isinstance(value, Mapping):
-                stack += [((*path, str(key)), each) for key, each in value.items()]
-            elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
-                if any(is_answer(each, self._roles) for each in value):
-                    yield path, value
-                elif not is_read:
-                    stack += [((*path, ITEMS), each) for each in value]
-            elif not (is_read or value in (None, [], "") or may_say_end(path[-1])):
-                yield path, value
+    def _is_whole(self, path: Path, items: Sequence[Any]) -> bool:
+        return path[0] in self._read or self._are_messages(items)
+
+    def _are_messages(self, items: Sequence[Any]) -> bool:
+        are_objects = all(isinstance(each, Mapping) for each in items)
+        return are_objects and any(is_answer(each, self._roles) for each in items)
 
     def _add_messages(self, path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
-        found: dict[Path, list[Any]] = {}
+        found: dict[_Place, list[Any]] = {}
         for message in messages:
             if is_answer(message, self._roles):
-                for at, value in self._of_message((*path, ITEMS), message):
-                    found.setdefault(at, []).append(value)
-        for at, values in found.items():
-            self._said[_Place(at, "message")].add(values)
+                for place, value in self._of_message((*path, ITEMS), message):
+                    found.setdefault(place, []).append(value)
+        for place, values in found.items():
+            self._said[place].add(values)
 
-    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
         """Yield what a message has, and what its parts have, of which each counts as an answer."""
         self._num_asked[path] += 1
-        stack: list[tuple[Path, Any]] = [
-            ((*path, str(key)), value) for key, value in message.items() if key not in _READ
-        ]
-        while stack:
-            at, value = stack.pop()
-            if isinstance(value, Mapping):
-                stack += [((*at, str(key)), each) for key, each in value.items()]
+        others = [((*path, str(key)), value) for key, value in message.items() if key not in _READ]
+        for at, value in _values(others):
+            if isinstance(value, list):
+                yield from ((_Place((*at, ITEMS), "items"), each) for each in _said_in(value))
             elif value is not None and not may_say_end(at[-1]):
-                yield at, value
+                key, *inner = at[len(path) :]
+                is_in_text = bool(inner) and isinstance(message[key], str)
+                yield _Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
             if isinstance(part, Mapping):
@@ -191,11 +222,13 @@ class Flags:
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
+        fitting = {(*place.path, ITEMS) for place in self._said.keys() - self._not_lists if place.messages}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
-            flag_of = _of_row if place.of == "row" else _of_answers
+            flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
-            if flag is not None and place not in self._not_lists:
+            is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
+            if flag is not None and place not in self._not_lists and not is_of_messages:
                 found.setdefault(flag.path, flag)
         return found.values()
 
@@ -216,13 +249,14 @@ def _word(value: Any) -> str | None:
     """Return a word, or what a yes or no is, in small letters; None for anything else."""
     if (flag := as_flag(value)) is not None:
         return str(flag).lower()
-    is_word = isinstance(value, str) and value.replace("_", "").replace("-", "").isalpha()
+    is_word = isinstance(value, str) and (value.replace("_", "").replace("-", "").isalpha() or is_character(value))
     return value.lower() if is_word else None
 
 
 def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which rows differ, if some of them say no, or a number below zero."""
     kind, says, kept = _kind(values), "", dict[str, str]()
+    yes, no = list[Any](), list[Any]()
     if kind == "signs":
         says, kept = _SIGNS, {"the rows with 0 or more": "{min: 0}", "the rows with 0 or less": "{max: 0}"}
     elif kind == "flags":
@@ -230,15 +264,14 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
         are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
         if no and (yes or (num_silent > 0 and said.num_rows > 1)) and not are_ids:
             says = "false or true" if yes else "false or nothing"
-            kept = {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     elif all(isinstance(value, str) for value in values):
-        right, wrong = ([value for value in values if judgement(value) is each] for each in (True, False))
-        if wrong and (len(values) > 1 or num_silent > 0):
-            says = " or ".join((*right, *wrong))
-            kept = {"the rows that it says are right": f"{{in: [{_listed(right)}]}}"} if right else {}
+        yes, no = verdicts(values)
+        if no and (len(values) > 1 or num_silent > 0):
+            says = " or ".join((*yes, *no))
+    kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
-    where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{json.dumps(name)}: %s}}"
+    where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{_listed([name])}: %s}}"
     keeps = tuple((where % condition, which) for which, condition in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
 
@@ -246,38 +279,51 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
 def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
     path = place.path
     if place.of == "row" and ITEMS in path:
-        path, says = path[: path.index(ITEMS)], f"{path[-1]}: {says}"
+        start = path.index(ITEMS)
+        inner = [key for key in path[start:] if key != ITEMS]
+        path, says = path[:start], ": ".join((*inner[-1:], says))
+    path = path[:-1] if path[-1] == ITEMS else path
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
 def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(map(json.dumps, values))
+    return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
 
 
 def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
-    """Return the flag in which answers differ: in words and weights, those of one conversation."""
-    kind, words = _kind(values), sorted({str(_word(value)) for value in values})
+    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
+    kind, forms = _kind(values), dict[str, set[str]]()
+    for value in values:
+        said_as = value if isinstance(value, str) else json.dumps(value)
+        forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
+    words = sorted(forms)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
+    differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
     says = named.get(place.of, says + " or nothing" * (num_silent > 0))
-    programs = _programs(place, kind, words, is_silent=num_silent > 0)
+    programs = _programs(place, kind, forms, is_silent=num_silent > 0)
     return replace(_flag(place, said, says), programs=tuple(programs))
 
 
-def _programs(place: _Place, kind: str, words: Sequence[str], *, is_silent: bool) -> Iterator[tuple[str, str]]:
+def _programs(
+    place: _Place, kind: str, forms: Mapping[str, Collection[str]], *, is_silent: bool
+) -> Iterator[tuple[str, str]]:
     """Yield what a flag may say, each with the program of jq that moves it to a key of messages that packer reads.
 
-    Where only a yes is ever said, silence says no, and the other way round.
+    `forms`: how each word is written, in the small letters of jq. Where only a yes is ever said, silence says no, and
+    the other way round.
     """
     name = quoted(place.path[-1])
-    silence = json.dumps(words != ["true"]) if is_silent and kind == "flags" and len(words) == 1 else None
+    silence = json.dumps("true" not in forms) if is_silent and kind == "flags" and len(forms) == 1 else None
     said = "" if silence is None else f"if . == null then {silence} else . end | "
     keys = {
         "flags": [("yes", "train", f"{said}."), ("no", "masked", f"{said}.")],
-        "words": [(word, "train", f"tostring | ascii_downcase == {json.dumps(word)}") for word in words],
+        "words": [
+            (word, "train", f"tostring | ascii_downcase | IN({_listed(sorted(forms[word]))})") for word in sorted(forms)
+        ],
         "signs": [("more than 0", "train", "tonumber > 0")],
         "weights": [("a number", "weight", ".")],
     }

@@ -136,8 +136,9 @@ class _Row:
     def _says(self, path: Path, texts: Sequence[str], others: Sequence[str]) -> Literal["more", "phrases"] | None:
         """Return what some of the short texts of a place are, taken together; None if they are labels."""
         are_items = path[-1] == ITEMS or path in self._options
-        letters = LETTERS[: len(texts)] if are_items and len(texts) > 1 else ""
-        if others and (self._texts.answer in (*texts, *letters) or (ITEMS in path and is_text(*others))):
+        count = len(texts) if are_items and len(texts) > 1 else 0
+        named = (*texts, *LETTERS[:count], *map(str, range(count and count + 1)))
+        if others and (self._texts.answer in named or (ITEMS in path and is_text(*others))):
             return "more"  # answers that were not taken, or cells of a table
         return "phrases" if any(map(is_phrase, others)) or (are_items and is_phrase(*others)) else None
 

@@ -277,6 +277,7 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
         (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
         (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
+        (RESPONSES | {"prompt": {"id": "pmpt_1", "variables": {"harbor": "Oban"}}}, "wrong_type"),
         (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
         (RESPONSES | {"output": [{key: ANSWER_ITEM[key] for key in ("type", "content")}]}, "unknown_role"),
         ({"messages": [{"role": "user", "content": [None]}, {"role": "assistant", "content": SAID}]}, "wrong_type"),

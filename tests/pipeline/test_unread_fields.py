@@ -347,6 +347,9 @@ FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
     ({"messages": flagged(None, None, None, None), "train_turns": [3]}, [2], 1),
     ({"messages": flagged(None, None, None, None), "train_turns": [2]}, [1], 1),
     ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1], 2),
+    ({"messages": flagged(None, {"label": "No"}, None, {"label": "other"})}, [1], 2),
+    ({"messages": flagged(None, {"keep": "Да"}, None, {"keep": "НЕТ"})}, [1], 2),
+    ({"messages": flagged(None, {"keep": "👎"}, None, {"keep": "✔️"})}, [2], 2),
     ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2], 1),
     ({"messages": flagged(None, {"votes": -3}, None, {"votes": 8})}, [2], 1),
 ]
@@ -396,7 +399,10 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("gain", [0.25, -3.5, 2.0], [0, 2]),
     ("meta/votes", [-7, 12, 3], [1, 2]),
     ("verdict", ["pass", "fail"], [0]),
-    ("status", ["approved", "pending", "rejected"], [0]),
+    ("status", ["approved", "pending", "rejected", "Approved"], [0, 3]),
+    ("meta/safety", ["unsafe", "safe"], [1]),
+    ("keep", ["Y", "N", "N"], [1, 2]),
+    ("meta/vote", ["👍", "👎"], [0]),
     ("meta/quality", ["bad", "good"], [1]),
     ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
 ]
@@ -420,7 +426,7 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
     ways = [*map(shlex.split, re.findall(r"--[^;]*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
-    wrong = [row for row, each in enumerate(said) if row not in right and each is not None]
+    wrong = [row for row, each in enumerate(said) if row not in right and each not in (None, "pending")]
     trains = right, wrong, [*range(len(rows))]
     for number, (way, trained) in enumerate(zip(ways, trains[:: 4 - len(ways)], strict=True)):
         run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)
@@ -429,10 +435,12 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
 
 
 def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [ROW | {"meta": {"ok": number > 1, "number": number, "gain": number / 2}} for number in range(4)]
+    meta = [{"ok": number > 1, "number": number, "gain": number / 2} for number in range(4)]
+    rows = [ROW | {"meta": each, "passed": [each["ok"], True], "steps": [0.5, each["gain"]]} for each in meta]
     path = written(tmp_path / "rows.parquet", *rows)
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    assert "trained is not read: `meta.ok` (in 4 of 4 rows: `false or true`)" in error["message"]
+    said = "(in 4 of 4 rows: `false or true`)"
+    assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}")
 
 
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ ASKED = {"role": "user", "content": "How many?"}
         [calls("a", "b"), result("a"), result("b"), SAID],
         [calls("a", "b"), result("b"), result("a"), SAID],
         [calls("a", "b"), {**result(), "content": "<result>6</result><result>7</result>"}, SAID],
-        [calls("a", "b"), ASKED, SAID],
+        [calls("a", "b"), ASKED, SAID],  # who may say the results
+        [calls("a"), result("a"), SAID, ASKED, calls("b")],
         [calls("a", "b"), result("a")],  # nothing is learned behind it
         [calls("a"), result("a"), calls("a"), result("a"), SAID],  # numbered anew for each answer
         [calls("a"), calls("b"), result("a"), result("b"), SAID],
@@ -84,6 +85,8 @@ def test_what_may_be_right_is_kept(messages):
                 ([calls("a", "b", "c"), result("a"), result("b"), calls("d"), SAID], "2 and 3", 4),
                 ([calls(None, None, None), result(), result(), SAID], "2 and 3", 4),
                 ([calls(None, None), result(), SAID], "1 and 2", 3),
+                ([calls("a"), ASKED, calls("b"), result("b"), SAID], "0 and 1", 2),
+                ([calls("a"), result("a"), SAID, ASKED, calls("b"), calls("c"), ASKED, SAID], "0 and 2", 7),
                 ([calls(None), result(), result(), SAID], "2 and 1", 4),
                 ([calls(None, None), {**result(), "content": "[1, 2, 3]"}, SAID], "1 and 2", 3),
                 ([calls("a", "b"), {**result("a"), "content": "[1, 2]"}, SAID], "1 and 2", 3),

@@ -1,7 +1,9 @@
 """A yes or no in which answers differ may say which of them are trained, whatever its name is: it is found."""
 
+import json
 import math
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import example, given
@@ -14,15 +16,18 @@ ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(
 ANSWERS = [{"role": "assistant", "content": f"answer {number}"} for number in range(2)]
 
 
+PROMPT = {"prompt": "Question?", "completion": "answer"}
+
+
 def talk(*flags: Any, key: str = "mask", **row: Any) -> dict[str, Any]:
     answers = [answer | ({} if flag is None else {key: flag}) for answer, flag in zip(ANSWERS, flags, strict=True)]
     return {"messages": [ASKED[0], answers[0], ASKED[1], answers[1]], **row}
 
 
-def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None) -> dict[str, str]:
+def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None, kinds: Any = ANY) -> dict[str, str]:
     found = find_unread(rows, schema=schema, columns={}, roles=roles or {})
     assert found.num_read == len(rows)
-    return {each.path: each.example for each in found.fields}
+    return {each.path: each.example for each in found.fields if kinds == each.kind}
 
 
 @pytest.mark.parametrize("key", ["mask", "learn", "is_trainable", "x"])
@@ -56,8 +61,9 @@ def test_answers_of_different_rows_differ_too_and_flags_of_questions_say_nothing
     assert found_in({"messages": [asked[0], ANSWERS[0], asked[1], ANSWERS[1]]}) == {}
 
 
-def test_words_and_numbers_differ_within_a_conversation_and_words_are_two() -> None:
-    assert found_in(talk("good", "good"), talk("bad", "bad")) == {}
+def test_numbers_differ_within_a_conversation_and_words_are_two() -> None:
+    assert found_in(talk("ok", "ok"), talk("timeout", "timeout")) == {"messages[].mask": "ok or timeout"}
+    assert found_in(talk("ok", "ok"), talk(None, "ok")) == {}
     assert found_in(talk(0.1, 0.1), talk(0.2, 0.2)) == {}
     assert found_in(talk("good", "bad"), talk("good", "fair")) == {}
     assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
@@ -78,6 +84,24 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("keys", "path", "says"),
+    [
+        ({"reactions": [["👍"], ["👎"]]}, "reactions", "👍 or 👎"),
+        ({"notes": [[{"ok": True}, {"ok": True}], [{"ok": False}]]}, "notes[].ok", "false or true"),
+        ({"notes": [[{"tags": ["good"]}], [{"tags": ["bad", "good"]}]]}, "notes[].tags", "good or bad"),
+        ({"notes": ['{"ok": true}', '{"ok": false}']}, "notes.ok", "false or true"),
+        ({"topics": [["ferries"], ["ports", "tides"]]}, None, None),
+        ({"logprobs": [[0, 1, 1], [-0.5, 0.5]]}, None, None),
+        ({"sources": [[{"rank": 0.1}], [{"rank": 0.2}]]}, None, None),
+    ],
+)
+def test_lists_under_a_key_of_messages_are_searched_for_a_yes_and_a_no(keys, path, says) -> None:
+    ((key, values),) = keys.items()
+    assert found_in(talk(*values, key=key), kinds="flag") == ({f"messages[].{path}": says} if path else {})
+    assert found_in(talk(values[0], values[0], key=key), kinds="flag") == {}
+
+
 def test_messages_in_an_object_of_the_row_are_searched() -> None:
     found = find_unread(
         [{"data": talk(True, False)}], schema="messages", columns={"messages": "data.messages"}, roles={}
@@ -92,6 +116,34 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     assert found_in(talk(None, None, scores=[0, 1, 0, 5])) == {}
     assert found_in(talk(None, None, numbers=[0, 0, 1])) == {}
     assert found_in(talk(None, None, meta={"learn": [0, 1]})) == {"meta.learn": "false or true"}, "one for each answer"
+
+
+@pytest.mark.parametrize("inside", [("x",), ("meta", "x"), ("notes", "[]", "x"), ("x", "[]")])
+@pytest.mark.parametrize(
+    ("lists", "says"),
+    [
+        (([True, False, True], [True]), "false or true"),
+        ((["pass", "fail", "pass"], ["fail", "pass", "pass"]), "pass or fail"),
+        ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
+        (([True, True, True], [True]), None),
+        (([0, 1, 1], [0]), None),
+        (([0.5, -0.5, 0.1],), None),
+        ((["A", "B", "C"], ["A", "B"]), None),
+        ((["de", "fr", "en"],), None),
+        (([True, 7, False],), None),
+    ],
+)
+def test_a_list_that_fits_no_messages_is_searched_for_a_yes_and_a_no(inside, lists, says) -> None:
+    rows = []
+    for value in lists:
+        for key in reversed(inside):
+            value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
+        rows.append(talk(None, None, **value))
+    path, *inner = ".".join(inside).split(".[]")
+    says = f"{inner[0].removeprefix('.')}: {says}" if inner and inner[0] and says else says
+    assert found_in(*rows, kinds="flag") == ({} if says is None else {path: says})
+    prompts = [{key: value for key, value in row.items() if key != "messages"} | PROMPT for row in rows]
+    assert found_in(*prompts, schema="completion", kinds="flag") == ({} if says is None else {path: says})
 
 
 def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
@@ -119,6 +171,15 @@ def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
         (("yes", "no", "maybe"), None),
         ((1, 2), None),
         ((-0.3, -2), None),
+        (("resolved", "unresolved", "partly"), "resolved or unresolved"),
+        (("Toxic", "NON-TOXIC"), "Toxic or NON-TOXIC"),
+        (("not_solved", "other"), "not_solved"),
+        (("Y", "N"), "N or Y"),
+        (("✔️", "❌"), "✔️ or ❌"),
+        (("对", "错"), "对 or 错"),
+        (("A", "B", "C"), None),
+        (("3", "7"), None),
+        (("male", "female"), None),
         (("de", "fr"), None),
         (("train", "valid"), None),
         ((0, 1), None),
@@ -142,9 +203,9 @@ def test_a_field_that_names_the_role_of_the_answers_is_a_flag() -> None:
     assert found_in({"conversations": turns, "mask": "User"}, schema="sharegpt") == {}
 
 
-@pytest.mark.parametrize("key", ["train", "weight", "masked", "loss", "loss_mask", "trainable"])
+@pytest.mark.parametrize("key", ["train", "weight", "masked", "loss", "loss_mask", "trainable", "phase"])
 def test_what_is_read_is_no_flag(key) -> None:
-    flags = (0, 1) if key == "weight" else (False, True)
+    flags = (0, 1) if key == "weight" else ("commentary", "final_answer") if key == "phase" else (False, True)
     assert found_in(talk(*flags, key=key)) == {}
 
 
@@ -167,3 +228,46 @@ ANYTHING = st.recursive(
 def test_rows_with_anything_in_any_place_are_searched(rows):
     found = found_in(*(talk(each, None, notes=value) for value, each in rows))
     assert all(path.startswith(("notes", "messages[].mask")) for path in found)
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    "messages": {"messages": [ASKED[0], ANSWERS[0]]},
+    "sharegpt": {"conversations": [{"from": "human", "value": "Question?"}, {"from": "gpt", "value": "answer"}]},
+    "completion": PROMPT,
+    "alpaca": {"instruction": "Question?", "output": "answer"},
+    "text": {"text": "A question, and an answer."},
+    "preference": {"prompt": ASKED[:1], "chosen": ANSWERS[:1], "rejected": ANSWERS[1:]},
+    "rated": {"prompt": ASKED[:1], "completion": ANSWERS[:1], "label": True},
+}
+SAYS = [
+    (True, False),
+    ("yes", "no"),
+    ("Y", "N"),
+    ("✓", "✗"),
+    ("solved", "unsolved"),
+    ("toxic", "nontoxic"),
+    ("ok", "bad"),
+]
+
+
+@given(
+    schema=st.sampled_from(sorted(ROWS)),
+    says=st.sampled_from(SAYS),
+    shape=st.lists(st.sampled_from(["object", "list", "several", "JSON"]), max_size=5),
+    num_more=st.integers(0, 5),
+)
+def test_a_yes_and_a_no_in_rows_of_any_schema_are_found_at_any_depth(schema, says, shape, num_more):
+    rows = []
+    for value in [*says, *says[:1] * num_more]:
+        for kind in shape:
+            if kind == "object":
+                value = {"of": "a", "x": value}  # noqa: PLW2901
+            elif kind == "list":
+                value = [value]  # noqa: PLW2901
+            elif kind == "several":
+                value = [value, value, value]  # noqa: PLW2901
+            elif not isinstance(value, str):
+                value = json.dumps(value)  # noqa: PLW2901
+        rows.append(ROWS[schema] | {"found": value})
+    (path,) = {path.partition(".")[0].partition("[")[0] for path in found_in(*rows, schema=schema)}
+    assert path == "found"

@@ -297,11 +297,13 @@ def test_nothing_is_asked_about_what_is_empty(empty: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [["Oban", "Mull"], {"A": "Oban", "B": "Mull"}, {"A": "06:12", "B": "07:00"}])
-def test_the_options_of_a_question_are_found_where_the_answer_is_a_letter(options) -> None:
-    rows = [{"instruction": f"Where is port {number}?", "output": "B", "options": options} for number in range(3)]
+@pytest.mark.parametrize("answer", ["B", "0", "2"])
+def test_the_options_of_a_question_are_found_where_the_answer_is_a_letter_or_a_number(options, answer) -> None:
+    rows = [{"instruction": f"Where is port {number}?", "output": answer, "options": options} for number in range(3)]
     assert found_in(*rows[:1]) == ["options"]
     assert found_in(*rows) == ["options"]
     assert found_in(*(row | {"options": None, "category": "ports"} for row in rows)) == []
+    assert found_in(*(row | {"options": None, "tags": ["ports"]} for row in rows)) == []
 
 
 def test_a_phrase_is_a_label_if_it_repeats_and_is_asked_about_if_it_differs_from_row_to_row() -> None:
