@@ -564,14 +564,14 @@ def test_the_token_that_ends_a_call_is_no_stop_token_of_an_answer(
 
 
 @pytest.mark.parametrize("content", ["", "Let me look."])
-def test_a_turn_without_its_calls_is_offered_only_if_it_says_something(tmp_path: Path, content: str) -> None:
-    rows = [{"messages": [USER, {"role": "assistant", "content": content, "tool_calls": CALLS}]}]
+def test_a_lost_call_is_allowed_only_where_another_answer_is_trained(tmp_path: Path, content: str) -> None:
+    """What is said before the call is not: it would be learned to stop where the call follows."""
+    called = [USER, {"role": "assistant", "content": content, "tool_calls": CALLS[:1]}]
+    assert "allow_dropped" not in hint_for(shown_for(tmp_path, twins.CHATML, [{"messages": called}]))
+    rows = [{"messages": [*called, USER, ANSWER]}]
     hint = hint_for(shown_for(tmp_path, twins.CHATML, rows))
-    assert ("allow_dropped=[tool_call]" in hint) == bool(content)
-    if content:
-        assert learned(shown_for(tmp_path, twins.CHATML, rows, shlex.split(hint.split("; ")[0])[1])) == [
-            "Let me look.<|im_end|>"
-        ]
+    assert "builds without it, and trains no turn that calls" in hint
+    assert learned(shown_for(tmp_path, twins.CHATML, rows, *settings_in(hint))) == ["answer<|im_end|>"]
 
 
 WRAPS = twins.CHATML.replace(
