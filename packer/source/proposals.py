@@ -1,7 +1,7 @@
 """Proposes `columns` for fields that nothing reads. What is proposed was tried on the rows at hand.
 
-A field gets the place that its name says. Where the name says none, no place is guessed: all that could read it are
-named, and whoever knows the rows chooses.
+A field gets the place that its name says. Where the name says none, or several say the same, no place is guessed: all
+that could read it are named, and whoever knows the rows chooses.
 """
 
 import shlex
@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from packer.recipe.named_options import as_option, flow_mapping
+from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.roles import ends_in_question
-from packer.source.row import Columns, composed, first_name, rename
+from packer.source.read_places import UnreadField
+from packer.source.row import Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, schema_of
 from packer.source.unread_text import Unread, find_unread, is_below
 
@@ -24,6 +26,7 @@ _PLACES = {
     "reasoning": "the reasoning before the answer",
     "input": "part of the question",
     "answer": "the answer",
+    "tools": "the list of tools",
 }
 """What a text is that a field reads."""
 
@@ -108,21 +111,29 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     With `asks`, it has choices for the others.
     """
     before = _unread(rows, reading)
+    found_in = {
+        source: unread
+        for unread in before.fields[:_MOST_FIELDS]
+        for source in (unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ())
+    }
+    meanings = {source: _meaning(source, unread, rows) for source, unread in found_in.items()}
+    claims = Counter(meanings.values())
     places: dict[str, str] = {}
     others: list[tuple[str, Sequence[str]]] = []
     answers: list[tuple[str, Sequence[str]]] = []
-    for unread in before.fields[:_MOST_FIELDS]:
-        for source in unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ():
-            meant = meant_field(source) or ("tools" if unread.example.startswith("{") else None)
-            found = next(_readings(rows, reading, source, [meant]), None) if meant else None
-            if found is not None:
-                places[source], reading, _ = found
-            elif meant == "output":
-                answers.append((source, ["answer"]))
-            elif meant == "input" or (meant is None and (is_text(unread.example) or is_phrase(unread.example))):
-                # A chat has no input, and a single word, such as an option, is no prompt.
-                said = ["input"] if is_code(unread.example) else _TEXTS
-                others.append((source, said if meant is None else ["system"]))
+    for source, meant in meanings.items():
+        example, is_claimed = found_in[source].example, meant in _PLACES and claims[meant] > 1
+        found = next(_readings(rows, reading, source, [meant]), None) if meant and not is_claimed else None
+        if found is not None:
+            places[source], reading, _ = found
+        elif meant == "output":
+            answers.append((source, ["answer"]))
+        elif meant and is_claimed:
+            others.append((source, [meant]))
+        elif meant == "input" or (meant is None and (is_text(example) or is_phrase(example))):
+            # A chat has no input, and a single word, such as an option, is no prompt.
+            said = ["input"] if is_code(example) else _TEXTS
+            others.append((source, said if meant is None else ["system"]))
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
         for source, could in ((*others[:_MOST_ASKED], *answers) if asks else ())
@@ -132,6 +143,13 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def _meaning(source: str, unread: UnreadField, rows: Sequence[dict[str, Any]]) -> str | None:
+    """Return the place that the name of a field says; a list of definitions is `tools` whatever its name."""
+    values = [decoded_json(value) if isinstance(value := field_value(row, source), str) else value for row in rows]
+    are_tools = unread.example.startswith("{") and all(isinstance(each, list | None) for each in values)
+    return meant_field(source) or ("tools" if are_tools else None)
 
 
 def _unread(rows: Sequence[dict[str, Any]], reading: Reading) -> Unread:

@@ -1,6 +1,7 @@
 """The `columns` that are suggested are made of the fields there are, and nothing is guessed."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -197,19 +198,62 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
 
 
+SAID = ["It lives in woods.", "It is a bird of the shore.", "Nobody knows."]
+ASKED = {"prompt": "Where does a curlew live?", "tags": ["a", "b", "c"]}
+EACH, ALONE, PARTS = "a row for each", "alone", "if they are the parts of one answer"
+SEVERAL = {
+    "texts": (
+        {"responses": SAID},
+        {EACH: [{"responses": each} for each in SAID], PARTS: [{"responses": "\n".join(SAID)}]},
+    ),
+    "scores": (
+        {"responses": SAID, "scores": [0.2, 0.9, 0.2], "passed": [False, True, False]},
+        {
+            EACH: [
+                {"responses": each, "scores": score, "passed": score > 0.5}
+                for each, score in zip(SAID, [0.2, 0.9, 0.2], strict=True)
+            ],
+            "with the highest `scores` alone": [{"responses": SAID[1], "scores": 0.9, "passed": True}],
+            PARTS: [{"responses": "\n".join(SAID), "scores": [0.2, 0.9, 0.2], "passed": False}],
+        },
+    ),
+    "objects": (
+        {"completions": [{"text": each, "rank": 3 - k, "mark": 5 * k} for k, each in enumerate(SAID)]},
+        {
+            EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
+            "with the lowest `rank` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
+            "with the highest `mark` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
+        },
+    ),
+    "fields": (
+        {f"my_solution_{k}": each for k, each in enumerate(SAID, 1)},
+        {EACH: [{"my_solution_1": each} for each in SAID], "`my_solution_1` alone": [{"my_solution_1": SAID[0]}]},
+    ),
+}
+"""Answers to one question, and the rows that each way makes of them."""
+
+
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_of_several_answers_to_a_question_the_hint_keeps_the_first_and_makes_no_dialogue_of_them(tmp_path):
+@pytest.mark.parametrize("name", SEVERAL)
+def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path):
+    answers, expected = SEVERAL[name]
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"prompt": "Which?", "tags": ["a", "b"], "responses": ["an owl", "a hen"]}), "utf-8")
+    path.write_text(json.dumps(ASKED | answers), "utf-8")
     with pytest.raises(InputError) as caught:
         detect_schema(path, format="jsonl", columns={})
-    hint = caught.value.hint
-    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
-    path = tmp_path / "rows_lines.jsonl"
-    assert json.loads(path.read_text("utf-8")) == {"prompt": "Which?", "tags": ["a", "b"], "responses": "an owl"}
-    with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
-    assert "--columns instruction=prompt,output=responses" in caught.value.hint
+    said, *ways = re.split(r"; (?=if |to )", caught.value.hint)
+    assert said == "packer reads one answer a row"
+    assert len(ways) == len(expected)
+    for way, (when, rows) in zip(ways, expected.items(), strict=True):
+        condition, command = way.split(": ", 1)
+        assert when in condition
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        made = tmp_path / "rows_lines.jsonl"
+        assert [json.loads(line) for line in made.read_text("utf-8").splitlines()] == [ASKED | row for row in rows]
+        with pytest.raises(InputError) as caught:
+            detect_schema(made, format="jsonl", columns={})
+        columns, *more = settings_in(caught.value.hint)
+        assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
 
 @pytest.mark.parametrize(
