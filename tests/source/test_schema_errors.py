@@ -16,6 +16,11 @@ from packer.source.schema_errors import columns_hint, refuse_unread_columns
 CHAT = [{"role": "user", "content": "a"}]
 
 
+DEFINED = [{"name": "tide", "parameters": {"type": "object", "properties": {"harbor": {"type": "string"}}}}]
+CALLS = [{"type": "function", "function": {"name": "tide", "arguments": {"harbor": "Oban"}}}]
+FORM = {"json_schema": {"name": "form", "schema": {"type": "object", "properties": {"said": {"type": "string"}}}}}
+
+
 @pytest.mark.parametrize(
     ("row", "pairs"),
     [
@@ -46,7 +51,21 @@ CHAT = [{"role": "user", "content": "a"}]
         ),
         (
             {"input": {"messages": CHAT}, "output": {"role": "assistant", "content": "b"}},
-            "{prompt: input.messages, completion: output.content}",
+            "{prompt: input.messages, completion: output}",
+        ),
+        (
+            {
+                "input": {"messages": CHAT, "tools": DEFINED, "response_format": FORM},
+                "output": {"role": "assistant", "content": "I look.", "tool_calls": CALLS},
+            },
+            "{prompt: input.messages, completion: output, tools: input.tools}",
+        ),
+        (
+            {
+                "question": "a",
+                "answer": {"text": "b", "help": {"rationale": "It is no help."}, "tone": {"rationale": "It is rude."}},
+            },
+            "{instruction: question, output: answer.text}",
         ),
         (
             {"question": "a", "good_answer": "b", "bad_answer": "ccc"},
