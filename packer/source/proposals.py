@@ -17,7 +17,8 @@ from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.roles import ends_in_question
 from packer.source.read_places import UnreadField
-from packer.source.row import Columns, composed, field_value, first_name, rename
+from packer.source.question_fields import list_names
+from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, schema_of
 from packer.source.unread_text import Unread, find_unread, is_below
 
@@ -42,6 +43,10 @@ _MOST_FIELDS = 12
 _MOST_SOURCES = 8
 _MOST_ASKED = 2
 """Fields of which each place is tried."""
+
+
+_MOVED = "variables of the template"
+"""Name of the variables of a row where they are tried as a field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,25 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def ways_to_read_variables(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[str]:
+    """Yield options that read texts and tools which rows have as variables of a template, and those that do not."""
+    field = reading.columns.get(VARIABLES) or VARIABLES
+    moved = [{**row, _MOVED: field_value(row, field)} for row in rows]
+    hidden = replace(reading, columns=composed(reading.columns, {VARIABLES: None}))
+    ways: list[tuple[str, Reading, Sequence[str]]] = []
+    if hidden.unread(moved) is not None:
+        proposal = propose(moved, hidden)
+        ways += [("", proposal.reading, proposal.left)] if proposal.places else []
+        ways += [(f"{choice.when}, ", choice.reading, choice.left) for choice in proposal.choices]
+    for when, found, left in ways:
+        lost = [path.removeprefix(f"{_MOVED}.") for path in left if is_below(path, [_MOVED])]
+        read = {new: old and old.replace(_MOVED, field) for new, old in found.columns.items()}
+        effect = f"leaves out the variables {list_names(lost)}" if lost else "reads what the variables of rows say"
+        setting = replace(found, columns=read, roles={}).setting()
+        yield f"{when.replace(f'{_MOVED}.', '')}{setting} {effect}"
+    yield f"{replace(hidden, roles={}).setting()} leaves out all variables of rows"
 
 
 def _meaning(source: str, unread: UnreadField, rows: Sequence[dict[str, Any]]) -> str | None:

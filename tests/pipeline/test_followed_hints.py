@@ -225,6 +225,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "messages": [USER, ANSWER],
         "chat_template_kwargs": {"custom_instructions": "be kind", "enable_thinking": False},
     },
+    "smoltalk 2 with tools": {
+        "messages": [USER, ANSWER],
+        "chat_template_kwargs": {
+            "enable_thinking": False,
+            "xml_tools": [json.dumps({"name": "tide", "parameters": {"properties": {"harbor": {"type": "string"}}}})],
+        },
+    },
 }
 """Rows in the forms of published data sets, in other words."""
 
@@ -254,6 +261,8 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
         "one passage": "be kind to all who ask",
         "passages with titles": "be kind to all\n\nand be careful always",
         "speakers": "be kind",
+        "smoltalk 2": "be kind",
+        "smoltalk 2 with tools": "harbor",
     }
     assert kept.get(name, "question") in text
 
