@@ -1,14 +1,15 @@
 """What may be done with fields that `columns` cannot read: programs of jq, each with its condition.
 
 `columns` renames fields of rows. Of several answers, in a list or in fields whose names differ in a last letter, each
-becomes a row, or one is picked: by a number that says which one is right, or by the scores that they have. What belongs to a question is written into it. A key
-of messages is moved: tools to the row, and a text of answers to the reasoning, or to the beginning of what is said.
+becomes a row, or one is picked: by a number that says which one is right, or by the scores that they have. What belongs
+to a question is written into it. A key of messages is moved: tools to the row, and a text of answers to the reasoning,
+or to the beginning of what is said.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from packer.source.field_names import meant_field
@@ -100,27 +101,37 @@ def _options(
 def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
     """Yield what makes a row of each of several answers in a list, keeps the best of them, or joins their parts."""
     for name in (name for name in rows[0] if meant_field(name) == "output"):
-        lists = [each for row in rows if isinstance(each := row.get(name), list)]
-        items = [item for each in lists for item in each]
+        items = [item for row in rows if isinstance(row.get(name), list) for item in row[name]]
         are_texts = _are_texts(items)
-        if len(lists) < len(rows) or len(items) <= len(rows) or not (are_texts or _are_objects(items)):
+        if not all(row.get(name) and isinstance(row[name], list) for row in rows) or len(items) == len(rows):
             continue
-        at = jq_field(name)
+        if not (are_texts or all(isinstance(item, dict) for item in items)):
+            continue
         beside = [other for other in rows[0] if other != name and _goes_along(rows, other, name)]
         along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
-        yield f"if {answer}, a row for each", f"range({at} | length) as $n | {along}"
-        scores = [(each, jq_field(each), [row[each] or () for row in rows]) for each in beside]
-        for key in () if are_texts else items[0]:
-            scores.append((key, f"{at} | map({jq_field(key)})", [[item.get(key) for item in each] for each in lists]))
-        ranked = [(key, place, best) for key, place, values in scores if (best := _best(values)) is not None]
-        for key, place, (which, function) in ranked[:_MOST_SCORES]:
-            what = f"to train the one with the {which} {quoted(key)} alone"
-            yield what, f"(({place} | index({function})) // 0) as $n | {along}"
+        yield f"if {answer}, a row for each", f"range({jq_field(name)} | length) as $n | {along}"
+        for key, scores, (which, function) in [*_scores(rows, name, () if are_texts else items[0], beside)][
+            :_MOST_SCORES
+        ]:
+            best = f"to train the one with the {which} {quoted(key)} alone"
+            yield best, f"({scores} | index({function})) as $n | {along}"
         if are_texts:
-            flags = [each for each in beside if isinstance(next(filter(None, map(itemgetter(each), rows)))[0], bool)]
+            flags = [each for each in beside if any(row[each] and isinstance(row[each][0], bool) for row in rows)]
             whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
-            yield f"if they are the parts of one answer, in their order", f'{at} |= join("\\n"){whole}'
+            yield "if they are the parts of one answer, in their order", f'{jq_field(name)} |= join("\\n"){whole}'
+
+
+def _scores(
+    rows: Sequence[Mapping[str, Any]], name: str, keys: Iterable[str], beside: Iterable[str]
+) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """Yield the numbers that the answers in a list have, the program that lists them, and which is the best."""
+    for field in beside:
+        if (best := _best([row[field] or () for row in rows])) is not None:
+            yield field, jq_field(field), best
+    for key in keys:
+        if (best := _best([[item.get(key) for item in row[name]] for row in rows])) is not None:
+            yield key, f"{jq_field(name)} | map({jq_field(key)})", best
 
 
 def _goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
@@ -147,10 +158,6 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     return all(isinstance(each, int | float) for each in values)
 
 
-def _are_objects(values: Sequence[Any]) -> bool:
-    return all(isinstance(each, dict) for each in values)
-
-
 def _are_texts(values: Sequence[Any]) -> bool:
     return all(isinstance(each, str) for each in values)
 
@@ -167,7 +174,8 @@ def into_question(
     names = ", ".join(map(json.dumps, fields))
     program = f'{jq_field(question)} += ([({names}) as $name | {_SAID}] | join("")) | del(.[{names}])'
     command = row_command(path, program) if path is not None else None
-    what = f"if {list_names(fields)} belong{'s' * (len(fields) == 1)} to the question, write {'it' if len(fields) == 1 else 'them'} into {quoted(question)}"
+    belong, them = ("belongs", "it") if len(fields) == 1 else ("belong", "them")
+    what = f"if {list_names(fields)} {belong} to the question, write {them} into {quoted(question)}"
     return [f"{what}: {command}" if command else what]
 
 

@@ -15,9 +15,9 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
-from packer.source.roles import ends_in_question
-from packer.source.read_places import UnreadField
 from packer.source.question_fields import list_names
+from packer.source.read_places import UnreadField
+from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, schema_of
 from packer.source.unread_text import Unread, find_unread, is_below
