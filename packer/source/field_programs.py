@@ -111,9 +111,8 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
         yield f"if {answer}, a row for each", f"range({jq_field(name)} | length) as $n | {along}"
-        for key, scores, (which, function) in [*_scores(rows, name, () if are_texts else items[0], beside)][
-            :_MOST_SCORES
-        ]:
+        scored = _scores(rows, name, () if are_texts else items[0], beside)
+        for key, scores, (which, function) in islice(scored, _MOST_SCORES):
             best = f"to train the one with the {which} {quoted(key)} alone"
             yield best, f"({scores} | index({function})) as $n | {along}"
         if are_texts:

@@ -66,7 +66,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt", "unread_content") and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: _with_own_columns(found[1], file.columns), hint)
-    return for_one_source(hint, recipe)
+    return for_one_source(hint, recipe, file.source)
 
 
 def _with_own_columns(word: str, columns: Mapping[str, str | None]) -> str:

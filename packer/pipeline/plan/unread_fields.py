@@ -22,8 +22,8 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
 from packer.recipe.column_rules import declared
-from packer.recipe.named_options import as_option, flow_mapping
-from packer.recipe.recipe import Recipe, Source, for_one_source
+from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
+from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG, has_tag
@@ -341,12 +341,19 @@ class Questions:
 
     def hint(self, questions: Sequence[Question]) -> str:
         """Return the ways on for some questions, as options of a command."""
-        are_several = len(self._recipe.sources) > 1
-        ways = [f"{each.source.path}: {way}" if are_several else way for each in questions for way in each.ways()]
+        sources = self._recipe.sources
+        ways_of = {sources.index(each.source): [*each.ways()] for each in questions}
+        ways = next(iter(ways_of.values()))
+        if len(sources) > 1 and any(ways_of.get(number) != ways for number in range(len(sources))):
+            ways = [
+                f"{sources[number].path}: {of_one_source(way, number, sources[number].ignore)}"
+                for number, own in ways_of.items()
+                for way in own
+            ]
         names = sorted({field.path for each in questions for field in each.fields if field.kind != "block"})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
-        return for_one_source("; ".join(ways), self._recipe)
+        return also_of_all("; ".join(ways))
 
 
 def _added(fields: Iterable[UnreadField]) -> dict[str, UnreadField]:
