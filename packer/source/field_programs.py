@@ -9,7 +9,7 @@ or to the beginning of what is said.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, permutations
 from typing import Any
 
 from packer.source.field_names import meant_field
@@ -110,11 +110,11 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         beside = [other for other in rows[0] if other != name and _goes_along(rows, other, name)]
         along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
-        yield f"if {answer}, a row for each", f"range({jq_field(name)} | length) as $n | {along}"
         scored = _scores(rows, name, () if are_texts else items[0], beside)
         for key, scores, (which, function) in islice(scored, _MOST_SCORES):
             best = f"to train the one with the {which} {quoted(key)} alone"
             yield best, f"({scores} | index({function})) as $n | {along}"
+        yield f"if {answer}, a row for each", f"range({jq_field(name)} | length) as $n | {along}"
         if are_texts:
             flags = [each for each in beside if any(row[each] and isinstance(row[each][0], bool) for row in rows)]
             whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
@@ -176,6 +176,17 @@ def into_question(
     belong, them = ("belongs", "it") if len(fields) == 1 else ("belong", "them")
     what = f"if {list_names(fields)} {belong} to the question, write {them} into {quoted(question)}"
     return [f"{what}: {command}" if command else what]
+
+
+def in_place_of(path: FilePath | None, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
+    """Yield the step that makes one question of two fields, of which the first is empty in some rows."""
+    for one, other in permutations(names, 2) if path is not None else ():
+        are_asked = [bool(row.get(one)) for row in rows]
+        if not all(are_asked) and any(are_asked) and all(row.get(one) or row.get(other) for row in rows):
+            given = f'{jq_field(one)} | select(. != null and . != "")'
+            command = row_command(path, f"{jq_field(other)} = (({given}) // {jq_field(other)}) | del({jq_field(one)})")
+            if command is not None:
+                yield f"if {quoted(one)} is asked in place of {quoted(other)} where a row has it: {command}"
 
 
 def programs_for_key(

@@ -7,11 +7,13 @@ that could read it are named, and whoever knows the rows chooses.
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from packer.batches import tool_parameters
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.decode import decoded_json
+from packer.source.decode import Refused
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
@@ -20,6 +22,7 @@ from packer.source.read_places import UnreadField
 from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, schema_of
+from packer.source.tools_and_calls import read_tools
 from packer.source.unread_text import Unread, find_unread, is_below
 
 _PLACES = {
@@ -122,7 +125,7 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
         for source in (unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ())
     }
     meanings = {source: _meaning(source, unread, rows) for source, unread in found_in.items()}
-    claims = Counter(meanings.values())
+    claims = Counter(meaning for source, meaning in meanings.items() if not is_below(source, {*meanings} - {source}))
     places: dict[str, str] = {}
     others: list[tuple[str, Sequence[str]]] = []
     answers: list[tuple[str, Sequence[str]]] = []
@@ -170,10 +173,14 @@ def ways_to_read_variables(rows: Sequence[dict[str, Any]], reading: Reading) -> 
 
 
 def _meaning(source: str, unread: UnreadField, rows: Sequence[dict[str, Any]]) -> str | None:
-    """Return the place that the name of a field says; a list of definitions is `tools` whatever its name."""
-    values = [decoded_json(value) if isinstance(value := field_value(row, source), str) else value for row in rows]
-    are_tools = unread.example.startswith("{") and all(isinstance(each, list | None) for each in values)
-    return meant_field(source) or ("tools" if are_tools else None)
+    """Return the place that the name of a field says; definitions with parameters are `tools` whatever their name."""
+    meant = meant_field(source)
+    if meant is not None or not unread.example.startswith("{"):
+        return meant
+    with suppress(Refused):
+        tools = [tool for row in rows for tool in read_tools(field_value(row, source), where="$") or ()]
+        return "tools" if any(tool_parameters(tool["function"]) is not None for tool in tools) else None
+    return None
 
 
 def _unread(rows: Sequence[dict[str, Any]], reading: Reading) -> Unread:

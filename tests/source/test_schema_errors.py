@@ -228,20 +228,20 @@ SEVERAL = {
     "scores": (
         {"responses": SAID, "scores": [0.2, 0.9, 0.2], "passed": [False, True, False]},
         {
+            "with the highest `scores` alone": [{"responses": SAID[1], "scores": 0.9, "passed": True}],
             EACH: [
                 {"responses": each, "scores": score, "passed": score > 0.5}
                 for each, score in zip(SAID, [0.2, 0.9, 0.2], strict=True)
             ],
-            "with the highest `scores` alone": [{"responses": SAID[1], "scores": 0.9, "passed": True}],
             PARTS: [{"responses": "\n".join(SAID), "scores": [0.2, 0.9, 0.2], "passed": False}],
         },
     ),
     "objects": (
         {"completions": [{"text": each, "rank": 3 - k, "mark": 5 * k} for k, each in enumerate(SAID)]},
         {
-            EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
             "with the lowest `rank` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
             "with the highest `mark` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
+            EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
         },
     ),
     "fields": (
@@ -273,6 +273,25 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
             detect_schema(made, format="jsonl", columns={})
         columns, *more = settings_in(caught.value.hint)
         assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_a_question_that_is_asked_in_place_of_another_where_a_row_has_it_is_one_field(tmp_path):
+    plain, told, path = "How is a lock opened?", "In a novel, how is it done?", tmp_path / "rows.jsonl"
+    rows = [
+        {"plain": plain, "told": told, "completion": "With a key."},
+        {"plain": "How long is a mile?", "told": "", "completion": "Long."},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    way = caught.value.hint.split("; ")[0]
+    assert "if `told` is asked in place of `plain` where a row has it: jq" in way
+    assert "in place of `told`" not in caught.value.hint
+    subprocess.run(way[way.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert [row["plain"] for row in made] == [told, "How long is a mile?"]
+    assert not any("told" in row for row in made)
 
 
 @pytest.mark.parametrize(
