@@ -215,6 +215,7 @@ _WAYS = {
         "supervision.on_prompt_mismatch=continue": "writes the reasoning after a prompt that opens its block",
         **_WITHOUT_VARIABLES,
     },
+    "dropped_tool_call": {"rows.call_ids=named": "gives calls ids with their names, which this template writes alone"},
     "dropped_system": {
         "sources.roles={developer: system}": "gives the template system messages instead of a developer's"
     },

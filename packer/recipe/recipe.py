@@ -71,7 +71,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_bytes: RowBytes = 64 * 2**20
     max_render_bytes: RowBytes = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
-    call_ids: Literal["short", "as_given"] | None = None
+    call_ids: Literal["short", "named", "as_given"] | None = None
     """None means ``as_given``, but a build sets ``short`` if all rows with calls need it
     (:mod:`packer.pipeline.plan.open_keys`)."""
     wrapped: Literal["unwrap"] | None = None

@@ -222,7 +222,7 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
     """
     if {*(turn.get(speaker) for turn in turns if isinstance(turn.get(speaker), bool))} == {True, False}:
         side = side_of(speaker)  # of a flag such as `is_human`
-        return side and {"true": side, "false": "assistant" if side == "user" else "user"}
+        return {"true": side, "false": "assistant" if side == "user" else "user"} if side else None
     names = [str(name) if type(name := turn.get(speaker)) is int else name for turn in turns]
     if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
         return None

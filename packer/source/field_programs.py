@@ -178,9 +178,9 @@ def into_question(
     return [f"{what}: {command}" if command else what]
 
 
-def in_place_of(path: FilePath | None, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
+def in_place_of(path: FilePath, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
     """Yield the step that makes one question of two fields, of which the first is empty in some rows."""
-    for one, other in permutations(names, 2) if path is not None else ():
+    for one, other in permutations(names, 2):
         are_asked = [bool(row.get(one)) for row in rows]
         if not all(are_asked) and any(are_asked) and all(row.get(one) or row.get(other) for row in rows):
             given = f'{jq_field(one)} | select(. != null and . != "")'

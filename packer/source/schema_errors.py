@@ -137,7 +137,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     into = [] if rivals or (more and not when) else into_question(path, sampled, first.reading.columns, first.left)
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
-    into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]])
+    into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
     ways = "; ".join([*into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
