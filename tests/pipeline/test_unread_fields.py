@@ -220,6 +220,23 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     assert preview(recipe, progress=Silent()).hint is None
 
 
+DOCUMENTS = "{% for each in documents or [] %}{{ each | tojson }}\n{% endfor %}" + twins.CHATML
+
+
+@pytest.mark.parametrize("documents", [[{"title": "Ferries", "text": "They leave at noon."}], ["They leave at noon."]])
+def test_passages_are_given_to_a_template_that_has_a_place_for_them(tmp_path: Path, documents: list[Any]) -> None:
+    path = written(tmp_path / "rows.jsonl", CHAT | {"documents": documents})
+    for template, is_variable in ((DOCUMENTS, True), (twins.CHATML, False)):
+        twin = twins.byte_level(tmp_path / "twin", template=template)
+        asked = ("build", path, "--tokenizer", twin, "-o", tmp_path / f"cache-{is_variable}")
+        error = fields(*asked, exit_code=3)["error"]
+        way = "--columns chat_template_kwargs=documents"
+        assert (f"{way} gives the template `documents`" in error["hint"]) == is_variable
+        if is_variable:
+            run(*asked, *way.split())
+            assert json.dumps(documents[0]) in said(asked[-1], path.name)
+
+
 STATES = "{{ 'depth ' ~ depth | default('usual') ~ '\\n' }}" + twins.CHATML
 
 

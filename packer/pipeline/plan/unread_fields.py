@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from packer.display import plural
 from packer.errors import InputError
@@ -36,7 +37,7 @@ from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import UnreadField
-from packer.source.row import VARIABLES
+from packer.source.row import VARIABLES, field_value, last_name
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
 
@@ -47,6 +48,9 @@ _FEWEST_ROWS = 64
 _TRIED_ROWS = 64
 
 _MOST_SHOWN = 8
+
+_DOCUMENTS = "documents"
+"""A variable that transformers itself gives to templates."""
 
 NO_TEMPLATE = "the tokenizer has no chat template"
 
@@ -69,6 +73,9 @@ class FileQuestion:
     proposal: Proposal | None
     ways: tuple[str, ...] = ()
     """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
+
+    values: tuple[tuple[str, Any], ...] = ()
+    """A value of each field of the rows with such text, of which a template may have a variable."""
 
 
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
@@ -116,9 +123,11 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
     commands = [(when, row_command(file.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
+    values = [(path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))]
     return FileQuestion(
         unread=unread,
         proposal=proposal,
+        values=tuple(values),
         ways=(
             *(f"{when}: {command}" for when, command in commands if command is not None),
             *(f"{as_option(setting)} trains only {which}, ignoring it all" for setting, which in kept),
@@ -246,6 +255,12 @@ class Questions:
         if all(ANY_TAG.search(path) for path, field in fields.items() if field.kind == "block"):  # the template's own
             fields = {path: field for path, field in fields.items() if field.kind != "block"}
         fields |= {field.path: field for field in self._variables(source, found)}
+        values = {path: value for each in found for path, value in each.values if path in fields}
+        fields |= {
+            path: replace(fields[path], kind="variable")
+            for path, value in values.items()
+            if self._changes_prompt(last_name(path), value)
+        }
         if not fields:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
@@ -275,7 +290,7 @@ class Questions:
         variables = []
         for path, counts in labels.items() if VARIABLES not in source.columns else ():
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
-            if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
+            if any(self._changes_prompt(last_name(path), value) for value in examples):
                 example = ", ".join(map(str, examples))
                 variables.append(UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example))
         return tuple(variables)
@@ -287,7 +302,8 @@ class Questions:
 
     def _changes_prompt(self, name: str, value: object) -> bool:
         asked, given = [{"role": "user", "content": "?"}], self._recipe.template.kwargs
-        for template in (each for each in self._templates if name in each.undeclared and name not in given):
+        reading = [each for each in self._templates if name in {*each.undeclared, _DOCUMENTS} & each.read_variables]
+        for template in reading if name not in given else ():
             with suppress(RenderError):
                 prompts = {
                     template.render(asked, add_generation_prompt=True, kwargs=kwargs)
