@@ -85,7 +85,7 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         elif new in _ANSWERS and isinstance(value, int):
             found[new] = json.dumps(value)
         elif new == VARIABLES and value is not None and not isinstance(value, dict) and "{" not in str(value)[:1]:
-            found[new] = {**(row.get(new) or {}), last_name(str(columns[new])): value}
+            found[new] = {**(row.get(new) or {}), str(columns[new]).rpartition(".")[2]: value}
     return renamed | {new: value for new, value in found.items() if value is not None or columns[new] in row}
 
 
@@ -106,11 +106,6 @@ def _with_letters(texts: Sequence[str], row: Mapping[str, Any]) -> Sequence[str]
 def first_name(path: str) -> str:
     """Return the field of a row that a path begins with, as `documents` of ``documents[].text``."""
     return path.partition(".")[0].removesuffix("[]")
-
-
-def last_name(path: str) -> str:
-    """Return the key that a path ends with, as a variable of a template is called."""
-    return path.rpartition(".")[2]
 
 
 def composed(columns: Columns, further: Columns) -> dict[str, str | None]:

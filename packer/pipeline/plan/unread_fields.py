@@ -37,7 +37,7 @@ from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import UnreadField
-from packer.source.row import VARIABLES, field_value, last_name
+from packer.source.row import VARIABLES, field_value
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
 
@@ -259,7 +259,7 @@ class Questions:
         fields |= {
             path: replace(fields[path], kind="variable")
             for path, value in values.items()
-            if self._changes_prompt(last_name(path), value)
+            if self._changes_prompt(path.rpartition(".")[2], value)
         }
         if not fields:
             return None
@@ -290,7 +290,7 @@ class Questions:
         variables = []
         for path, counts in labels.items() if VARIABLES not in source.columns else ():
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
-            if any(self._changes_prompt(last_name(path), value) for value in examples):
+            if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
                 example = ", ".join(map(str, examples))
                 variables.append(UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example))
         return tuple(variables)
