@@ -107,7 +107,7 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             continue
         if not (are_texts or all(isinstance(item, dict) for item in items)):
             continue
-        beside = [other for other in rows[0] if other != name and _goes_along(rows, other, name)]
+        beside = [other for other in rows[0] if other != name and goes_along(rows, other, name)]
         along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
         scored = _scores(rows, name, () if are_texts else items[0], beside)
@@ -133,11 +133,12 @@ def _scores(
             yield key, f"{jq_field(name)} | map({jq_field(key)})", best
 
 
-def _goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
+def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
     """Whether a field has a number, or a yes or no, for each of the answers in a list; it may be null."""
-    lists = [(each, row[answers]) for row in rows if (each := row.get(name)) is not None]
+    lists = [(each, row.get(answers)) for row in rows if (each := row.get(name)) is not None]
     return bool(lists) and all(
-        isinstance(each, list) and len(each) == len(said) and _are_numbers(each) for each, said in lists
+        isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_numbers(each)
+        for each, said in lists
     )
 
 

@@ -32,11 +32,11 @@ from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
-from packer.source.field_programs import programs_for_key
+from packer.source.field_programs import goes_along, programs_for_key
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
-from packer.source.read_places import UnreadField
+from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, field_value
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
@@ -116,7 +116,13 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
-    programs = [program for each in unread.fields for program in each.programs]
+    lists = [path.removesuffix(ITEMS) for path in texts]
+    programs = [
+        program
+        for each in unread.fields
+        if not any(goes_along(tried, each.path, name) for name in lists)  # it says which of other answers are right
+        for program in each.programs
+    ]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
