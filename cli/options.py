@@ -210,7 +210,11 @@ _recipe_options = options(
     ),
     click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from."),
     click.option(
-        "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Set any key of the recipe; may be repeated."
+        "--set",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Set any key of the recipe, or with sources[N].KEY one of the source N, from 0; may be repeated.",
     ),
 )
 

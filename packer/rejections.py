@@ -215,6 +215,7 @@ _WAYS = {
         "supervision.on_prompt_mismatch=continue": "writes the reasoning after a prompt that opens its block",
         **_WITHOUT_VARIABLES,
     },
+    "dropped_tool_call": {"rows.call_ids=named": "gives calls ids with their names, which this template writes alone"},
     "dropped_system": {
         "sources.roles={developer: system}": "gives the template system messages instead of a developer's"
     },
@@ -261,8 +262,9 @@ def allowing(code: str, allowed: Iterable[str]) -> dict[str, str]:
     """Return the key that allows a loss, with what it does; none for rows that lose nothing."""
     if not code.startswith("dropped_"):
         return {}
-    kinds = ",".join(dict.fromkeys((*allowed, code.removeprefix("dropped_"))))
-    return {f"supervision.allow_dropped=[{kinds}]": "builds without it"}
+    kinds = [*dict.fromkeys((*allowed, code.removeprefix("dropped_")))]
+    untrained = ", and trains no turn that calls" if "tool_call" in kinds else ""
+    return {f"supervision.allow_dropped=[{','.join(kinds)}]": f"builds without it{untrained}"}
 
 
 def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: str | None = None) -> str:

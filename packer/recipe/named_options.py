@@ -49,11 +49,6 @@ NAMED_OPTIONS = {
     "block_len": NamedOption(key="pack.block_len", metavar="N", help="Tokens per block [4096]."),
 }
 
-_OF_SOURCES = re.compile(
-    "--(?:" + "|".join(name for name, option in NAMED_OPTIONS.items() if option.key.startswith("sources.")) + ") "
-    "|--set '?sources\\."
-)
-
 _YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
@@ -124,13 +119,41 @@ def as_option(setting: str) -> str:
     return f"--{name.replace('_', '-')} {shlex.quote(text)}"
 
 
-def is_about_sources(hint: str) -> bool:
-    """Whether a hint has an option that would set a key of all sources."""
-    return _OF_SOURCES.search(hint) is not None
-
-
 _FLAGS = ("force", "repair", "dry-run")
 _WORD = r"""(?:'[^']*'|"[^"]*"|\\.|[^\s;'"\\])+(?<![,:.])"""
+
+_OF_ALL_SOURCES = re.compile(
+    f"--(?:set|{'|'.join(name for name, option in NAMED_OPTIONS.items() if option.key.startswith('sources.'))}) {_WORD}"
+    f"|--ignore {_WORD}(?: --ignore {_WORD})*"
+)
+_OF_ONE = re.compile(r"(?<!\S)(--set '?sources)\[\d+\]")
+_ALSO_OF_ALL = "; `sources.` in place of `sources[N].` is for all of them"
+_OF_ALL_IN_PYTHON = "; an argument applies to all sources: a recipe sets it for one, below its `path`"
+
+
+def of_one_source(hint: str, number: int, ignored: Iterable[str]) -> str:
+    """Return a hint with keys of one source in place of options that would set them for all.
+
+    Example:
+        >>> of_one_source("--columns output=answer --ignore notes; --history last", 1, ["id"])
+        "--set 'sources[1].columns={output: answer}' --set 'sources[1].ignore=[id, notes]'; --history last"
+    """
+
+    def of_one(found: re.Match[str]) -> str:
+        name, word, *more = shlex.split(found[0])
+        if name == "--ignore":
+            setting = f"sources.ignore=[{', '.join(map(_yaml, (*ignored, word, *more[1::2])))}]"
+        else:
+            setting = word if name == "--set" else as_setting(name.removeprefix("--"), word)
+        key, dot, rest = setting.partition(".")
+        return as_option(f"{key}[{number}].{rest}") if dot and key == "sources" else found[0]
+
+    return _OF_ALL_SOURCES.sub(of_one, hint)
+
+
+def also_of_all(hint: str) -> str:
+    """Add to a hint with keys of one source how they are set for all."""
+    return hint + _ALSO_OF_ALL * (_OF_ONE.search(hint) is not None)
 
 
 def in_python(hint: str, arguments: Iterable[str]) -> str:
@@ -140,6 +163,7 @@ def in_python(hint: str, arguments: Iterable[str]) -> str:
         >>> in_python("--set pack.overlong=split --columns output=answer reads it; --force replaces it", ["columns"])
         "pack={'overlong': 'split'}, columns={'output': 'answer'} reads it; force=True replaces it"
     """
+    hint = _OF_ONE.sub(r"\1", hint.replace(_ALSO_OF_ALL, _OF_ALL_IN_PYTHON))
     names = "|".join(name.replace("_", "-") for name in ("set", *arguments))
     one = rf"--(?:(?:{names}) {_WORD}|(?:{'|'.join(_FLAGS)})\b)"
     parts = hint.replace("-o another folder", "another `out`").replace("-j ", "--jobs ").split("; ")

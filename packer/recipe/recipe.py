@@ -7,6 +7,7 @@ key; the docstrings here cover what needs more than a line.
 """
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -20,7 +21,7 @@ from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
 from packer.recipe.column_rules import ColumnRules, check_columns, declared
 from packer.recipe.infilling import Infilling
-from packer.recipe.named_options import is_about_sources
+from packer.recipe.named_options import also_of_all, of_one_source
 from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
 from packer.recipe.read_rules import Read, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
@@ -70,7 +71,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_bytes: RowBytes = 64 * 2**20
     max_render_bytes: RowBytes = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
-    call_ids: Literal["short", "as_given"] | None = None
+    call_ids: Literal["short", "named", "as_given"] | None = None
     """None means ``as_given``, but a build sets ``short`` if all rows with calls need it
     (:mod:`packer.pipeline.plan.open_keys`)."""
     wrapped: Literal["unwrap"] | None = None
@@ -268,11 +269,11 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     return recipe
 
 
-def for_one_source(hint: str, recipe: Recipe) -> str:
-    """Add to a hint about one source, where an option would set a key of all of several, how a recipe sets one."""
-    if len(recipe.sources) < 2 or not is_about_sources(hint):
+def for_one_source(hint: str, recipe: Recipe, number: int) -> str:
+    """Return a hint about one source so that it says nothing about others."""
+    if len(recipe.sources) < 2:
         return hint
-    return f"{hint}; an option applies to all {len(recipe.sources)} sources: a recipe sets it for one, below its `path`"
+    return also_of_all(of_one_source(hint, number, recipe.sources[number].ignore))
 
 
 def _refuse_credentials(value: Any, where: str, key: str = "") -> None:
@@ -304,6 +305,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
     if not separator or not path:
         raise RecipeError(f"--set {override}: expected KEY=VALUE", hint="for example --set pack.block_len=2048")
     *parents, last = path.split(".")
+    one = re.fullmatch(r"sources\[(\d+)\]", parents[0]) if parents else None
+    parents[:1] = ["sources"] if one else parents[:1]
     if parents[:1] == ["sources"] and not values.get("sources"):
         raise RecipeError(f"{override.partition('=')[0]}: there are no sources", hint="name files, or a recipe with -c")
     targets = [values]
@@ -312,6 +315,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
         if depth == 0 and parent == "sources":
             # One word for all sources: sources.schema=messages.
             inner = [entry for entries in inner for entry in (entries if isinstance(entries, list) else [entries])]
+            inner = inner if one is None else inner[int(one[1]) :][:1]
+            if not inner:
+                raise RecipeError(f"--set {override}: there is no such source", hint="sources[0] is the first")
         if not all(isinstance(target, dict) for target in inner):
             raise RecipeError(f"--set {override}: '{parent}' has no keys")
         targets = inner

@@ -1,6 +1,8 @@
-"""Short ids of tool calls (`rows.call_ids: short`), for templates that accept only ids of nine letters and digits.
+"""Other ids of tool calls (`rows.call_ids`), for templates that do not take those of the rows.
 
-Mistral's templates are such: OpenAI's ids (`call_` and 24 letters) and rows without ids make them raise an error.
+`short`: nine letters and digits. Mistral's templates take no others: OpenAI's ids (`call_` and 24 letters) and rows
+without ids make them raise an error. `named`: `functions.look:0`, with the number of the call in its conversation, as
+servers of Kimi K2 give them. Its template writes the id in place of the name.
 """
 
 import hashlib
@@ -13,6 +15,14 @@ _LENGTH = 9
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SHORT = re.compile(rf"[0-9A-Za-z]{{{_LENGTH}}}")
 _RESULT_KEYS = ("tool_call_id", "call_id")
+
+NAMED = re.compile(r"functions\.(?P<name>.+):(?P<number>\d+)", re.DOTALL)
+"""Matches an id that names the function."""
+
+
+def named_id(name: str, number: int) -> str:
+    """Return the id of a call, of which the number is counted from 0."""
+    return f"functions.{name}:{number}"
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -30,10 +40,17 @@ def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return [_renamed(message, ids) for message in messages]
 
 
+def with_named_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with ids that are made of the names and numbers of calls, in their results alike."""
+    ids = _Ids(messages, are_named=True)
+    return [_renamed(message, ids) for message in messages]
+
+
 class _Ids:
     """The ids of one conversation, assigned in the order of its messages."""
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, messages: Sequence[Mapping[str, Any]], *, are_named: bool = False) -> None:
+        self._are_named = are_named
         self._short: dict[str, str] = {}
         self._open: list[tuple[str, str]] = []
         """Name and id of each unanswered call."""
@@ -46,7 +63,10 @@ class _Ids:
     def of_call(self, call: Mapping[str, Any]) -> str:
         self._number += 1
         given = _id_of(call)
-        short = self._of(given, call["function"]) if given else self._new([self._number, call["function"]])
+        if self._are_named:  # those that the row has may be used again in a later turn
+            self._short[given] = named_id(call["function"]["name"], self._number - 1)
+        is_known = given or self._are_named
+        short = self._of(given, call["function"]) if is_known else self._new([self._number, call["function"]])
         self._open.append((str(call["function"].get("name")), short))
         return short
 

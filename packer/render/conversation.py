@@ -309,20 +309,28 @@ class Conversation:
         return found
 
     def says_nothing(self, turn: RenderedTurn, rules: TurnRules) -> bool:
-        """Whether what is trained of a turn says nothing of the message.
+        """Whether what is trained of a turn says nothing of the message, or stops where a call of it follows.
 
         All that it says may be lost. The template then writes the turn as it writes an empty answer: as nothing, or as
-        markers with nothing in between.
+        markers with nothing in between. If a call is lost, the turn is the same without it.
         """
         if turn.is_blank(rules.stops):
             return True
         if not rules.may_drop:
             return False
-        empty: JSONMessage = {"role": "assistant", "content": ""}
+        k, message = turn.message, self.messages[turn.message]
+        calls = message.get("tool_calls")
+        less: JSONMessage = {"role": "assistant", "content": ""}
+        if calls:
+            less = {**message, "content": message.get("content") or "", "tool_calls": calls[:-1]}
+        shorter = Conversation(self.template, [*self.messages[:k], less], tools=self.tools, kwargs=self.kwargs)
         try:
-            return turn.whole == self.render([*self.messages[: turn.message], empty], turn.mode)
+            if not calls:
+                return turn.whole == shorter.render(shorter.messages, turn.mode)
+            found = shorter.turn(k, turn.weight, rules)
         except RenderError:
             return False
+        return found is not None and found.text == turn.text
 
     def terminated(self, k: int, prompt_end: int, whole: str, mode: Mode, rules: TurnRules) -> str:
         """Return the turn up to and including its stop token."""

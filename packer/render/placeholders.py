@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
+from packer.render.call_ids import NAMED, named_id
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.readback import arguments_of, function_of
@@ -150,7 +151,10 @@ def _replace(message: Message, number: int, words: _Words) -> dict[str, Any]:
 def _replace_call(call: Any, loss: Loss, words: _Words) -> Any:
     if not isinstance(call, dict):
         return call
-    function = {**function_of(call), "name": words.word(loss)}
+    named = function_of(call)
+    function = {**named, "name": words.word(loss)}
+    if (found := NAMED.fullmatch(str(call.get("id")))) and found["name"] == named.get("name"):
+        call = {**call, "id": named_id(function["name"], int(found["number"]))}  # some templates write it alone
     if "arguments" in function:
         values = words.value(arguments_of(call), loss)
         is_text = isinstance(function["arguments"], str)

@@ -15,7 +15,7 @@ from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
-from packer.render.call_ids import with_short_ids
+from packer.render.call_ids import with_named_ids, with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
@@ -240,7 +240,8 @@ class Renderer:
         ordered = in_order_of_calls(messages)
         if ordered != messages and not self._tells_results_apart(template):
             messages = ordered
-        return with_short_ids(messages) if self._recipe.rows.call_ids == "short" else messages
+        ids_of = {"short": with_short_ids, "named": with_named_ids}.get(self._recipe.rows.call_ids or "")
+        return messages if ids_of is None else ids_of(messages)
 
     def _twice(self, sample: Sample) -> RenderError | None:
         """Return the rejection of a sample with texts that the template would wrap once more."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, row_command
-from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
+from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
 from packer.source.row import ID_FIELDS
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
@@ -226,6 +226,9 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
 
     They are if the key says so, or if one of them is a role: two models, or two thoughts, are no user and assistant.
     """
+    if {*(turn.get(speaker) for turn in turns if isinstance(turn.get(speaker), bool))} == {True, False}:
+        side = side_of(speaker)  # of a flag such as `is_human`
+        return {"true": side, "false": "assistant" if side == "user" else "user"} if side else None
     names = [str(name) if type(name := turn.get(speaker)) is int else name for turn in turns]
     if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
         return None

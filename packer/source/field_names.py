@@ -56,7 +56,7 @@ _SAYS_NOTHING = frozenset({"text", "full", "value", "content", "parts", "traject
 
 
 def meant_field(path: str) -> str | None:
-    """Return the field that a name or a path usually stands for, or None. Its last words decide.
+    """Return the field that a name or a path usually stands for, or None. Its last words decide, but for a number.
 
     The worse of two answers is `rejected`, and never an answer to imitate.
 
@@ -67,7 +67,7 @@ def meant_field(path: str) -> str | None:
         ('instruction', 'rejected', 'output')
     """
     words = [word.lower() for word in _WORD.findall(path)]
-    while len(words) > 1 and words[-1] in _SAYS_NOTHING:
+    while len(words) > 1 and (words[-1] in _SAYS_NOTHING or words[-1].isdigit()):
         words.pop()
     if not _WORSE.isdisjoint(words):
         return "rejected"

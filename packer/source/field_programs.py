@@ -1,14 +1,15 @@
 """What may be done with fields that `columns` cannot read: programs of jq, each with its condition.
 
-`columns` renames fields of rows. Of several answers one is picked: an item of a list, or one of the fields whose names
-differ in a last letter, where a number may say which one is right. What belongs to a question is written into it. A key
-of messages is moved: tools to the row, and a text of answers to the reasoning, or to the beginning of what is said.
+`columns` renames fields of rows. Of several answers, in a list or in fields whose names differ in a last letter, each
+becomes a row, or one is picked: by a number that says which one is right, or by the scores that they have. What belongs
+to a question is written into it. A key of messages is moved: tools to the row, and a text of answers to the reasoning,
+or to the beginning of what is said.
 """
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, permutations
 from typing import Any
 
 from packer.source.field_names import meant_field
@@ -23,6 +24,9 @@ _KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 _FEWEST_SIBLINGS = 3
 """Of two fields that differ in a last letter, either may be the better answer."""
 
+_MOST_SCORES = 2
+"""Of which each answer has one: what keeps the best by them is named."""
+
 _SAID = (
     '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
     ' else .. | scalars | tostring end] | join(", "))'
@@ -30,8 +34,8 @@ _SAID = (
 
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
-    """Return the steps that leave one of several answers to a question; None for rows that have one."""
-    ways = (*_numbered(rows, question), *_first_of_list(rows, question))
+    """Return the steps that leave one of several answers to a question in each row; None for rows that have one."""
+    ways = (*_numbered(rows, question), *_siblings(rows, question), *_of_list(rows, question))
     steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program)) is not None]
     return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
 
@@ -51,6 +55,18 @@ def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
                 f"if {quoted(field)} is the number, from {first}, of the right one in {list_names(names)}",
                 f"{listed} as $all | {asked} | {said} | del({', '.join(map(jq_field, gone))})",
             )
+
+
+def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
+    """Yield what makes a row of each answer, and what keeps one, where they are fields such as `solution_1`."""
+    for names, _, _ in _options(rows, but=question):
+        if len(names) > 1 and meant_field(names[0]) == "output":
+            first, *others = map(jq_field, names)
+            yield (
+                f"to train each of {list_names(names)}, a row for each",
+                f"{first} = ({', '.join([first, *others])}) | del({', '.join(others)})",
+            )
+            yield f"to train {quoted(names[0])} alone", f"del({', '.join(others)})"
 
 
 def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
@@ -82,19 +98,64 @@ def _options(
             yield names, [[row[name] for name in names] for row in rows], f"[{', '.join(map(jq_field, names))}]"
 
 
-def _first_of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
-    """Yield what keeps the first of several answers, which are texts, or objects with one."""
+def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
+    """Yield what makes a row of each of several answers in a list, keeps the best of them, or joins their parts."""
     for name in (name for name in rows[0] if meant_field(name) == "output"):
-        lists = [each for row in rows if isinstance(each := row.get(name), list) and len(each) > 1]
-        items = [item if isinstance(item, dict) else {"": item} for each in lists for item in each]
-        lengths: Counter[str] = Counter()
-        for item in items:
-            lengths.update({key: len(value) for key, value in item.items() if isinstance(value, str)})
-        longest = max(lengths, key=lambda key: lengths[key], default=None)
-        if len(lists) == len(rows) and longest is not None and all(longest in item for item in items):
-            text = f".[0]{jq_field(longest)[1:] if longest else ''}"
-            when = f"if the first text in {quoted(name)} is the answer to {quoted(question)}, keep that one"
-            yield when, f"{jq_field(name)} |= {text}"
+        items = [item for row in rows if isinstance(row.get(name), list) for item in row[name]]
+        are_texts = _are_texts(items)
+        if not all(row.get(name) and isinstance(row[name], list) for row in rows) or len(items) == len(rows):
+            continue
+        if not (are_texts or all(isinstance(item, dict) for item in items)):
+            continue
+        beside = [other for other in rows[0] if other != name and goes_along(rows, other, name)]
+        along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
+        answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
+        scored = _scores(rows, name, () if are_texts else items[0], beside)
+        for key, scores, (which, function) in islice(scored, _MOST_SCORES):
+            best = f"to train the one with the {which} {quoted(key)} alone"
+            yield best, f"({scores} | index({function})) as $n | {along}"
+        yield f"if {answer}, a row for each", f"range({jq_field(name)} | length) as $n | {along}"
+        if are_texts:
+            flags = [each for each in beside if any(row[each] and isinstance(row[each][0], bool) for row in rows)]
+            whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
+            yield "if they are the parts of one answer, in their order", f'{jq_field(name)} |= join("\\n"){whole}'
+
+
+def _scores(
+    rows: Sequence[Mapping[str, Any]], name: str, keys: Iterable[str], beside: Iterable[str]
+) -> Iterator[tuple[str, str, tuple[str, str]]]:
+    """Yield the numbers that the answers in a list have, the program that lists them, and which is the best."""
+    for field in beside:
+        if (best := _best([row[field] or () for row in rows])) is not None:
+            yield field, jq_field(field), best
+    for key in keys:
+        if (best := _best([[item.get(key) for item in row[name]] for row in rows])) is not None:
+            yield key, f"{jq_field(name)} | map({jq_field(key)})", best
+
+
+def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
+    """Whether a field has a number, or a yes or no, for each of the answers in a list; it may be null."""
+    lists = [(each, row.get(answers)) for row in rows if (each := row.get(name)) is not None]
+    return bool(lists) and all(
+        isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_numbers(each)
+        for each, said in lists
+    )
+
+
+def _best(values: Sequence[Sequence[Any]]) -> tuple[str, str] | None:
+    """Return which number says that an answer is the best, and the program for it; None if these are no scores.
+
+    Those that count the answers of each row, from 1 or 0, are ranks.
+    """
+    are_scores = all(each and _are_numbers(each) and not isinstance(each[0], bool) for each in values)
+    if not are_scores or not any(len({*each}) > 1 for each in values):
+        return None
+    are_ranks = any(all(sorted(each) == [*range(first, first + len(each))] for each in values) for first in (0, 1))
+    return ("lowest", "min") if are_ranks else ("highest", "max")
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(each, int | float) for each in values)
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -105,15 +166,28 @@ def into_question(
     path: FilePath | None, rows: Sequence[Mapping[str, Any]], columns: Columns, left: Sequence[str]
 ) -> list[str]:
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
-    question, fields = columns.get("instruction") or "instruction", list(dict.fromkeys(map(first_name, left)))
+    question, read = columns.get("instruction") or "instruction", {first_name(old) for old in columns.values() if old}
+    fields = [name for name in dict.fromkeys(map(first_name, left)) if name not in read]
     is_whole = not columns.keys().isdisjoint({"prompt", "text"})
     if not fields or is_whole or not any(question in row for row in rows):
         return []
     names = ", ".join(map(json.dumps, fields))
     program = f'{jq_field(question)} += ([({names}) as $name | {_SAID}] | join("")) | del(.[{names}])'
     command = row_command(path, program) if path is not None else None
-    what = f"if {list_names(fields)} belong to the question, write them into {quoted(question)}"
+    belong, them = ("belongs", "it") if len(fields) == 1 else ("belong", "them")
+    what = f"if {list_names(fields)} {belong} to the question, write {them} into {quoted(question)}"
     return [f"{what}: {command}" if command else what]
+
+
+def in_place_of(path: FilePath, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
+    """Yield the step that makes one question of two fields, of which the first is empty in some rows."""
+    for one, other in permutations(names, 2):
+        are_asked = [bool(row.get(one)) for row in rows]
+        if not all(are_asked) and any(are_asked) and all(row.get(one) or row.get(other) for row in rows):
+            given = f'{jq_field(one)} | select(. != null and . != "")'
+            command = row_command(path, f"{jq_field(other)} = (({given}) // {jq_field(other)}) | del({jq_field(one)})")
+            if command is not None:
+                yield f"if {quoted(one)} is asked in place of {quoted(other)} where a row has it: {command}"
 
 
 def programs_for_key(

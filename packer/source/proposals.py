@@ -1,22 +1,28 @@
 """Proposes `columns` for fields that nothing reads. What is proposed was tried on the rows at hand.
 
-A field gets the place that its name says. Where the name says none, no place is guessed: all that could read it are
-named, and whoever knows the rows chooses.
+A field gets the place that its name says. Where the name says none, or several say the same, no place is guessed: all
+that could read it are named, and whoever knows the rows chooses.
 """
 
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from packer.batches import tool_parameters
 from packer.recipe.named_options import as_option, flow_mapping
+from packer.source.decode import Refused
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
+from packer.source.question_fields import list_names
+from packer.source.read_places import UnreadField
 from packer.source.roles import ends_in_question
-from packer.source.row import Columns, composed, first_name, rename
+from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, schema_of
+from packer.source.tools_and_calls import read_tools
 from packer.source.unread_text import Unread, find_unread, is_below
 
 _PLACES = {
@@ -24,6 +30,7 @@ _PLACES = {
     "reasoning": "the reasoning before the answer",
     "input": "part of the question",
     "answer": "the answer",
+    "tools": "the list of tools",
 }
 """What a text is that a field reads."""
 
@@ -39,6 +46,10 @@ _MOST_FIELDS = 12
 _MOST_SOURCES = 8
 _MOST_ASKED = 2
 """Fields of which each place is tried."""
+
+
+_MOVED = "variables of the template"
+"""Name of the variables of a row where they are tried as a field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,21 +119,29 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     With `asks`, it has choices for the others.
     """
     before = _unread(rows, reading)
+    found_in = {
+        source: unread
+        for unread in before.fields[:_MOST_FIELDS]
+        for source in (unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ())
+    }
+    meanings = {source: _meaning(source, unread, rows) for source, unread in found_in.items()}
+    claims = Counter(meaning for source, meaning in meanings.items() if not is_below(source, {*meanings} - {source}))
     places: dict[str, str] = {}
     others: list[tuple[str, Sequence[str]]] = []
     answers: list[tuple[str, Sequence[str]]] = []
-    for unread in before.fields[:_MOST_FIELDS]:
-        for source in unread.inner[:_MOST_SOURCES] if "[]" not in unread.path else ():
-            meant = meant_field(source) or ("tools" if unread.example.startswith("{") else None)
-            found = next(_readings(rows, reading, source, [meant]), None) if meant else None
-            if found is not None:
-                places[source], reading, _ = found
-            elif meant == "output":
-                answers.append((source, ["answer"]))
-            elif meant == "input" or (meant is None and (is_text(unread.example) or is_phrase(unread.example))):
-                # A chat has no input, and a single word, such as an option, is no prompt.
-                said = ["input"] if is_code(unread.example) else _TEXTS
-                others.append((source, said if meant is None else ["system"]))
+    for source, meant in meanings.items():
+        example, is_claimed = found_in[source].example, meant in _PLACES and claims[meant] > 1
+        found = next(_readings(rows, reading, source, [meant]), None) if meant and not is_claimed else None
+        if found is not None:
+            places[source], reading, _ = found
+        elif meant == "output":
+            answers.append((source, ["answer"]))
+        elif meant and is_claimed:
+            others.append((source, [meant]))
+        elif meant == "input" or (meant is None and (is_text(example) or is_phrase(example))):
+            # A chat has no input, and a single word, such as an option, is no prompt.
+            said = ["input"] if is_code(example) else _TEXTS
+            others.append((source, said if meant is None else ["system"]))
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
         for source, could in ((*others[:_MOST_ASKED], *answers) if asks else ())
@@ -132,6 +151,36 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def ways_to_read_variables(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[str]:
+    """Yield options that read texts and tools which rows have as variables of a template, and those that do not."""
+    field = reading.columns.get(VARIABLES) or VARIABLES
+    moved = [{**row, _MOVED: field_value(row, field)} for row in rows]
+    hidden = replace(reading, columns=composed(reading.columns, {VARIABLES: None}))
+    ways: list[tuple[str, Reading, Sequence[str]]] = []
+    if hidden.unread(moved) is not None:
+        proposal = propose(moved, hidden)
+        ways += [("", proposal.reading, proposal.left)] if proposal.places else []
+        ways += [(f"{choice.when}, ", choice.reading, choice.left) for choice in proposal.choices]
+    for when, found, left in ways:
+        lost = [path.removeprefix(f"{_MOVED}.") for path in left if is_below(path, [_MOVED])]
+        read = {new: old and old.replace(_MOVED, field) for new, old in found.columns.items()}
+        effect = f"leaves out the variables {list_names(lost)}" if lost else "reads what the variables of rows say"
+        setting = replace(found, columns=read, roles={}).setting()
+        yield f"{when.replace(f'{_MOVED}.', '')}{setting} {effect}"
+    yield f"{replace(hidden, roles={}).setting()} leaves out all variables of rows"
+
+
+def _meaning(source: str, unread: UnreadField, rows: Sequence[dict[str, Any]]) -> str | None:
+    """Return the place that the name of a field says; definitions with parameters are `tools` whatever their name."""
+    meant = meant_field(source)
+    if meant is not None or not unread.example.startswith("{"):
+        return meant
+    with suppress(Refused):
+        tools = [tool for row in rows for tool in read_tools(field_value(row, source), where="$") or ()]
+        return "tools" if any(tool_parameters(tool["function"]) is not None for tool in tools) else None
+    return None
 
 
 def _unread(rows: Sequence[dict[str, Any]], reading: Reading) -> Unread:

@@ -88,7 +88,7 @@ class Fields:
         answers, worse = self._meant("output"), self._meant("rejected")
         lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
         for path in self._asked:
-            yield from ({"prompt": path, "completion": answer} for answer in [*answers, *lists])
+            yield from ({"prompt": path, "completion": answer} for answer in [*lists, *answers])
         for path, value in self._lists.items():
             if (field := _messages_field(path, value)) is not None:
                 yield {field: path}
@@ -166,6 +166,8 @@ def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             value = value[0]  # noqa: PLW2901 - as `columns` reads it
         if isinstance(value, dict):
             yield from _values(value, f"{path}.")
+            if _messages_field(name, [value]) == "messages":
+                yield path, [value]  # a message may have calls and reasoning
         elif isinstance(value, str) and _is_json(value, is_answer=meant_field(path) == "output"):
             yield path, [value]  # which would be trained letter by letter
         elif value not in (None, [], "") and not is_setting(value) and name not in _NO_TEXTS:

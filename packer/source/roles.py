@@ -27,7 +27,7 @@ ROLES = {
     "tool_response": "tool",
 }
 
-CALL_ROLES = frozenset({"function_call", "tool_call"})
+CALL_ROLES = frozenset(f"{tool}{between}call" for tool in ("function", "tool") for between in "_- ")
 """Senders whose messages are the JSON of one call or of a list of calls, made by the assistant."""
 
 SPEAKERS = frozenset({"role", "from", "speaker", "sender", "author", "who"})
@@ -113,14 +113,15 @@ def roles_hint(rows: Iterable[dict[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `roles`, guessed from the names that datasets use and from who speaks first."""
     renamed = [rename(row, columns) for row in rows]
     guessed = guess_roles(renamed)
-    if guessed:
+    unknown = (name for row in renamed for name in dict.fromkeys(_roles_of(row)) if not _is_known(name))
+    names = Counter(name for name in unknown if name not in guessed)
+    if guessed and not names:
         return f"say which role is which: {_set_roles(guessed)}; that is a guess by their names and order"
-    names = Counter(name for row in renamed for name in dict.fromkeys(_roles_of(row)) if not _is_known(name))
     if not names:
         return "the first rows have no such role; `--roles` says what the one of the reason means"
     one, *others = [name for name, _ in names.most_common(2)]
-    asks = {one: "user", **dict.fromkeys(others, "assistant")}
-    answers = {one: "assistant", **dict.fromkeys(others, "user")}
+    asks = {**guessed, one: "user", **dict.fromkeys(others, "assistant")}
+    answers = {**guessed, one: "assistant", **dict.fromkeys(others, "user")}
     return f"if {quoted(one)} asks, {_set_roles(asks)}; if it answers, {_set_roles(answers)}"
 
 
@@ -180,6 +181,13 @@ def _is_known(name: str) -> bool:
 def is_role(name: str) -> bool:
     """Whether a name is one that data sets give to a user, an assistant or a tool."""
     return _is_known(name) or _guess_role(name) is not None
+
+
+def side_of(name: str) -> str | None:
+    """Return whether a flag such as `is_human` is about the user or about the assistant; None for any other name."""
+    words = re.findall("[a-z]+", name.lower())
+    found = (ROLES.get(word) or _guess_role(word) for word in words)
+    return next((role for role in found if role in ("user", "assistant")), None)
 
 
 def _guess_role(name: str) -> str | None:

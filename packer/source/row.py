@@ -80,7 +80,7 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     found = {new: field_value(row, old) for new, old in columns.items() if old is not None}
     for new, value in found.items():
         are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
-        if are_texts and (len(value) == 1 or new in _OF_PARAGRAPHS):
+        if are_texts and new != VARIABLES and (len(value) == 1 or new in _OF_PARAGRAPHS):
             found[new] = "\n\n".join(_with_letters(value, {**renamed, **found}))
         elif new in _ANSWERS and isinstance(value, int):
             found[new] = json.dumps(value)

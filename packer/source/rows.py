@@ -276,6 +276,8 @@ class InputFile:
 
     max_row_bytes: int
     roles: Mapping[str, str] = field(default_factory=dict)
+    source: int = 0
+    """The number of its source in the recipe."""
 
     def unread(self, names: Collection[str]) -> set[str]:
         """Return those of the fields of its rows that neither the schema reads nor `columns` mentions."""

@@ -12,7 +12,7 @@ from packer.source.conversations import turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
-from packer.source.field_programs import into_question, one_answer
+from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command
 from packer.source.proposals import Proposal, Reading, propose
@@ -136,7 +136,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
     into = [] if rivals or (more and not when) else into_question(path, sampled, first.reading.columns, first.left)
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
-    ways = "; ".join([*into, *([named, *more] if when else [*more, named])])
+    asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
+    into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
+    ways = "; ".join([*into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"

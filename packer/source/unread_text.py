@@ -256,7 +256,7 @@ def find_unread(
     """
     hidden = {*known, *(new for new, old in columns.items() if old is None)}
     own = {columns.get(name) or name for name in SCHEMAS[schema].fields}
-    contents = ("value", "content") if schema == "sharegpt" else ("content",)
+    contents = ("value", "content", "from", "role") if schema == "sharegpt" else ("content", "role")
     tools = {columns.get(name) or name for name in ("tools", "functions")}
     said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}

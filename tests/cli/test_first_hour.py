@@ -222,7 +222,7 @@ def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -
     first, _, rest = told.partition("\n  rows ")
     said = first.replace("\n", " ")
     assert "warning: all 6 rows of wrong.jsonl are rejected: unknown_role:" in said
-    assert options_of(said)[1] == "client=user,counselor=assistant" and rest
+    assert options_of(said)[1] == "sources[1].roles={client: user, counselor: assistant}" and rest
     again = fields("build", *asked, *options_of(said), "-o", "cache", "--force")["totals"]
     assert again["kept"] == 12
     report = run("lint", *asked).stdout

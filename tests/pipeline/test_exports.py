@@ -530,6 +530,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED],
         [SAID],
     ),
+    "speakers told by a flag": (
+        "rows.jsonl",
+        [{"conversation": [{"message": ASKED, "is_human": True}, {"message": SAID, "is_human": False}], "bot": "b"}],
+        [ASKED, SAID],
+        [SAID],
+    ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from supervision_stages import Stages, chat
 from watched_builds import Notes
 
 from packer.audit.preview import preview
-from packer.errors import InputError
+from packer.errors import InputError, RecipeError
 from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
@@ -225,6 +226,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "messages": [USER, ANSWER],
         "chat_template_kwargs": {"custom_instructions": "be kind", "enable_thinking": False},
     },
+    "smoltalk 2 with tools": {
+        "messages": [USER, ANSWER],
+        "chat_template_kwargs": {
+            "enable_thinking": False,
+            "xml_tools": [json.dumps({"name": "tide", "parameters": {"properties": {"harbor": {"type": "string"}}}})],
+        },
+    },
 }
 """Rows in the forms of published data sets, in other words."""
 
@@ -254,6 +262,8 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
         "one passage": "be kind to all who ask",
         "passages with titles": "be kind to all\n\nand be careful always",
         "speakers": "be kind",
+        "smoltalk 2": "be kind",
+        "smoltalk 2 with tools": "harbor",
     }
     assert kept.get(name, "question") in text
 
@@ -321,33 +331,59 @@ def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("row", "named"),
+    "row",
     [
-        ({"question": "2 + 2?", "reply": "4"}, {"columns": {"instruction": "question", "output": "reply"}}),
-        (
-            {"messages": [{"role": "client", "content": "2 + 2?"}, {"role": "counselor", "content": "4"}]},
-            {"roles": {"client": "user", "counselor": "assistant"}},
-        ),
+        {"question": "2 + 2?", "reply": "4"},
+        {"messages": [{"role": "client", "content": "2 + 2?"}, {"role": "counselor", "content": "4"}]},
+        {"question": "2 + 2?", "answer": "4", "critique": "It is far too short."},
+        {"prompt": "2 + 2?", "completion": "4", "system_prompt": "Count with care, please."},
     ],
 )
-def test_a_hint_about_one_of_several_sources_is_not_for_all_of_them(
-    row: dict[str, Any], named: dict[str, Any], tmp_path: Path, starter: Path
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_hint_about_one_of_several_sources_sets_keys_of_that_source(
+    row: dict[str, Any], number: int, tmp_path: Path, starter: Path
 ) -> None:
+    """Columns for both would be refused for the other, which has no such field."""
     (tmp_path / "chat.jsonl").write_text(json.dumps(ROWS["messages"]) + "\n", "utf-8")
     (tmp_path / "other.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    sources: list[dict[str, Any]] = [{"path": str(tmp_path / name)} for name in ("chat.jsonl", "other.jsonl")]
-    values = {"sources": sources, "tokenizer": str(starter / "tokenizer")}
+    names = [*["chat.jsonl"] * number, "other.jsonl", *["chat.jsonl"] * (1 - number)]
+    values = {
+        "sources": [{"path": str(tmp_path / name)} for name in names],
+        "tokenizer": str(starter / "tokenizer"),
+    }
+    hint = hint_of(values)
+    assert hint.endswith("; `sources.` in place of `sources[N].` is for all of them")
+    *_, way = (way for way in hint.split("; ") if "--set" in way)
+    ways = settings_in(way)
+    assert ways and all(each.startswith(f"sources[{number}].") for each in ways)
+    assert hint_of(values, ways) == ""
+
+
+def hint_of(values: dict[str, Any], ways: Sequence[str] = ()) -> str:
+    """The first hint for some sources; nothing if they build."""
     try:
-        shown = [shown.hint for shown in preview(make_recipe(values), progress=Notes()).rows]
+        seen = preview(make_recipe(values, ways), progress=Notes())
     except InputError as error:
-        shown = [None, error.hint]
-    assert shown[0] is None
-    assert shown[1] is not None
-    assert shown[1].endswith("; an option applies to all 2 sources: a recipe sets it for one, below its `path`")
-    (key,) = named
-    assert f"--{key} " in shown[1]
-    sources[1] |= named
-    assert [row.hint for row in preview(make_recipe(values), progress=Notes()).rows] == [None, None]
+        assert error.hint is not None
+        return error.hint
+    return next(filter(None, [seen.hint, *(row.hint for row in seen.rows)]), "")
+
+
+@pytest.mark.parametrize("setting", ["sources[2].limit=1", "sources[x].limit=1", "sources[0].limit.a=1"])
+def test_a_key_of_a_source_that_is_not_there_is_one_error(setting: str) -> None:
+    with pytest.raises(RecipeError):
+        make_recipe({"sources": [{"path": "a"}, {"path": "b"}]}, [setting])
+
+
+def test_what_two_sources_are_both_asked_is_said_once_for_both(tmp_path: Path, starter: Path) -> None:
+    row = {"prompt": "2 + 2?", "completion": "4", "system_prompt": "Count with care, please."}
+    for name in ("train.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(json.dumps(row) + "\n", "utf-8")
+    sources = [{"path": str(tmp_path / name)} for name in ("train.jsonl", "test.jsonl")]
+    values = {"sources": sources, "tokenizer": str(starter / "tokenizer")}
+    columns, *others = settings_in(hint_of(values))
+    assert columns.startswith("sources.columns=") and not others
+    assert hint_of(values, [columns]) == ""
 
 
 OWN_MARKERS = twins.CHATML.replace(
@@ -564,14 +600,14 @@ def test_the_token_that_ends_a_call_is_no_stop_token_of_an_answer(
 
 
 @pytest.mark.parametrize("content", ["", "Let me look."])
-def test_a_turn_without_its_calls_is_offered_only_if_it_says_something(tmp_path: Path, content: str) -> None:
-    rows = [{"messages": [USER, {"role": "assistant", "content": content, "tool_calls": CALLS}]}]
+def test_a_lost_call_is_allowed_only_where_another_answer_is_trained(tmp_path: Path, content: str) -> None:
+    """What is said before the call is not: it would be learned to stop where the call follows."""
+    called = [USER, {"role": "assistant", "content": content, "tool_calls": CALLS[:1]}]
+    assert "allow_dropped" not in hint_for(shown_for(tmp_path, twins.CHATML, [{"messages": called}]))
+    rows = [{"messages": [*called, USER, ANSWER]}]
     hint = hint_for(shown_for(tmp_path, twins.CHATML, rows))
-    assert ("allow_dropped=[tool_call]" in hint) == bool(content)
-    if content:
-        assert learned(shown_for(tmp_path, twins.CHATML, rows, shlex.split(hint.split("; ")[0])[1])) == [
-            "Let me look.<|im_end|>"
-        ]
+    assert "builds without it, and trains no turn that calls" in hint
+    assert learned(shown_for(tmp_path, twins.CHATML, rows, *settings_in(hint))) == ["answer<|im_end|>"]
 
 
 WRAPS = twins.CHATML.replace(

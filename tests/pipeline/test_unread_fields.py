@@ -220,6 +220,37 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     assert preview(recipe, progress=Silent()).hint is None
 
 
+def test_flags_beside_other_answers_are_not_laid_over_the_messages(tokenizer: Path, tmp_path: Path) -> None:
+    """Two answers were made for each question, and conversations of a question and its answer are as long."""
+    answer, other = CHAT["messages"][1]["content"], "Nobody knows when it leaves, I fear."
+    rows = [
+        CHAT | {"generations": both, "is_right": [each == answer for each in both]}
+        for both in ([answer, other], [other, answer])
+    ]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    asked = ("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    error = fields(*asked, exit_code=3)["error"]
+    assert "`is_right`" in error["message"] and "jq" not in error["hint"]
+    run(*asked, *shlex.split(error["hint"].partition(" leaves")[0]))
+
+
+DOCUMENTS = "{% for each in documents or [] %}{{ each | tojson }}\n{% endfor %}" + twins.CHATML
+
+
+@pytest.mark.parametrize("documents", [[{"title": "Ferries", "text": "They leave at noon."}], ["They leave at noon."]])
+def test_passages_are_given_to_a_template_that_has_a_place_for_them(tmp_path: Path, documents: list[Any]) -> None:
+    path = written(tmp_path / "rows.jsonl", CHAT | {"documents": documents})
+    for template, is_variable in ((DOCUMENTS, True), (twins.CHATML, False)):
+        twin = twins.byte_level(tmp_path / "twin", template=template)
+        asked = ("build", path, "--tokenizer", twin, "-o", tmp_path / f"cache-{is_variable}")
+        error = fields(*asked, exit_code=3)["error"]
+        way = "--columns chat_template_kwargs=documents"
+        assert (f"{way} gives the template `documents`" in error["hint"]) == is_variable
+        if is_variable:
+            run(*asked, *way.split())
+            assert json.dumps(documents[0]) in said(asked[-1], path.name)
+
+
 STATES = "{{ 'depth ' ~ depth | default('usual') ~ '\\n' }}" + twins.CHATML
 
 

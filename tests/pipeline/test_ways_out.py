@@ -50,6 +50,8 @@ WRAPS = "'<tool_response>' + m.content + '</tool_response>' if m.role == 'tool' 
 TAGS = "{{- '<think>' + (m.reasoning_content or '') + '</think>' }}"
 IDS = "{%- for c in m.tool_calls or [] if c.id | length != 9 %}{{ raise_exception('ids of 9') }}{%- endfor %}"
 
+IDS_ALONE = CALLS.replace("(c.function | tojson)", "c.id + (c.function.arguments | tojson)")
+
 OPENS = template(TEXT, prompt="{{- '<think>\\n' }}")
 LEVELS = template(OWN.replace("m.thinking %}", "m.thinking and (level | default('high')) in ['low', 'high'] %}") + TEXT)
 REFUSE, TURNS = "supervision.on_prompt_mismatch=refuse", "supervision.turns=last"
@@ -93,6 +95,11 @@ CASES: dict[tuple[str, str], Case] = {
     ("dropped_tool_call", "supervision.allow_dropped=[tool_call]"): (
         twins.CHATML,
         [asked(*calling("1", "I look."))],
+        (),
+    ),
+    ("dropped_tool_call", "rows.call_ids=named"): (
+        template(TEXT + IDS_ALONE, before=DEFINED),
+        [asked(*calling("1")), asked(*calling("functions.f:0"))],
         (),
     ),
     ("dropped_tool_result", "supervision.allow_dropped=[tool_result]"): (

@@ -1,4 +1,4 @@
-"""`rows.call_ids: short`: ids of calls and of their results become nine letters and digits, alike and told apart."""
+"""`rows.call_ids`: ids of calls and of their results become nine letters and digits, or names, alike and told apart."""
 
 import copy
 import re
@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.render.call_ids import with_short_ids
+from packer.render.call_ids import with_named_ids, with_short_ids
 
 SHORT = re.compile(r"[0-9A-Za-z]{9}")
 IDS = st.sampled_from(["call_1", "call_2", "call_HGn16KZh9oNCruxsMJ4gYXan", "abcDEF123", "000000001", "", None, 7])
@@ -110,3 +110,18 @@ def test_calls_of_one_id_in_different_rows_get_different_ones():
 
     ids = {with_short_ids(row(city))[0]["tool_calls"][0]["id"] for city in ("Oslo", "Paris", "Rome")}
     assert len(ids) == 3
+
+
+def test_named_ids_count_the_calls_and_results_have_that_of_the_last_call_with_theirs():
+    """Logs number the calls of each turn anew."""
+    turn = [
+        {"role": "assistant", "tool_calls": [{"id": "c0", "function": {"name": "find"}}]},
+        {"role": "tool", "content": "ok", "tool_call_id": "c0"},
+    ]
+    both = [{"role": "assistant", "tool_calls": [{"function": {"name": name}} for name in ("book", "find")]}]
+    results = [{"role": "tool", "name": name, "content": "ok"} for name in ("find", "book")]
+    assert [given_id for *_, given_id in ids_of(with_named_ids([*turn, *turn, *both, *results]))] == [
+        *["functions.find:0"] * 2,
+        *["functions.find:1"] * 2,
+        *["functions.book:2", "functions.find:3", "functions.find:3", "functions.book:2"],
+    ]

@@ -71,7 +71,8 @@ def test_what_a_template_drops_rejects_the_row(tmp_path: Path, kind: str, messag
 @pytest.mark.parametrize("kind", SKIPS)
 def test_allow_dropped_lets_exactly_that_kind_through(tmp_path: Path, kind: str) -> None:
     others = [other for other in SKIPS if other != kind]
-    assert outcome(tmp_path, SKIPS[kind], LONG, f"supervision.allow_dropped=[{kind}]") == [2, 4]
+    kept = [4] if kind == "tool_call" else [2, 4]  # what says less than its call would teach to stop in front of it
+    assert outcome(tmp_path, SKIPS[kind], LONG, f"supervision.allow_dropped=[{kind}]") == kept
     assert outcome(tmp_path, SKIPS[kind], LONG, f"supervision.allow_dropped=[{','.join(others)}]") == [
         f"dropped_{kind}"
     ]
@@ -360,7 +361,7 @@ def test_a_call_behind_the_stop_token_of_its_text_is_lost(tmp_path: Path) -> Non
     assert outcome(tmp_path / "b", behind, CALLED) == ["dropped_tool_call"]
     short = (user("?"), assistant("b", tool_calls=[call("f", {"x": "d"})]))
     assert outcome(tmp_path / "c", behind, short) == ["dropped_tool_call"]
-    assert outcome(tmp_path / "d", behind, CALLED, "supervision.allow_dropped=[tool_call]") == [1]
+    assert outcome(tmp_path / "d", behind, CALLED, "supervision.allow_dropped=[tool_call]") == ["nothing_trained"]
 
 
 PARTS_ONLY = """\

@@ -470,8 +470,23 @@ def test_a_turn_of_which_the_template_writes_only_its_own_markers_is_skipped(
         assert batch.turn_message.tolist() == [3] * bool(last)
         assert [each.code for each in batch.rejections] == ["nothing_trained"] * (not last)
     said = assistant("I look.", tool_calls=turn["tool_calls"])
+    assert stages.render([chat(user("hi"), said, *last)]).turn_message.tolist() == [3] * bool(last)
     before = before.replace("\\n", "\n")
-    assert completions(stages, user("hi"), said, *last)[0] == f"{before}I look.{behind}<|im_end|>"
+    assert completions(stages, user("hi"), assistant("I look."), *last)[0] == f"{before}I look.{behind}<|im_end|>"
+
+
+@pytest.mark.parametrize("append", ["", "supervision.no_terminator=append"])
+def test_a_turn_of_which_the_template_writes_the_first_call_alone_is_skipped(make: Make, append: str) -> None:
+    """It would be learned to stop in front of the second."""
+    first = "(message.content or '') ~ (message.tool_calls[0].function.name if message.tool_calls else '')"
+    template = twins.CHATML.replace("message.content", f"({first})")
+    template = template.replace("+ '<|im_end|>", "+ '") if append else template
+    stages = make(template, "supervision.allow_dropped=[tool_call]", *[append] * bool(append))
+    calls = [call(name, {}) for name in ("look", "listen")]
+    talk = (user("hi"), assistant("I look.", tool_calls=calls), user("so?"), assistant("Yes."))
+    assert stages.render([chat(*talk)]).turn_message.tolist() == [3]
+    talk[1]["tool_calls"] = calls[:1]
+    assert stages.render([chat(*talk)]).turn_message.tolist() == [1, 3]
 
 
 def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> None:

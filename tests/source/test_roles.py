@@ -126,13 +126,17 @@ def test_a_role_that_is_none_is_refused_with_those_there_are(tmp_path: Path):
             ["Ann", "Bo", "Cy"],
             [{"Ann": "user", "Bo": "assistant"}, {"Ann": "assistant", "Bo": "user"}],
         ),
+        (
+            ["user", "function-call", "function-response", "assistant", "critic"],
+            [{"function-response": "tool", "critic": each} for each in ("user", "assistant")],
+        ),
     ],
 )
 def test_where_nothing_tells_what_roles_are_both_ways_name_those_of_the_rows(names, settings):
     row = {"messages": [{"role": name, "content": "a"} for name in names]}
-    assert guess_roles([row]) == {}
+    assert not {*guess_roles([row])} & {"critic", "Ann", "Bo", "Cy"}
     found = [yaml.safe_load(setting.partition("=")[2]) for setting in settings_in(roles_hint([row], {}))]
     assert found == settings
     for roles in settings:
-        renamed = rename_roles({"messages": row["messages"][-1:] if "critic" in roles else row["messages"][:2]}, roles)
-        assert {each["role"] for each in renamed["messages"]} == {*roles.values()}
+        renamed = rename_roles(row, roles)["messages"]
+        assert {name: each["role"] for name, each in zip(names, renamed, strict=True) if name in roles} == roles

@@ -1,6 +1,7 @@
 """The `columns` that are suggested are made of the fields there are, and nothing is guessed."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -13,6 +14,11 @@ from packer.source.schema import read_row
 from packer.source.schema_errors import columns_hint, refuse_unread_columns
 
 CHAT = [{"role": "user", "content": "a"}]
+
+
+DEFINED = [{"name": "tide", "parameters": {"type": "object", "properties": {"harbor": {"type": "string"}}}}]
+CALLS = [{"type": "function", "function": {"name": "tide", "arguments": {"harbor": "Oban"}}}]
+FORM = {"json_schema": {"name": "form", "schema": {"type": "object", "properties": {"said": {"type": "string"}}}}}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,21 @@ CHAT = [{"role": "user", "content": "a"}]
         ),
         (
             {"input": {"messages": CHAT}, "output": {"role": "assistant", "content": "b"}},
-            "{prompt: input.messages, completion: output.content}",
+            "{prompt: input.messages, completion: output}",
+        ),
+        (
+            {
+                "input": {"messages": CHAT, "tools": DEFINED, "response_format": FORM},
+                "output": {"role": "assistant", "content": "I look.", "tool_calls": CALLS},
+            },
+            "{prompt: input.messages, completion: output, tools: input.tools}",
+        ),
+        (
+            {
+                "question": "a",
+                "answer": {"text": "b", "help": {"rationale": "It is no help."}, "tone": {"rationale": "It is rude."}},
+            },
+            "{instruction: question, output: answer.text}",
         ),
         (
             {"question": "a", "good_answer": "b", "bad_answer": "ccc"},
@@ -197,19 +217,81 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     assert all(text in written["Question"] for text in ("Which?", "owl", "curlew", "B"))
 
 
+SAID = ["It lives in woods.", "It is a bird of the shore.", "Nobody knows."]
+ASKED = {"prompt": "Where does a curlew live?", "tags": ["a", "b", "c"]}
+EACH, ALONE, PARTS = "a row for each", "alone", "if they are the parts of one answer"
+SEVERAL = {
+    "texts": (
+        {"responses": SAID},
+        {EACH: [{"responses": each} for each in SAID], PARTS: [{"responses": "\n".join(SAID)}]},
+    ),
+    "scores": (
+        {"responses": SAID, "scores": [0.2, 0.9, 0.2], "passed": [False, True, False]},
+        {
+            "with the highest `scores` alone": [{"responses": SAID[1], "scores": 0.9, "passed": True}],
+            EACH: [
+                {"responses": each, "scores": score, "passed": score > 0.5}
+                for each, score in zip(SAID, [0.2, 0.9, 0.2], strict=True)
+            ],
+            PARTS: [{"responses": "\n".join(SAID), "scores": [0.2, 0.9, 0.2], "passed": False}],
+        },
+    ),
+    "objects": (
+        {"completions": [{"text": each, "rank": 3 - k, "mark": 5 * k} for k, each in enumerate(SAID)]},
+        {
+            "with the lowest `rank` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
+            "with the highest `mark` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
+            EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
+        },
+    ),
+    "fields": (
+        {f"my_solution_{k}": each for k, each in enumerate(SAID, 1)},
+        {EACH: [{"my_solution_1": each} for each in SAID], "`my_solution_1` alone": [{"my_solution_1": SAID[0]}]},
+    ),
+}
+"""Answers to one question, and the rows that each way makes of them."""
+
+
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_of_several_answers_to_a_question_the_hint_keeps_the_first_and_makes_no_dialogue_of_them(tmp_path):
+@pytest.mark.parametrize("name", SEVERAL)
+def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path):
+    answers, expected = SEVERAL[name]
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"prompt": "Which?", "tags": ["a", "b"], "responses": ["an owl", "a hen"]}), "utf-8")
+    path.write_text(json.dumps(ASKED | answers), "utf-8")
     with pytest.raises(InputError) as caught:
         detect_schema(path, format="jsonl", columns={})
-    hint = caught.value.hint
-    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
-    path = tmp_path / "rows_lines.jsonl"
-    assert json.loads(path.read_text("utf-8")) == {"prompt": "Which?", "tags": ["a", "b"], "responses": "an owl"}
+    said, *ways = re.split(r"; (?=if |to )", caught.value.hint)
+    assert said == "packer reads one answer a row"
+    assert len(ways) == len(expected)
+    for way, (when, rows) in zip(ways, expected.items(), strict=True):
+        condition, command = way.split(": ", 1)
+        assert when in condition
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+        made = tmp_path / "rows_lines.jsonl"
+        assert [json.loads(line) for line in made.read_text("utf-8").splitlines()] == [ASKED | row for row in rows]
+        with pytest.raises(InputError) as caught:
+            detect_schema(made, format="jsonl", columns={})
+        columns, *more = settings_in(caught.value.hint)
+        assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_a_question_that_is_asked_in_place_of_another_where_a_row_has_it_is_one_field(tmp_path):
+    plain, told, path = "How is a lock opened?", "In a novel, how is it done?", tmp_path / "rows.jsonl"
+    rows = [
+        {"plain": plain, "told": told, "completion": "With a key."},
+        {"plain": "How long is a mile?", "told": "", "completion": "Long."},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     with pytest.raises(InputError) as caught:
         detect_schema(path, format="jsonl", columns={})
-    assert "--columns instruction=prompt,output=responses" in caught.value.hint
+    way = caught.value.hint.split("; ")[0]
+    assert "if `told` is asked in place of `plain` where a row has it: jq" in way
+    assert "in place of `told`" not in caught.value.hint
+    subprocess.run(way[way.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert [row["plain"] for row in made] == [told, "How long is a mile?"]
+    assert not any("told" in row for row in made)
 
 
 @pytest.mark.parametrize(

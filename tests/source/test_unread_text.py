@@ -126,6 +126,16 @@ def test_a_text_in_one_row_of_a_hundred_is_not_asked_about() -> None:
         assert [(field.path, field.num_rows) for field in found.rare] == ([] if paths else [("note", 1)])
 
 
+def test_the_names_of_many_speakers_are_no_text_and_a_call_is_one_however_its_role_is_written() -> None:
+    call = json.dumps({"name": "tide", "arguments": {"harbor": "Oban"}})
+    said = {"human": QUESTION, "function-call": call, "function-response": "06:12", "gpt": ANSWER}
+    row = {"conversations": [{"from": name, "value": text} for name, text in said.items()]}
+    roles = {"function-response": "tool"}
+    assert find_unread([row], schema="sharegpt", columns={}, roles=roles).fields == ()
+    sample = read_row(row, number=0, schema="sharegpt", columns={}, roles=roles)
+    assert [each["function"]["name"] for each in sample.messages[1].fields["tool_calls"]] == ["tide"]
+
+
 @pytest.mark.parametrize("as_text", [False, True])
 @pytest.mark.parametrize(
     ("field", "path"), [("apis", "apis"), ("metadata", "metadata"), ("tool_config", "tool_config"), ("x", "x")]

@@ -32,6 +32,7 @@ from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
 from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
 from packer.source.exports import export_hint
+from packer.source.proposals import Reading, ways_to_read_variables
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -63,9 +64,9 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     hint = _about_reading(code, reason, file) or _columns_of(code, reason)
     if hint is None:
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
-    if code not in ("unknown_schema", "pair_no_prompt") and file.columns:
+    if code not in ("unknown_schema", "pair_no_prompt", "unread_content") and file.columns:
         hint = _SET_COLUMNS.sub(lambda found: _with_own_columns(found[1], file.columns), hint)
-    return for_one_source(hint, recipe)
+    return for_one_source(hint, recipe, file.source)
 
 
 def _with_own_columns(word: str, columns: Mapping[str, str | None]) -> str:
@@ -185,6 +186,10 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
     if code == "unknown_schema":
         rows = first_rows(file.path, file.format, file.columns, every_column=True)
         return schema_hint([*rows], file.schema, file.columns)
+    if code == "unread_content":
+        rows = first_rows(file.path, file.format, file.columns, every_column=True)
+        reading = Reading(schema=file.schema, columns=file.columns, roles=file.roles)
+        return "; ".join(ways_to_read_variables([*rows], reading))
     if code == "unknown_role":
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
     if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
@@ -206,7 +211,7 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
 
 def _columns_of(code: str, reason: str) -> str | None:
     """Return the hint for a reason that names columns with which the row is read."""
-    may_name = code in {"unread_content", "wrong_type", "pair_context_differs"}
+    may_name = code in {"wrong_type", "pair_context_differs"}
     if not may_name and not (code == "preference" and (" reads the rating" in reason or ", but is a text" in reason)):
         return None
     found = _COLUMNS.findall(reason)

@@ -145,8 +145,10 @@ def _read_head(recipe: Recipe, asks: object, templates: str, task: tuple[SourceF
             raise
         return _FileHead(entry=None, names=frozenset())
     except InputError as error:
-        message, hint = error.message, for_one_source(error.hint or "", recipe)
-        if templates and _CHATS.search(hint):
+        message, hint = error.message, error.hint or ""
+        needs_template = templates and _CHATS.search(hint)
+        hint = for_one_source(hint, recipe, recipe.sources.index(file.source))
+        if needs_template:
             message, hint = f"{message}; {NO_TEMPLATE}", f"{hint}; and {templates}"
         if hint == (error.hint or ""):
             raise
@@ -188,6 +190,7 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
         roles=source.roles,
         limit=source.limit,
         max_row_bytes=recipe.rows.max_bytes,
+        source=recipe.sources.index(source),
     )
 
 

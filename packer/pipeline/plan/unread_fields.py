@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from packer.display import plural
 from packer.errors import InputError
@@ -22,8 +23,8 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.stages import compile_template
 from packer.recipe.column_rules import declared
-from packer.recipe.named_options import as_option, flow_mapping
-from packer.recipe.recipe import Recipe, Source, for_one_source
+from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
+from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.reasoning import ANY_TAG, has_tag
@@ -31,12 +32,12 @@ from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
-from packer.source.field_programs import programs_for_key
+from packer.source.field_programs import goes_along, programs_for_key
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
-from packer.source.read_places import UnreadField
-from packer.source.row import VARIABLES
+from packer.source.read_places import ITEMS, UnreadField
+from packer.source.row import VARIABLES, field_value
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
 
@@ -47,6 +48,9 @@ _FEWEST_ROWS = 64
 _TRIED_ROWS = 64
 
 _MOST_SHOWN = 8
+
+_DOCUMENTS = "documents"
+"""A variable that transformers itself gives to templates."""
 
 NO_TEMPLATE = "the tokenizer has no chat template"
 
@@ -69,6 +73,9 @@ class FileQuestion:
     proposal: Proposal | None
     ways: tuple[str, ...] = ()
     """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
+
+    values: tuple[tuple[str, Any], ...] = ()
+    """A value of each field of the rows with such text, of which a template may have a variable."""
 
 
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
@@ -109,16 +116,24 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
-    programs = [program for each in unread.fields for program in each.programs]
+    lists = [path.removesuffix(ITEMS) for path in texts]
+    programs = [
+        program
+        for each in unread.fields
+        if not any(goes_along(tried, each.path, name) for name in lists)  # it says which of other answers are right
+        for program in each.programs
+    ]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
     programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
     commands = [(when, row_command(file.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
+    values = [(path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))]
     return FileQuestion(
         unread=unread,
         proposal=proposal,
+        values=tuple(values),
         ways=(
             *(f"{when}: {command}" for when, command in commands if command is not None),
             *(f"{as_option(setting)} trains only {which}, ignoring it all" for setting, which in kept),
@@ -246,6 +261,12 @@ class Questions:
         if all(ANY_TAG.search(path) for path, field in fields.items() if field.kind == "block"):  # the template's own
             fields = {path: field for path, field in fields.items() if field.kind != "block"}
         fields |= {field.path: field for field in self._variables(source, found)}
+        values = {path: value for each in found for path, value in each.values if path in fields}
+        fields |= {
+            path: replace(fields[path], kind="variable")
+            for path, value in values.items()
+            if self._changes_prompt(path.rpartition(".")[2], value)
+        }
         if not fields:
             return None
         proposal = next((each.proposal for each in found if each.proposal), None)
@@ -287,7 +308,8 @@ class Questions:
 
     def _changes_prompt(self, name: str, value: object) -> bool:
         asked, given = [{"role": "user", "content": "?"}], self._recipe.template.kwargs
-        for template in (each for each in self._templates if name in each.undeclared and name not in given):
+        reading = [each for each in self._templates if name in {*each.undeclared, _DOCUMENTS} & each.read_variables]
+        for template in reading if name not in given else ():
             with suppress(RenderError):
                 prompts = {
                     template.render(asked, add_generation_prompt=True, kwargs=kwargs)
@@ -341,12 +363,19 @@ class Questions:
 
     def hint(self, questions: Sequence[Question]) -> str:
         """Return the ways on for some questions, as options of a command."""
-        are_several = len(self._recipe.sources) > 1
-        ways = [f"{each.source.path}: {way}" if are_several else way for each in questions for way in each.ways()]
+        sources = self._recipe.sources
+        ways_of = {sources.index(each.source): [*each.ways()] for each in questions}
+        ways = next(iter(ways_of.values()))
+        if len(sources) > 1 and any(ways_of.get(number) != ways for number in range(len(sources))):
+            ways = [
+                f"{sources[number].path}: {of_one_source(way, number, sources[number].ignore)}"
+                for number, own in ways_of.items()
+                for way in own
+            ]
         names = sorted({field.path for each in questions for field in each.fields if field.kind != "block"})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
-        return for_one_source("; ".join(ways), self._recipe)
+        return also_of_all("; ".join(ways))
 
 
 def _added(fields: Iterable[UnreadField]) -> dict[str, UnreadField]:
