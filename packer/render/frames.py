@@ -4,11 +4,13 @@ Rows that were written for a model without a chat template, or rendered for anot
 letters in their texts. Under a template they would stand within a user's turn, or be learned as the beginning of
 answers. What a user asks has such a frame if it ends with the header of an answer, or with a mark, and also has the
 header of a question. So has any text that begins with the header of its role, or with the name of a role in a line.
+Several turns stand in a text whose lines begin with marks of one form that name those who ask and answer, in turn.
 
 A text may also be its own message or list of parts, written out as JSON or Python by whatever made a text of it.
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -57,17 +59,55 @@ _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 _WRITTEN_OUT = re.compile(r"\s*(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:")
 """Matches what a message or a list of parts begins with."""
 
-_LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")
+_SPEAKER = re.compile(
+    r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s]*(?:\w+[^\w\s]+)?)\s?"
+    r"(?:(?P<asks>user|human|prompter)|assistant|chatgpt|gpt|bot|ai|model)\b(?P<closing>[^\w\s]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Matches a mark that names a speaker: `<extra_id_1>User`, `[|AI|]`, `### Human:`."""
+
+_LINES_OF_SPEAKERS = ("\n<", "\n[", "\n{", "\n**", "\n#")
+_LAST_LETTERS = (":", "]", ">", "}", "*", "assistant", "model", "gpt", "bot", "ai")
+_LONGEST_NAME = 9
 _LONGEST_END = 200
 
 
 def framed(text: str) -> tuple[re.Match[str], re.Match[str]] | None:
     """Return where the frame of a question begins and ends; None if it has none."""
-    if not text.rstrip().endswith(_LAST_LETTERS):  # nearly always
+    if not text.rstrip()[-_LONGEST_NAME:].lower().endswith(_LAST_LETTERS):  # nearly always
         return None
     ends = _ENDS.search(text, max(0, len(text) - _LONGEST_END))
     begins = _BEGINS.search(text, 0, ends.start()) if ends else None
+    turns = [] if begins else headers_in(text)
+    if turns and turns[-1].end() == len(text.rstrip()) and not turns[-1]["asks"]:
+        begins, ends = turns[0], turns[-1]
     return (begins, ends) if begins and ends and text[begins.end() : ends.start()].strip() else None
+
+
+def headers_in(text: str) -> list[re.Match[str]]:
+    """Return the marks of one form with which lines of a text begin, if they name in turn who asks and who answers.
+
+    The form is that of the last one. In a heading or in bold, a name is that of a speaker if a colon follows it. Code
+    may show such marks.
+    """
+    if not any(begun in text for begun in _LINES_OF_SPEAKERS):  # nearly always
+        return []
+    found = [each for each in _SPEAKER.finditer(text) if each["opening"][0] in "<[{" or ":" in each["closing"]]
+    form = (found[-1]["opening"].lower(), found[-1]["closing"]) if len(found) > 1 else None
+    turns = [each for each in found if (each["opening"].lower(), each["closing"]) == form]
+    alternate = all(bool(one["asks"]) != bool(other["asks"]) for one, other in itertools.pairwise(turns))
+    return turns if len(turns) > 1 and alternate and "```" not in text else []
+
+
+def _holds_turns(text: str, role: str) -> list[str]:
+    """Return the headers of the last two turns of others in what a role says; nothing if there are none.
+
+    Who asks may quote a talk that an answer ends. An answer may tell one, in words.
+    """
+    headers = headers_in(text)
+    is_told = role == "assistant" and not any(mark in headers[0]["opening"] for mark in "<|") if headers else False
+    is_quoted = role == "user" and not headers[-1]["asks"] if headers else False
+    return [] if is_told or is_quoted else [each[0].strip() for each in headers[-2:]]
 
 
 def _text_of_written(text: str, role: str) -> str | None:
@@ -127,9 +167,11 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
             plain[k] = _SYSTEM.sub("", plain[k]) if "SYS" in header[0] else plain[k]
         elif role in _HEADERS and (said := _text_of_written(text, role)):
             shown, plain[k] = "is a message or its parts, written out as JSON or Python", said
+        elif role in ("user", "assistant") and (headers := _holds_turns(text, role)):
+            shown, plain[k] = f"has several turns, with the headers '{headers[0]}' and '{headers[1]}'", text
         else:
             continue
-        is_alone = not (_HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
+        is_alone = not (headers_in(plain[k]) or _HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
         if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)

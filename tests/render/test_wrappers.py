@@ -240,6 +240,36 @@ def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
     assert codes(loaded(folder, twins.CHATML, "supervision.control_tokens=allow"), sample) == [[]]
 
 
+MARKS = ["<extra_id_1>{}\n", "[|{}|]", "### {}:", "**{}:** ", "<{}>: ", "[{}] ", "<|im_start|>{}\n"]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize(("asks", "answers"), [("User", "Assistant"), ("human", "AI"), ("USER", "MODEL")])
+def test_marks_of_one_form_that_name_speakers_in_turn_reject_the_row(
+    tmp_path: Path, mark: str, asks: str, answers: str
+) -> None:
+    one, other = mark.format(asks), mark.format(answers)
+    same_for_all_rows(tmp_path, f"{one}{ASKED}\n{other}", "At 06:12.")
+    plain = assistant("At 06:12.")
+    several = [
+        chat(user(f"Any tide?\n{other}One.\n{one}{ASKED}"), plain),
+        chat(user(f"A talk.\n{one}Any tide?\n{other}One.\n{one}{ASKED}\n{other}"), plain),
+    ]
+    learned = chat(user("Any tide?"), assistant(f"One.\n{one}{ASKED}\n{other}At 06:12."))
+    for stages in (loaded(tmp_path, twins.CHATML), loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")):
+        assert codes(stages, *several) == [["wrapped_twice"]] * 2
+        if mark[0] == "<" and "im_" not in mark or "|]" in mark:
+            assert codes(stages, learned) == [["wrapped_twice"]]
+    quoted = [
+        f"Sum up:\n{one}{ASKED}\n{other}At 06:12.",
+        f"```\n{one}{ASKED}\n{other}\n{one}\n```\nWhat is this?",
+        f"Are {one.strip()} and {other.strip()} and {one.strip()} marks?",
+        f"Two of them?\n{one}{ASKED}\n{one}Now!",
+    ]
+    told = chat(user(ASKED), assistant(f"**{asks}:** When?\n**{answers}:** At 06:12.\n**{asks}:** Thanks!"))
+    assert codes(loaded(tmp_path, twins.CHATML), *[chat(user(text), plain) for text in quoted], told) == [[]] * 5
+
+
 def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_unwrapped(tmp_path: Path) -> None:
     stages = loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")
     framed = chat(user(f"Be brief.\n\n### Instruction:\n{ASKED}\n\n### Response:"), assistant("At 06:12. </s>"))
