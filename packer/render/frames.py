@@ -20,9 +20,11 @@ import msgspec
 from packer.batches import Rejection, Sample
 from packer.recipe.recipe import Recipe
 from packer.render.control import FOREIGN_ENDS
+from packer.render.readback import function_of
 
 _MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|</?(?:start|end)_of_turn>|</?s>)"
 _ANSWERER = r"(?:assistant|chatgpt|gpt|bot|model|response)"
+_IN_MARKS = rf"{_MARK}\s*[a-z]\w*\s*{_MARK}"
 _IN_WORDS = rf"(?:#+\s*(?:answer|{_ANSWERER})|(?:\*\*)?{_ANSWERER}(?:\*\*)?):(?:\*\*)?"
 
 _ENDS = re.compile(
@@ -44,8 +46,8 @@ _HEADERS = {
     )
     for role, names, more, marked in (
         ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
-        ("user", "user|human", "question", rf"|<<SYS>>|{_MARK}\s*user\s*(?:\n|{_MARK})|<[|\uff5c]user[|\uff5c]>"),
-        ("system", "system", "system", rf"|<<SYS>>|{_MARK}\s*system\s*(?:\n|{_MARK})|<[|\uff5c]system[|\uff5c]>"),
+        ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n|<[|\uff5c]user[|\uff5c]>"),
+        ("system", "system", "system", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*system\s*\n|<[|\uff5c]system[|\uff5c]>"),
     )
 }
 """Match the header of a role, in words as a text has it that was decoded without special tokens, or in marks."""
@@ -124,6 +126,25 @@ def _text_of_written(text: str, role: str) -> str | None:
     return "".join(filter(None, parts)) if parts and all(isinstance(part, str) for part in parts) else None
 
 
+def _without_end(text: str) -> str:
+    """Return a text without the stop token of another model that it may end with."""
+    end = next(filter(text.rstrip().endswith, FOREIGN_ENDS), None)
+    return text if end is None else text.rstrip().removesuffix(end)
+
+
+def _declared(text: Any) -> str | None:
+    """Return the header behind which a text has nothing but a list of definitions of tools, as JSON."""
+    header = _HEADERS["system"].match(text) if type(text) is str else None
+    if header is None:  # nearly always
+        return None
+    try:
+        value = msgspec.json.decode(_without_end(text[header.end() :]))
+    except (ValueError, RecursionError):
+        return None
+    are_tools = isinstance(value, list) and value and all(function_of(each).get("name") for each in value)
+    return header[0].strip() if are_tools else None
+
+
 def _text_of_part(part: Any) -> Any:
     return part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
 
@@ -135,6 +156,10 @@ def unframed(sample: Sample, recipe: Recipe) -> Sample | Rejection:
     What stands before the header of a question stays. An answer loses the end of a turn as well, and the white space
     that followed its header.
     """
+    declared = _declared(sample.messages[0].fields.get("content")) if sample.messages else None
+    if declared is not None:
+        reason = f"messages[0]: its text is definitions of tools behind '{declared}'; they belong in `tools`"
+        return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=0)
     unwrap, are_words = recipe.rows.wrapped == "unwrap", recipe.supervision.control_tokens == "allow"
     plain = {} if are_words and not unwrap else _plain_texts(sample, unwrap=unwrap)
     if isinstance(plain, Rejection):
@@ -156,15 +181,16 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
         role, text = message.fields["role"], message.fields.get("content")
         if type(text) is not str:
             continue
-        if role == "assistant" and unwrap and (end := next(filter(text.rstrip().endswith, FOREIGN_ENDS), None)):
-            text = plain[k] = text.rstrip().removesuffix(end)
+        if role == "assistant" and unwrap and (bare := _without_end(text)) != text:
+            text = plain[k] = bare
         if role == "user" and (frame := framed(text)):
             begins, ends = frame
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
         elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
-            shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
-            plain[k] = _SYSTEM.sub("", plain[k]) if "SYS" in header[0] else plain[k]
+            shown, inner = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
+            inner = _without_end(inner) if role != "assistant" else inner
+            plain[k] = _SYSTEM.sub("", inner) if "SYS" in header[0] else inner
         elif role in _HEADERS and (said := _text_of_written(text, role)):
             shown, plain[k] = "is a message or its parts, written out as JSON or Python", said
         elif role in ("user", "assistant") and (headers := _holds_turns(text, role)):

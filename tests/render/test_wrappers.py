@@ -240,6 +240,31 @@ def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
     assert codes(loaded(folder, twins.CHATML, "supervision.control_tokens=allow"), sample) == [[]]
 
 
+KIMI = "<|im_system|>{}<|im_middle|>{}<|im_end|>"
+
+
+def test_a_header_of_any_name_between_marks_rejects_the_row_and_definitions_behind_it_are_no_text(
+    tmp_path: Path,
+) -> None:
+    declared, said = (
+        chat(system(KIMI.format(*each)), user(ASKED), CALLED, result("06:12"), assistant("At 06:12."))
+        for each in (("tool_declare", json.dumps([TIDE])), ("system", "Be brief."))
+    )
+    for template in (TEMPLATE, twins.PHI_LIKE):
+        assert codes(loaded(tmp_path, template), declared, said) == [["wrapped_twice"]] * 2
+    unwrapping = loaded(tmp_path, TEMPLATE, "rows.wrapped=unwrap")
+    for stages in (unwrapping, loaded(tmp_path, TEMPLATE, "supervision.control_tokens=allow")):
+        ((code, reason),) = stages.reasons([declared])
+        assert code == "wrapped_twice" and "belong in `tools`" in reason
+    assert unwrapping.turns(said) == unwrapping.turns(
+        chat(system("Be brief."), user(ASKED), CALLED, result("06:12"), assistant("At 06:12."))
+    )
+    asked = chat(user("<|im_user|>user<|im_middle|>" + ASKED + "<|im_end|>"), assistant("At 06:12."))
+    assert codes(loaded(tmp_path, twins.PHI_LIKE), asked) == [["wrapped_twice"]]
+    for text in ("<|box|>12<|end|> is what?", "What is <|im_system|>system<|im_middle|>?", "[{\"name\": \"tide\"}]"):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(system(text), user(text), assistant("A box."))) == [[]]
+
+
 MARKS = ["<extra_id_1>{}\n", "[|{}|]", "### {}:", "**{}:** ", "<{}>: ", "[{}] ", "<|im_start|>{}\n"]
 
 
