@@ -50,7 +50,7 @@ from packer.render.reasoning import (
     split_inline,
     without_tags,
 )
-from packer.render.tagged_calls import tag_that_cuts
+from packer.render.tagged_calls import tag_that_cuts, writes_null_as_text
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -202,6 +202,8 @@ class ConversationLosses:
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
         if (tag := tag_that_cuts(conversation, turn, self.check.marks)) is not None:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
+        if writes_null_as_text(conversation, turn):
+            return Loss("mangled_call", turn.message, "writes a null of this call as the text None")
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
         values = context[first:] if first else [*context, *given]

@@ -197,7 +197,9 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
             shown, plain[k] = f"has several turns, with the headers '{headers[0]}' and '{headers[1]}'", text
         else:
             continue
-        is_alone = not (headers_in(plain[k]) or _HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
+        is_alone = not (
+            headers_in(plain[k]) or _HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
+        )
         if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)

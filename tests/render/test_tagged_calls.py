@@ -161,3 +161,20 @@ def test_a_tag_in_the_name_of_an_argument_is_not_the_templates(tmp_path: Path) -
     stages = Stages.load(twins.byte_level(tmp_path, template=template))
     named = {"</call>": "It ends with </call>.", "at": {"</call>": "a"}}
     assert not stages.reasons([chat(user("a"), assistant("", tool_calls=[call("look", named)]))])
+
+
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+@pytest.mark.parametrize(
+    ("written", "is_kept"),
+    [("value | string", False), ("value | tojson", True), ("(value | string if value else 'null')", True)],
+)
+def test_a_null_that_is_written_as_the_text_none_would_be_is_no_null(
+    tmp_path: Path, engine: str, written: str, is_kept: bool
+) -> None:
+    style = STYLES["one tag per parameter"][0].replace("value | tojson", written)
+    template = TEMPLATE.replace("WRITTEN", style)
+    stages = Stages.load(twins.byte_level(tmp_path, template=template), f"engine={engine}")
+    kept = chat(user("a"), assistant("", tool_calls=[call("look", {"at": "None", "why": "x"})]))
+    said = [call("look", {"at": "x", "why": "y"}), call("look", {"at": "x", "why": None, "how": {"by": None}})]
+    rows = [chat(user("a"), assistant("", tool_calls=said), row=row) for row in range(1, 9)]
+    assert [code for code, _ in stages.reasons([kept, *rows])] == ([] if is_kept else ["mangled_call"] * 8)

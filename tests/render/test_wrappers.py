@@ -261,7 +261,7 @@ def test_a_header_of_any_name_between_marks_rejects_the_row_and_definitions_behi
     )
     asked = chat(user("<|im_user|>user<|im_middle|>" + ASKED + "<|im_end|>"), assistant("At 06:12."))
     assert codes(loaded(tmp_path, twins.PHI_LIKE), asked) == [["wrapped_twice"]]
-    for text in ("<|box|>12<|end|> is what?", "What is <|im_system|>system<|im_middle|>?", "[{\"name\": \"tide\"}]"):
+    for text in ("<|box|>12<|end|> is what?", "What is <|im_system|>system<|im_middle|>?", '[{"name": "tide"}]'):
         assert codes(loaded(tmp_path, twins.CHATML), chat(system(text), user(text), assistant("A box."))) == [[]]
 
 
@@ -283,7 +283,7 @@ def test_marks_of_one_form_that_name_speakers_in_turn_reject_the_row(
     learned = chat(user("Any tide?"), assistant(f"One.\n{one}{ASKED}\n{other}At 06:12."))
     for stages in (loaded(tmp_path, twins.CHATML), loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")):
         assert codes(stages, *several) == [["wrapped_twice"]] * 2
-        if mark[0] == "<" and "im_" not in mark or "|]" in mark:
+        if (mark[0] == "<" and "im_" not in mark) or "|]" in mark:
             assert codes(stages, learned) == [["wrapped_twice"]]
     quoted = [
         f"Sum up:\n{one}{ASKED}\n{other}At 06:12.",

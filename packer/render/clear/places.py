@@ -260,7 +260,7 @@ def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> st
     """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
     at = place.start
     for key, value in values.items():
-        written = (value,) if type(value) is str else (_written(value), str(value))
+        written = (value,) if type(value) is str else (_written(value), "null" if value is None else str(value))
         ends = [_end(f"{key}{spelling.between}{each}{spelling.behind}", place, at) for each in written]
         at = max(ends)
         if at < 0:
