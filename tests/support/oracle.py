@@ -355,6 +355,11 @@ class Oracle:
             raise Refused("prompt_diverges")
         # What leaves the least to be written; the first of equals: the default mode.
         prompt, turn, mode = min(pairs, key=lambda pair: len(pair[1]) - len(pair[0]))
+        longer = [(p, m) for p, _, m in tried if p.startswith(prompt) and p != prompt]
+        is_asked = any(p.rstrip().endswith(tuple(TAGS)) for p, _ in longer)
+        empty = [(p, p + turn[len(prompt) :], m) for p, m in longer if ends_closed(p) and not is_asked]
+        if empty and not spoken_reasoning(messages[k]) and not turn[len(prompt) :].lstrip().startswith(tuple(TAGS)):
+            prompt, turn, mode = empty[0]  # where no reasoning is asked for, there is a block
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         silent = self._try([*context, {"role": "assistant", "content": ""}], tools, {**kwargs, **mode})
         if self._is_blank(closed[len(prompt) :]) or turn == silent:

@@ -173,6 +173,8 @@ class Places:
         for header in headers.added:
             if not whole.startswith(header, start):
                 continue
+            if header in headers.asking and not self._row.forms[k][3]:
+                return None  # the definition continues the prompt of another mode
             if header not in headers.opening or goes_on(header, whole[start + len(header) :]):
                 if self._row.forms[k][3] and self._rules.on_prompt_mismatch == "continue":
                     return None  # the definition may continue another prompt, which opens the reasoning
