@@ -345,6 +345,7 @@ class Conversation:
         if stop is not None:
             return whole[: stop.end()]
         if rules.stops:
+            self._refuse_unfinished(k, whole, mode, rules.stops)
             header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
             if header is not None:
                 return whole + header
@@ -352,6 +353,16 @@ class Conversation:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
+
+    def _refuse_unfinished(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> None:
+        """Refuse a turn that stays open for a flag of its message, such as `prefix` of one that is to be continued."""
+        message = self.messages[k]
+        for name in (name for name, value in message.items() if value is True):
+            plain = {key: value for key, value in message.items() if key != name}
+            closed = self.render([*self.messages[:k], plain], mode)
+            if closed.startswith(whole) and stops.search(closed, len(whole)):
+                reason = f"messages[{k}]: the template does not close this turn, of which `{name}` is true"
+                raise RenderError(reason, code="no_terminator", message=k)
 
 
 def _opens_reasoning(prompt: str) -> bool:

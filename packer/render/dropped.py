@@ -34,6 +34,7 @@ from packer.render.readback import (
     added_escape,
     arguments_of,
     contains_escaped,
+    cuts_arguments,
     function_of,
     keys,
     leaves,
@@ -202,6 +203,8 @@ class ConversationLosses:
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
         if (tag := tag_that_cuts(conversation, turn, self.check.marks)) is not None:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
+        if any(cuts_arguments(call, completion) for call in calls):
+            return Loss("mangled_call", turn.message, "cuts white space around an argument of this call")
         if writes_null_as_text(conversation, turn):
             return Loss("mangled_call", turn.message, "writes a null of this call as the text None")
         start, first = self._unread(prompt)

@@ -191,6 +191,12 @@ def spellings(leaf: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((json.dumps(leaf), str(leaf))))
 
 
+def cuts_arguments(call: Any, text: str) -> bool:
+    """Whether a text has a string argument of a call without the white space around it."""
+    spaced = [leaf for leaf in leaves(arguments_of(call)) if isinstance(leaf, str) and leaf != leaf.strip()]
+    return not all(contains_escaped(leaf, text) for leaf in spaced)
+
+
 def contains_escaped(part: str, text: str) -> bool:
     """Whether a text contains another: verbatim, as JSON, or as Python writes it."""
     return part in text or any(written in text for written in escaped_spellings(part))

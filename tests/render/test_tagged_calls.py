@@ -178,3 +178,20 @@ def test_a_null_that_is_written_as_the_text_none_would_be_is_no_null(
     said = [call("look", {"at": "x", "why": "y"}), call("look", {"at": "x", "why": None, "how": {"by": None}})]
     rows = [chat(user("a"), assistant("", tool_calls=said), row=row) for row in range(1, 9)]
     assert [code for code, _ in stages.reasons([kept, *rows])] == ([] if is_kept else ["mangled_call"] * 8)
+
+
+CODE = "    return a\n"
+
+
+@pytest.mark.parametrize(("written", "is_kept"), [("value", True), ("value.strip()", False), ("value.lstrip()", False)])
+def test_an_argument_keeps_the_white_space_around_it(tmp_path: Path, written: str, is_kept: bool) -> None:
+    style = STYLES["key and value in tags"][0].replace("(value if value", f"({written} if value")
+    stages = Stages.load(twins.byte_level(tmp_path, template=TEMPLATE.replace("WRITTEN", style)))
+    rows = [
+        chat(user("a"), assistant("", tool_calls=[call("look", {"at": "x", "why": each})]), row=row)
+        for row, each in enumerate(["return a", *[CODE] * 8])
+    ]
+    assert [code for code, _ in stages.reasons(rows)] == ([] if is_kept else ["mangled_call"] * 8)
+    context = [user("a"), assistant("", tool_calls=[call("look", {"at": CODE})]) | {"train": False}, user("b")]
+    last = chat(*context, assistant("c"), weights={1: 0})
+    assert stages.turns(last)[-1][1] == "c<|im_end|>", "what a server would send is the context"
