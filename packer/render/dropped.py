@@ -49,6 +49,7 @@ from packer.render.reasoning import (
     has_tag,
     reasoning_fields,
     split_inline,
+    tag_at_end,
     without_tags,
 )
 from packer.render.tagged_calls import tag_that_cuts, writes_null_as_text
@@ -186,6 +187,9 @@ class ConversationLosses:
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         stray = ANY_TAG.search(inline.answer if inline else text)
+        before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
+        if stray and inline is None and (not found or OPENING.fullmatch(tag_at_end(before.rstrip()))):
+            yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.check.allowed:
                 loss = Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")  # noqa: PLW2901
