@@ -192,9 +192,10 @@ def spellings(leaf: Any) -> tuple[str, ...]:
 
 
 def cuts_arguments(call: Any, text: str) -> bool:
-    """Whether a text has a string argument of a call without the white space around it."""
+    """Whether a text has a call, but a string argument of it without the white space around it."""
     spaced = [leaf for leaf in leaves(arguments_of(call)) if isinstance(leaf, str) and leaf != leaf.strip()]
-    return not all(contains_escaped(leaf, text) for leaf in spaced)
+    is_written = str(function_of(call).get("name")) in text
+    return is_written and not all(contains_escaped(leaf, text) for leaf in spaced)
 
 
 def contains_escaped(part: str, text: str) -> bool:
