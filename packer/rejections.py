@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
     "wrapped_twice": "a text already has the tags that the template writes around it, or the headers of another "
     "model's prompts, or the system message defines tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
-    "cut by a closing tag in one of its arguments",
+    "cut by a closing tag in one of its arguments, or a null of it is a text",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
@@ -170,7 +170,8 @@ _HINTS = {
     "each in its field",
     "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
-    "argument there: leave the row out. Calls within a text belong in `tool_calls`",
+    "argument there: leave the row out. If it names a null, leave out that argument. Calls within a text belong in "
+    "`tool_calls`",
     "mangled_text": "packer preview shows what the template writes; correct where it escapes, cuts or replaces text, "
     "or use another template",
     "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "

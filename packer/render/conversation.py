@@ -220,7 +220,22 @@ class Conversation:
             if not fitting and (found := self._moved_turn(k, tried)) is not None:
                 return found, True
         fitting = shown or fitting
-        return (fitting[0], False) if fitting else None
+        closed = self._closed_turn(fitting[0], tried) if fitting and not is_reasoned else None
+        return (closed, True) if closed else (fitting[0], False) if fitting else None
+
+    @staticmethod
+    def _closed_turn(chosen: Attempt, tried: Sequence[Attempt]) -> Attempt | None:
+        """Return a turn without reasoning continued from a mode's prompt that adds an empty block to the chosen one.
+
+        Qwen3 writes such blocks only behind a question, so not in an opening answer. Where an answer without reasoning
+        is asked for, a server writes one there, too, and the chosen prompt asks for reasoning, unless another opens it.
+        """
+        answer = chosen.whole[len(chosen.prompt) :]
+        longer = [each for each in tried if each.prompt.startswith(chosen.prompt) and each.prompt != chosen.prompt]
+        closed = next((each for each in longer if closes_reasoning(each.prompt)), None)
+        if closed is None or ANY_TAG.match(answer.lstrip()) or any(_opens_reasoning(each.prompt) for each in longer):
+            return None
+        return Attempt.of(closed.prompt, closed.prompt + answer, closed.mode)
 
     def _is_off(self, tried: Attempt) -> bool:
         return self.template.switches.is_off({**self.kwargs, **tried.mode})
@@ -338,6 +353,7 @@ class Conversation:
         if stop is not None:
             return whole[: stop.end()]
         if rules.stops:
+            self._refuse_unfinished(k, whole, mode, rules.stops)
             header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
             if header is not None:
                 return whole + header
@@ -345,6 +361,16 @@ class Conversation:
             return whole + rules.append
         reason = f"messages[{k}]: the template writes no stop token after this turn"
         raise RenderError(reason, code="no_terminator", message=k)
+
+    def _refuse_unfinished(self, k: int, whole: str, mode: Mode, stops: re.Pattern[str]) -> None:
+        """Refuse a turn that stays open for a flag of its message, such as `prefix` of one that is to be continued."""
+        message = self.messages[k]
+        for name in (name for name, value in message.items() if value is True):
+            plain = {key: value for key, value in message.items() if key != name}
+            closed = self.render([*self.messages[:k], plain], mode)
+            if closed.startswith(whole) and stops.search(closed, len(whole)):
+                reason = f"messages[{k}]: the template does not close this turn, of which `{name}` is true"
+                raise RenderError(reason, code="no_terminator", message=k)
 
 
 def _opens_reasoning(prompt: str) -> bool:

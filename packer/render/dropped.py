@@ -34,6 +34,7 @@ from packer.render.readback import (
     added_escape,
     arguments_of,
     contains_escaped,
+    cuts_arguments,
     function_of,
     keys,
     leaves,
@@ -48,9 +49,10 @@ from packer.render.reasoning import (
     has_tag,
     reasoning_fields,
     split_inline,
+    tag_at_end,
     without_tags,
 )
-from packer.render.tagged_calls import tag_that_cuts
+from packer.render.tagged_calls import tag_that_cuts, writes_null_as_text
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -185,6 +187,11 @@ class ConversationLosses:
         if tag is not None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         stray = ANY_TAG.search(inline.answer if inline else text)
+        before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
+        is_cut = stray and inline is None and not turn.is_blank(self.check.stops)
+        is_lost = not found and "content" not in self.check.allowed
+        if is_cut and (is_lost or OPENING.fullmatch(tag_at_end(before.rstrip()))):
+            yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.check.allowed:
                 loss = Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")  # noqa: PLW2901
@@ -202,6 +209,10 @@ class ConversationLosses:
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
         if (tag := tag_that_cuts(conversation, turn, self.check.marks)) is not None:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
+        if any(cuts_arguments(call, completion) for call in calls):
+            return Loss("mangled_call", turn.message, "cuts white space around an argument of this call")
+        if writes_null_as_text(conversation, turn):
+            return Loss("mangled_call", turn.message, "writes a null of this call as the text None")
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
         values = context[first:] if first else [*context, *given]

@@ -4,11 +4,13 @@ Rows that were written for a model without a chat template, or rendered for anot
 letters in their texts. Under a template they would stand within a user's turn, or be learned as the beginning of
 answers. What a user asks has such a frame if it ends with the header of an answer, or with a mark, and also has the
 header of a question. So has any text that begins with the header of its role, or with the name of a role in a line.
+Several turns stand in a text whose lines begin with marks of one form that name those who ask and answer, in turn.
 
 A text may also be its own message or list of parts, written out as JSON or Python by whatever made a text of it.
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +20,11 @@ import msgspec
 from packer.batches import Rejection, Sample
 from packer.recipe.recipe import Recipe
 from packer.render.control import FOREIGN_ENDS
+from packer.render.readback import function_of
 
 _MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|</?(?:start|end)_of_turn>|</?s>)"
 _ANSWERER = r"(?:assistant|chatgpt|gpt|bot|model|response)"
+_IN_MARKS = rf"{_MARK}\s*[a-z]\w*\s*{_MARK}"
 _IN_WORDS = rf"(?:#+\s*(?:answer|{_ANSWERER})|(?:\*\*)?{_ANSWERER}(?:\*\*)?):(?:\*\*)?"
 
 _ENDS = re.compile(
@@ -42,8 +46,8 @@ _HEADERS = {
     )
     for role, names, more, marked in (
         ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
-        ("user", "user|human", "question", rf"|<<SYS>>|{_MARK}\s*user\s*(?:\n|{_MARK})|<[|\uff5c]user[|\uff5c]>"),
-        ("system", "system", "system", rf"|<<SYS>>|{_MARK}\s*system\s*(?:\n|{_MARK})|<[|\uff5c]system[|\uff5c]>"),
+        ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n|<[|\uff5c]user[|\uff5c]>"),
+        ("system", "system", "system", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*system\s*\n|<[|\uff5c]system[|\uff5c]>"),
     )
 }
 """Match the header of a role, in words as a text has it that was decoded without special tokens, or in marks."""
@@ -57,17 +61,55 @@ _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 _WRITTEN_OUT = re.compile(r"\s*(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:")
 """Matches what a message or a list of parts begins with."""
 
-_LAST_LETTERS = (":", "]", ">", "*", "assistant", "model")
+_SPEAKER = re.compile(
+    r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s]*(?:\w+[^\w\s]+)?)\s?"
+    r"(?:(?P<asks>user|human|prompter)|assistant|chatgpt|gpt|bot|ai|model)\b(?P<closing>[^\w\s]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Matches a mark that names a speaker: `<extra_id_1>User`, `[|AI|]`, `### Human:`."""
+
+_LINES_OF_SPEAKERS = ("\n<", "\n[", "\n{", "\n**", "\n#")
+_LAST_LETTERS = (":", "]", ">", "}", "*", "assistant", "model", "gpt", "bot", "ai")
+_LONGEST_NAME = 9
 _LONGEST_END = 200
 
 
 def framed(text: str) -> tuple[re.Match[str], re.Match[str]] | None:
     """Return where the frame of a question begins and ends; None if it has none."""
-    if not text.rstrip().endswith(_LAST_LETTERS):  # nearly always
+    if not text.rstrip()[-_LONGEST_NAME:].lower().endswith(_LAST_LETTERS):  # nearly always
         return None
     ends = _ENDS.search(text, max(0, len(text) - _LONGEST_END))
     begins = _BEGINS.search(text, 0, ends.start()) if ends else None
+    turns = [] if begins else headers_in(text)
+    if turns and turns[-1].end() == len(text.rstrip()) and not turns[-1]["asks"]:
+        begins, ends = turns[0], turns[-1]
     return (begins, ends) if begins and ends and text[begins.end() : ends.start()].strip() else None
+
+
+def headers_in(text: str) -> list[re.Match[str]]:
+    """Return the marks of one form with which lines of a text begin, if they name in turn who asks and who answers.
+
+    The form is that of the last one. In a heading or in bold, a name is that of a speaker if a colon follows it. Code
+    may show such marks.
+    """
+    if not any(begun in text for begun in _LINES_OF_SPEAKERS):  # nearly always
+        return []
+    found = [each for each in _SPEAKER.finditer(text) if each["opening"][0] in "<[{" or ":" in each["closing"]]
+    form = (found[-1]["opening"].lower(), found[-1]["closing"]) if len(found) > 1 else None
+    turns = [each for each in found if (each["opening"].lower(), each["closing"]) == form]
+    alternate = all(bool(one["asks"]) != bool(other["asks"]) for one, other in itertools.pairwise(turns))
+    return turns if len(turns) > 1 and alternate and "```" not in text else []
+
+
+def _holds_turns(text: str, role: str) -> list[str]:
+    """Return the headers of the last two turns of others in what a role says; nothing if there are none.
+
+    Who asks may quote a talk that an answer ends. An answer may tell one, in words.
+    """
+    headers = headers_in(text)
+    is_told = role == "assistant" and not any(mark in headers[0]["opening"] for mark in "<|") if headers else False
+    is_quoted = role == "user" and not headers[-1]["asks"] if headers else False
+    return [] if is_told or is_quoted else [each[0].strip() for each in headers[-2:]]
 
 
 def _text_of_written(text: str, role: str) -> str | None:
@@ -84,6 +126,25 @@ def _text_of_written(text: str, role: str) -> str | None:
     return "".join(filter(None, parts)) if parts and all(isinstance(part, str) for part in parts) else None
 
 
+def _without_end(text: str) -> str:
+    """Return a text without the stop token of another model that it may end with."""
+    end = next(filter(text.rstrip().endswith, FOREIGN_ENDS), None)
+    return text if end is None else text.rstrip().removesuffix(end)
+
+
+def _declared(text: Any) -> str | None:
+    """Return the header behind which a text has nothing but a list of definitions of tools, as JSON."""
+    header = _HEADERS["system"].match(text) if type(text) is str else None
+    if header is None:  # nearly always
+        return None
+    try:
+        value = msgspec.json.decode(_without_end(text[header.end() :]))
+    except (ValueError, RecursionError):
+        return None
+    are_tools = isinstance(value, list) and value and all(function_of(each).get("name") for each in value)
+    return header[0].strip() if are_tools else None
+
+
 def _text_of_part(part: Any) -> Any:
     return part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
 
@@ -95,6 +156,10 @@ def unframed(sample: Sample, recipe: Recipe) -> Sample | Rejection:
     What stands before the header of a question stays. An answer loses the end of a turn as well, and the white space
     that followed its header.
     """
+    declared = _declared(sample.messages[0].fields.get("content")) if sample.messages else None
+    if declared is not None:
+        reason = f"messages[0]: its text is definitions of tools behind '{declared}'; they belong in `tools`"
+        return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=0)
     unwrap, are_words = recipe.rows.wrapped == "unwrap", recipe.supervision.control_tokens == "allow"
     plain = {} if are_words and not unwrap else _plain_texts(sample, unwrap=unwrap)
     if isinstance(plain, Rejection):
@@ -116,20 +181,25 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
         role, text = message.fields["role"], message.fields.get("content")
         if type(text) is not str:
             continue
-        if role == "assistant" and unwrap and (end := next(filter(text.rstrip().endswith, FOREIGN_ENDS), None)):
-            text = plain[k] = text.rstrip().removesuffix(end)
+        if role == "assistant" and unwrap and (bare := _without_end(text)) != text:
+            text = plain[k] = bare
         if role == "user" and (frame := framed(text)):
             begins, ends = frame
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
         elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
-            shown, plain[k] = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
-            plain[k] = _SYSTEM.sub("", plain[k]) if "SYS" in header[0] else plain[k]
+            shown, inner = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
+            inner = _without_end(inner) if role != "assistant" else inner
+            plain[k] = _SYSTEM.sub("", inner) if "SYS" in header[0] else inner
         elif role in _HEADERS and (said := _text_of_written(text, role)):
             shown, plain[k] = "is a message or its parts, written out as JSON or Python", said
+        elif role in ("user", "assistant") and (headers := _holds_turns(text, role)):
+            shown, plain[k] = f"has several turns, with the headers '{headers[0]}' and '{headers[1]}'", text
         else:
             continue
-        is_alone = not (_HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k]))
+        is_alone = not (
+            headers_in(plain[k]) or _HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
+        )
         if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)

@@ -67,17 +67,18 @@ def _places(text: str, fields: Mapping[str, Any]) -> tuple[Range | None, Range |
     return (begin, begin + len(inline.reasoning)), answer
 
 
-def _marks_of(sample: Sample) -> dict[Mark, str]:
-    """Return a character for each mark, none of which the row has."""
+def _marks_of(sample: Sample, source: str) -> dict[Mark, str]:
+    """Return a character for each mark, none of which the row has, nor the source of its template, be it escaped."""
     given = [*(each.fields for each in sample.messages), sample.tools or [], sample.template_kwargs]
-    said = "".join(strings(given))
+    escaped = source.encode("ascii", "ignore").decode("unicode_escape", "ignore") if "\\" in source else ""
+    said = "".join([*strings(given), source, escaped])
     free = (chr(each) for each in itertools.count(_FIRST_MARK) if chr(each) not in said)
     return dict(zip(_NAMES, free, strict=False))
 
 
-def marked(sample: Sample) -> Sample:
-    """Return a sample with marks in the messages of the assistant."""
-    marks = _marks_of(sample)
+def marked(sample: Sample, source: str) -> Sample:
+    """Return a sample with marks in the messages of the assistant; `source`: of its template."""
+    marks = _marks_of(sample, source)
     messages = [_marked(each, marks) if each.role == "assistant" else each for each in sample.messages]
     return msgspec.structs.replace(sample, messages=tuple(messages))
 
@@ -150,7 +151,7 @@ class TrainedParts:
 
     @functools.cached_property
     def _marks(self) -> dict[str, Mark]:
-        return {mark: name for name, mark in _marks_of(self.sample).items()}
+        return {mark: name for name, mark in _marks_of(self.sample, self.marked.template.source).items()}
 
     @functools.cached_property
     def _whole(self) -> Marked:

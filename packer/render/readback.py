@@ -191,6 +191,13 @@ def spellings(leaf: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((json.dumps(leaf), str(leaf))))
 
 
+def cuts_arguments(call: Any, text: str) -> bool:
+    """Whether a text has a call, but a string argument of it without the white space around it."""
+    spaced = [leaf for leaf in leaves(arguments_of(call)) if isinstance(leaf, str) and leaf != leaf.strip()]
+    is_written = str(function_of(call).get("name")) in text
+    return is_written and not all(contains_escaped(leaf, text) for leaf in spaced)
+
+
 def contains_escaped(part: str, text: str) -> bool:
     """Whether a text contains another: verbatim, as JSON, or as Python writes it."""
     return part in text or any(written in text for written in escaped_spellings(part))

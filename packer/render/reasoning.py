@@ -51,6 +51,8 @@ ANY_TAG = re.compile(_EITHER)
 
 _CODE = re.compile(rf"```[\w-]*\s*+(?!{_OPENINGS}).*?(?:```|\Z)|`[^`\n]+`", re.DOTALL)
 
+_QUOTED = re.compile(rf"`[^`\n]*(?:{_CLOSINGS})[^`\n]*`")
+
 _AT_END, _CLOSING_AT_END = re.compile(rf"{_EITHER}\Z"), re.compile(rf"{_CLOSINGS}\Z")
 LONGEST_TAG = 240
 """No tag has more characters."""
@@ -237,7 +239,7 @@ def split_inline(content: Any) -> InlineBlock | None:
     """Split off the block of reasoning that a text starts with, be it without its opening tag, as R1 writes it.
 
     None if there is no such block, or if the text after it contains another closing tag: then it is ambiguous where the
-    block ends.
+    block ends. Nor does a tag that is quoted as code end what nothing opened.
     """
     if not isinstance(content, str) or not has_tag(content):
         return None
@@ -248,6 +250,8 @@ def split_inline(content: Any) -> InlineBlock | None:
     if found is None or CLOSING.search(text, found.end()):
         return None
     if not opening and not (found.start() and CLOSING.fullmatch(found[0])):
+        return None
+    if not opening and any(found.start() in range(*quoted.span()) for quoted in _QUOTED.finditer(text)):
         return None
     before, answer = text[: found.end()], text[found.end() :].lstrip()
     return InlineBlock(before, text[begin : found.start()].strip(), answer, opening[0] if opening else "")
@@ -299,6 +303,8 @@ def with_reasoning_as(message: Message, form: Reasoning) -> dict[str, Any]:
     is_plain = _REASONING.isdisjoint(changed) and not (isinstance(content, str) and has_tag(content))
     if is_plain or changed.get("role") != "assistant":
         return changed
+    blank = [name for name in REASONING_FIELDS if isinstance(value := changed.get(name), str) and value.isspace()]
+    changed |= dict.fromkeys(blank, "")  # a template would write it in a block
     fields = reasoning_fields(changed)
     for name in fields:
         block = split_inline(changed[name])

@@ -208,7 +208,9 @@ class Renderer:
         """Return what masks the parts of turns that are not trained; None if all are."""
         if self._rules.parts is None and all(message.spans is None for message in sample.messages):
             return None
-        _, conversation = self._control.hide(self.conversation(marked(sample)), sample.template_kwargs)
+        template = self._template_of(sample)
+        shown = sample if template is None else marked(sample, template.source)
+        _, conversation = self._control.hide(self.conversation(shown), sample.template_kwargs)
         conversation = renderable(conversation, last)
         conversation = conversation if drawing is None else with_drawing(conversation, drawing)
         parts, rules = self._rules.parts or PARTS, self._turn_rules

@@ -240,7 +240,8 @@ def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, nu
     samples = rows(real, corpus, num_rows)
     want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
     assert stages.outcomes(samples) == want
-    assert sum(len(outcome) for outcome in want if not isinstance(outcome, str)) >= num_rows
+    kept = [outcome for outcome in want if not isinstance(outcome, str)]
+    assert all(kept) and len(kept) >= 0.8 * num_rows
 
 
 def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Path) -> None:

@@ -346,6 +346,15 @@ def test_a_row_may_have_any_character_that_a_mark_might_be(base: Stages, part: s
     assert stages.round_trip.decode(trained(found)).decode() == written(said, "tags", "tags")[part]
 
 
+@pytest.mark.parametrize("spelled", [chr, "\\U{:08x}".format, "\\U{:08X}".format])
+def test_a_template_may_write_any_character_that_a_mark_might_be(base: Stages, spelled: Any) -> None:
+    odd = "".join(map(spelled, range(0xF1D00, 0xF1D20)))
+    template = template_of("tags", "tags").replace("<|im_start|>", f"<|im_start|>{odd}")
+    said = assistant("one", reasoning_content="two")
+    (found,) = under(base, template, of_parts(["text"])).outcomes([chat(user("a"), said)])
+    assert base.round_trip.decode(trained(found)).decode() == written(said, "tags", "tags")["text"]
+
+
 # -- whole conversations, recipes, caches --------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import twins
-from supervision_stages import Stages, assistant, call, chat, result, user
+from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.render import ChatTemplate
 from packer.render.reasoning import split_inline
@@ -388,6 +388,63 @@ def test_a_plain_answer_is_not_trained_behind_a_prompt_that_opens_reasoning_wher
     asked = "<|im_start|>user\none?<|im_end|>\n<|im_start|>assistant\n"
     made = stages(tmp_path, source)
     assert made.turns(chat(ASKED, assistant("Two."))) == [(asked, "Two.<|im_end|>")]
+
+
+CUTS = (
+    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- set text = m.content %}"
+    "{%- set why = m.reasoning_content %}{%- if m.role == 'assistant' and not why and '</think>' in text %}"
+    "{%- set why = text.split('</think>')[0].split('<think>')[-1] %}{%- set text = text.split('</think>')[-1] %}{%- endif %}"
+    "{%- if why %}{{- '<think>' + why + '</think>' }}{%- endif %}{{- text + '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
+
+
+def test_a_closing_tag_that_is_quoted_as_code_ends_no_reasoning_and_a_template_that_cuts_there_is_refused(
+    tmp_path: Path,
+) -> None:
+    made = stages(tmp_path, CUTS)
+    for text in ("`</think>` closes it.", "Here, `a </think> b` closes it.", "Both: `<think>` and `</think>`."):
+        assert [code for code, _ in made.reasons([chat(ASKED, assistant(text))])] == ["dropped_reasoning"], text
+    for text in ("So `a`.\n</think>\n\nTwo.", "`a</think>\n`Two.", "<think>`</think>`Two."):
+        ((_, completion),) = made.turns(chat(ASKED, assistant(text)))
+        assert completion.startswith("<think>") and completion.endswith("Two.<|im_end|>")
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", " \n\n", "\u2003"])
+def test_reasoning_of_white_space_is_none(tmp_path: Path, blank: str) -> None:
+    made = stages(tmp_path, CUTS)
+    for plain in (assistant("Two."), assistant("Two.", reasoning_content="")):
+        spaced = chat(ASKED, {**plain, "reasoning_content": blank, "thinking": blank})
+        assert made.turns(spaced) == made.turns(chat(ASKED, plain))
+        assert made.render([spaced] * 9).text == made.render([chat(ASKED, plain)] * 9).text
+
+
+@pytest.mark.parametrize("writes", ["m == messages[-1] and loop.index > 2", "false"])
+def test_a_plain_answer_is_trained_behind_the_empty_block_that_another_mode_adds(tmp_path: Path, writes: str) -> None:
+    """The template does not write it in an opening answer, as Qwen3 does not, or nowhere."""
+    block = "<think>\n\n</think>\n\n"
+    source = (
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}"
+        "{%- if m.role == 'assistant' and WRITES and not m.reasoning_content %}{{- BLOCK }}{%- endif %}"
+        "{%- if m.reasoning_content %}{{- '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{%- endif %}"
+        "{{- m.content + '<|im_end|>\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
+        "{%- if thinking is false %}{{- BLOCK }}{%- endif %}{%- endif %}"
+    )
+    made = stages(tmp_path, source.replace("WRITES", writes).replace("BLOCK", repr(block)))
+    said = [system("Be kind."), assistant("Hello!"), ASKED, assistant("Two.")]
+    for row in (chat(*said), chat(ASKED, assistant("Hello!"), ASKED, assistant("Two."))):
+        turns = made.turns(row)
+        assert made.render([row] * 9).text == made.render([row]).text * 9
+        assert [completion for _, completion in turns] == ["Hello!<|im_end|>", "Two.<|im_end|>"]
+        assert [prompt.endswith(f"assistant\n{block}") and prompt.count(block) for prompt, _ in turns] == [1, 1]
+    reasoned = assistant("Two.", reasoning_content="One and one.")
+    ((prompt, completion),) = made.turns(chat(ASKED, reasoned))
+    assert not prompt.endswith(block) and completion.startswith("<think>\nOne and one.")
+    opens = source.replace("{%- if thinking is false", "{%- if thinking %}{{- '<think>\n' }}{%- elif thinking is false")
+    made = stages(tmp_path / "opens", opens.replace("WRITES", "false").replace("BLOCK", repr(block)))
+    ((prompt, completion),) = made.turns(chat(ASKED, assistant("Two.")))
+    assert prompt.endswith("<|im_start|>assistant\n") and completion == "Two.<|im_end|>"
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,37 @@ def test_a_tag_in_the_name_of_an_argument_is_not_the_templates(tmp_path: Path) -
     stages = Stages.load(twins.byte_level(tmp_path, template=template))
     named = {"</call>": "It ends with </call>.", "at": {"</call>": "a"}}
     assert not stages.reasons([chat(user("a"), assistant("", tool_calls=[call("look", named)]))])
+
+
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+@pytest.mark.parametrize(
+    ("written", "is_kept"),
+    [("value | string", False), ("value | tojson", True), ("(value | string if value else 'null')", True)],
+)
+def test_a_null_that_is_written_as_the_text_none_would_be_is_no_null(
+    tmp_path: Path, engine: str, written: str, is_kept: bool
+) -> None:
+    style = STYLES["one tag per parameter"][0].replace("value | tojson", written)
+    template = TEMPLATE.replace("WRITTEN", style)
+    stages = Stages.load(twins.byte_level(tmp_path, template=template), f"engine={engine}")
+    kept = chat(user("a"), assistant("", tool_calls=[call("look", {"at": "None", "why": "x"})]))
+    said = [call("look", {"at": "x", "why": "y"}), call("look", {"at": "x", "why": None, "how": {"by": None}})]
+    rows = [chat(user("a"), assistant("", tool_calls=said), row=row) for row in range(1, 9)]
+    assert [code for code, _ in stages.reasons([kept, *rows])] == ([] if is_kept else ["mangled_call"] * 8)
+
+
+CODE = "    return a\n"
+
+
+@pytest.mark.parametrize(("written", "is_kept"), [("value", True), ("value.strip()", False), ("value.lstrip()", False)])
+def test_an_argument_keeps_the_white_space_around_it(tmp_path: Path, written: str, is_kept: bool) -> None:
+    style = STYLES["key and value in tags"][0].replace("(value if value", f"({written} if value")
+    stages = Stages.load(twins.byte_level(tmp_path, template=TEMPLATE.replace("WRITTEN", style)))
+    rows = [
+        chat(user("a"), assistant("", tool_calls=[call("look", {"at": "x", "why": each})]), row=row)
+        for row, each in enumerate(["return a", *[CODE] * 8])
+    ]
+    assert [code for code, _ in stages.reasons(rows)] == ([] if is_kept else ["mangled_call"] * 8)
+    context = [user("a"), assistant("", tool_calls=[call("look", {"at": CODE})]) | {"train": False}, user("b")]
+    last = chat(*context, assistant("c"), weights={1: 0})
+    assert stages.turns(last)[-1][1] == "c<|im_end|>", "what a server would send is the context"

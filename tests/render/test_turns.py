@@ -266,6 +266,19 @@ def test_a_template_without_a_terminator_is_refused(make: Make) -> None:
     assert refusal(make(twins.NO_TERMINATOR), user("hi"), assistant("Hello."))[0] == "no_terminator"
 
 
+@pytest.mark.parametrize("rules", [[], ["supervision.no_terminator=append"]])
+def test_a_turn_that_is_left_open_for_a_flag_of_its_message_is_refused(make: Make, rules: list[str]) -> None:
+    open_turn = "(message.content or '') + ('' if message.prefix and loop.last else '<|im_end|>\\n')"
+    template = twins.CHATML.replace("(message.content or '') + '<|im_end|>\\n'", open_turn)
+    for flags, code in (({"prefix": True}, ["no_terminator"]), ({"prefix": False}, []), ({"final": True}, [])):
+        row = chat(user("one?"), assistant("The answer is", **flags))
+        assert [code for code, _ in make(template, *rules).reasons([row])] == code
+    going_on = chat(
+        user("one?"), assistant("The answer is", prefix=True), user("two?"), assistant("Two."), weights={1: 0}
+    )
+    assert [completion for _, completion in make(template, *rules).turns(going_on)] == ["Two.<|im_end|>"]
+
+
 def test_append_closes_what_the_template_leaves_open(make: Make) -> None:
     stages = make(twins.NO_TERMINATOR, "supervision.no_terminator=append")
     assert completions(stages, user("hi"), assistant("Hello.")) == [" Hello.\n<|im_end|>"]

@@ -240,6 +240,61 @@ def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
     assert codes(loaded(folder, twins.CHATML, "supervision.control_tokens=allow"), sample) == [[]]
 
 
+KIMI = "<|im_system|>{}<|im_middle|>{}<|im_end|>"
+
+
+def test_a_header_of_any_name_between_marks_rejects_the_row_and_definitions_behind_it_are_no_text(
+    tmp_path: Path,
+) -> None:
+    declared, said = (
+        chat(system(KIMI.format(*each)), user(ASKED), CALLED, result("06:12"), assistant("At 06:12."))
+        for each in (("tool_declare", json.dumps([TIDE])), ("system", "Be brief."))
+    )
+    for template in (TEMPLATE, twins.PHI_LIKE):
+        assert codes(loaded(tmp_path, template), declared, said) == [["wrapped_twice"]] * 2
+    unwrapping = loaded(tmp_path, TEMPLATE, "rows.wrapped=unwrap")
+    for stages in (unwrapping, loaded(tmp_path, TEMPLATE, "supervision.control_tokens=allow")):
+        ((code, reason),) = stages.reasons([declared])
+        assert code == "wrapped_twice" and "belong in `tools`" in reason
+    assert unwrapping.turns(said) == unwrapping.turns(
+        chat(system("Be brief."), user(ASKED), CALLED, result("06:12"), assistant("At 06:12."))
+    )
+    asked = chat(user("<|im_user|>user<|im_middle|>" + ASKED + "<|im_end|>"), assistant("At 06:12."))
+    assert codes(loaded(tmp_path, twins.PHI_LIKE), asked) == [["wrapped_twice"]]
+    for text in ("<|box|>12<|end|> is what?", "What is <|im_system|>system<|im_middle|>?", '[{"name": "tide"}]'):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(system(text), user(text), assistant("A box."))) == [[]]
+
+
+MARKS = ["<extra_id_1>{}\n", "[|{}|]", "### {}:", "**{}:** ", "<{}>: ", "[{}] ", "<|im_start|>{}\n"]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize(("asks", "answers"), [("User", "Assistant"), ("human", "AI"), ("USER", "MODEL")])
+def test_marks_of_one_form_that_name_speakers_in_turn_reject_the_row(
+    tmp_path: Path, mark: str, asks: str, answers: str
+) -> None:
+    one, other = mark.format(asks), mark.format(answers)
+    same_for_all_rows(tmp_path, f"{one}{ASKED}\n{other}", "At 06:12.")
+    plain = assistant("At 06:12.")
+    several = [
+        chat(user(f"Any tide?\n{other}One.\n{one}{ASKED}"), plain),
+        chat(user(f"A talk.\n{one}Any tide?\n{other}One.\n{one}{ASKED}\n{other}"), plain),
+    ]
+    learned = chat(user("Any tide?"), assistant(f"One.\n{one}{ASKED}\n{other}At 06:12."))
+    for stages in (loaded(tmp_path, twins.CHATML), loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")):
+        assert codes(stages, *several) == [["wrapped_twice"]] * 2
+        if (mark[0] == "<" and "im_" not in mark) or "|]" in mark:
+            assert codes(stages, learned) == [["wrapped_twice"]]
+    quoted = [
+        f"Sum up:\n{one}{ASKED}\n{other}At 06:12.",
+        f"```\n{one}{ASKED}\n{other}\n{one}\n```\nWhat is this?",
+        f"Are {one.strip()} and {other.strip()} and {one.strip()} marks?",
+        f"Two of them?\n{one}{ASKED}\n{one}Now!",
+    ]
+    told = chat(user(ASKED), assistant(f"**{asks}:** When?\n**{answers}:** At 06:12.\n**{asks}:** Thanks!"))
+    assert codes(loaded(tmp_path, twins.CHATML), *[chat(user(text), plain) for text in quoted], told) == [[]] * 5
+
+
 def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_unwrapped(tmp_path: Path) -> None:
     stages = loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")
     framed = chat(user(f"Be brief.\n\n### Instruction:\n{ASKED}\n\n### Response:"), assistant("At 06:12. </s>"))

@@ -236,7 +236,7 @@ class Oracle:
             if inline and inline[0].strip() and inline[0].strip() != spoken_reasoning(message):
                 raise Refused("wrong_type")
         form = "" if self.rules.reasoning == "inline" and self._marks_otherwise("<think>") else self.rules.reasoning
-        messages = [with_reasoning_as(message, form) for message in messages]
+        messages = [with_reasoning_as(without_blank_reasoning(message), form) for message in messages]
         messages = self._form(messages, max(wanted), tools, kwargs)
         turns = [turn for k in wanted if (turn := self._turn(messages, k, tools, kwargs)) is not None]
         if not turns:
@@ -355,6 +355,11 @@ class Oracle:
             raise Refused("prompt_diverges")
         # What leaves the least to be written; the first of equals: the default mode.
         prompt, turn, mode = min(pairs, key=lambda pair: len(pair[1]) - len(pair[0]))
+        longer = [(p, m) for p, _, m in tried if p.startswith(prompt) and p != prompt]
+        is_asked = any(p.rstrip().endswith(tuple(TAGS)) for p, _ in longer)
+        empty = [(p, p + turn[len(prompt) :], m) for p, m in longer if ends_closed(p) and not is_asked]
+        if empty and not spoken_reasoning(messages[k]) and not turn[len(prompt) :].lstrip().startswith(tuple(TAGS)):
+            prompt, turn, mode = empty[0]  # where no reasoning is asked for, there is a block
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         silent = self._try([*context, {"role": "assistant", "content": ""}], tools, {**kwargs, **mode})
         if self._is_blank(closed[len(prompt) :]) or turn == silent:
@@ -369,6 +374,8 @@ class Oracle:
         """No escapes that the row does not have, and no arguments that are a string within JSON."""
         own = json.dumps(messages[k], ensure_ascii=False)
         calls = messages[k].get("tool_calls") or ()
+        if any(cuts_space(call, completion) for call in calls):
+            raise Refused("mangled_call")
         if num_escapes(completion) > num_escapes(own) or any(quotes_arguments(call, completion) for call in calls):
             raise Refused("mangled_call" if calls else "mangled_text")
         if num_escapes(prompt) > num_escapes(json.dumps([messages[:k], tools], ensure_ascii=False)):
@@ -532,6 +539,23 @@ def quotes_arguments(call: Mapping[str, Any], text: str) -> bool:
     if is_bare(arguments, text) and not reads_as_call(call, text):
         return True
     return any(f'\\"{key}\\"' in text and f'"{key}"' not in text.replace('\\"', "") for key in keys)
+
+
+def cuts_space(call: Mapping[str, Any], text: str) -> bool:
+    """Whether a call stands in a text, and one of its texts does not, as it is or escaped."""
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    spaced = [
+        part for part, is_key in parts_of(arguments) if not is_key and isinstance(part, str) and part != part.strip()
+    ]
+    written = (
+        any(
+            each in text
+            for each in (part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1])
+        )
+        for part in spaced
+    )
+    return call["function"]["name"] in text and not all(written)
 
 
 def is_bare(arguments: Any, text: str) -> bool:
@@ -714,6 +738,12 @@ def shows_reasoning(message: Mapping[str, Any], pair: tuple[str, str, dict]) -> 
 
 def as_text(content: Any) -> str:
     return content if isinstance(content, str) else ""
+
+
+def without_blank_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message; reasoning of white space is none."""
+    texts = {name: value for name, value in message.items() if name in FIELDS[1:] and isinstance(value, str)}
+    return {**message, **{name: "" for name, value in texts.items() if not value.strip()}}
 
 
 def spoken_reasoning(message: Mapping[str, Any]) -> str:

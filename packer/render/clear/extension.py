@@ -150,6 +150,9 @@ class Headers(NamedTuple):
     opening: frozenset[str]
     """Those that open a block of reasoning, which an answer has to close."""
 
+    asking: frozenset[str]
+    """Those to which others add an empty block, and none an open one."""
+
     closing: str
     """That of the default mode if it closes reasoning, or nothing."""
 

@@ -173,6 +173,8 @@ class Places:
         for header in headers.added:
             if not whole.startswith(header, start):
                 continue
+            if header in headers.asking and not self._row.forms[k][3]:
+                return None  # the definition continues the prompt of another mode
             if header not in headers.opening or goes_on(header, whole[start + len(header) :]):
                 if self._row.forms[k][3] and self._rules.on_prompt_mismatch == "continue":
                     return None  # the definition may continue another prompt, which opens the reasoning
@@ -260,7 +262,7 @@ def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> st
     """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
     at = place.start
     for key, value in values.items():
-        written = (value,) if type(value) is str else (_written(value), str(value))
+        written = (value,) if type(value) is str else (_written(value), "null" if value is None else str(value))
         ends = [_end(f"{key}{spelling.between}{each}{spelling.behind}", place, at) for each in written]
         at = max(ends)
         if at < 0:

@@ -171,11 +171,17 @@ class _Trial:
 
 def _headers(by_mode: Mapping[int, str]) -> Headers:
     added = tuple(sorted(set(by_mode.values()), key=len, reverse=True))
-    opened = ((each, opened_by(each)) for each in added)
+    opened = {each: block.closed for each in added if (block := opened_by(each)) is not None}
+    closing = {each: [other for other in added if other != each and other.startswith(each)] for each in added}
     default = by_mode.get(0, "")
     return Headers(
         added,
-        frozenset(each for each, block in opened if block is not None and not block.closed),
+        frozenset(each for each, is_closed in opened.items() if not is_closed),
+        frozenset(
+            each
+            for each, longer in closing.items()
+            if any(map(closes_reasoning, longer)) and not any(opened.get(other) is False for other in longer)
+        ),
         default if closes_reasoning(default) else "",
     )
 
