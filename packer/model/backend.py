@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
@@ -61,29 +61,18 @@ def load_part(model_json: bytes, name: str) -> Tokenizer:
     return Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **part}))
 
 
-class FastBackend(NamedTuple):
-    """The object of the library that encodes fast."""
-
-    library: str
-    encoder: Any
-    """`gigatoken.gigatoken_rs.BPETokenizer` or `SentencePieceTokenizer`, or `fastokens.Tokenizer`."""
-
-
 class FastLoadError(Exception):
-    """No installed library that encodes fast loads a tokenizer; the message says why, for each."""
+    """`gigatoken` does not load a tokenizer; the message says why."""
 
 
-def load_fast_backend(model_json: bytes, *, anew: bool = False) -> FastBackend:
-    """Return the fast encoder of a `tokenizer.json`, cached: that of the first library that loads it.
+def load_fast_backend(model_json: bytes, *, anew: bool = False) -> Any:
+    """Return the fast encoder of a `tokenizer.json`, cached: `gigatoken`'s object for its kind of vocabulary.
 
-    `anew` loads it in any case, without the words that the cached one remembers.
-
-    `gigatoken` loads the common tokenizers in half the time of `fastokens` and encodes SentencePiece-like ones several
-    times as fast; `fastokens` knows any pattern that splits a text, where `gigatoken` knows those of a list. Loading
-    takes a second for a large vocabulary. A caller that needs an object which another thread is loading waits for it.
+    `anew` loads it in any case, without the words that the cached one remembers. Loading takes a second for a large
+    vocabulary. A caller that needs an object which another thread is loading waits for it.
 
     Raises:
-        FastLoadError: neither loads it.
+        FastLoadError: it is not loaded, as one whose pattern for splitting texts is not on the library's list.
     """
     with _LOADING_FAST:
         if anew:
@@ -95,33 +84,22 @@ _LOADING_FAST = threading.Lock()
 
 
 @functools.lru_cache(maxsize=2)
-def _load_fast(model_json: bytes) -> FastBackend:
-    reasons = []
-    for library, load in (("gigatoken", _gigatoken), ("fastokens", _fastokens)):
-        try:
-            return FastBackend(library, load(model_json))
-        except ImportError as error:
-            reasons.append(f"{library} cannot be imported: {error}")
-        except BaseException as error:
-            if out_of(error) is not None or not (isinstance(error, Exception) or is_panic(error)):
-                raise
-            reasons.append(f"{library} does not load this tokenizer: {str(error).partition(chr(10))[0][:120]}")
-    raise FastLoadError("; ".join(reasons))
+def _load_fast(model_json: bytes) -> Any:
+    try:
+        return _gigatoken(model_json)
+    except ImportError as error:
+        raise FastLoadError(f"gigatoken cannot be imported: {error}") from None
+    except BaseException as error:
+        if out_of(error) is not None or not (isinstance(error, Exception) or is_panic(error)):
+            raise
+        reason = str(error).partition("\n")[0][:120]
+        raise FastLoadError(f"gigatoken does not load this tokenizer: {reason}") from None
 
 
 def _gigatoken(model_json: bytes) -> Any:
     from gigatoken.gigatoken_rs import load_hf_json  # noqa: PLC0415 - an extra
 
     return load_hf_json(model_json)
-
-
-def _fastokens(model_json: bytes) -> Any:
-    import fastokens  # noqa: PLC0415 - an extra
-
-    backend = fastokens.Tokenizer.from_json_str(model_json.decode())
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
 
 
 def load_meanwhile(load: Callable[[], object]) -> threading.Thread:

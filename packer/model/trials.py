@@ -22,9 +22,9 @@ _TRIALS_VERSION = 2
 
 
 def fast_version() -> str | None:
-    """Return the installed libraries that encode fast, with their versions; None if there are none."""
-    found = {library: library_version(library) for library in ("gigatoken", "fastokens")}
-    return ", ".join(f"{library} {version}" for library, version in found.items() if version) or None
+    """Return the library that encodes fast, with its version; None if it is not installed."""
+    version = library_version("gigatoken")
+    return None if version is None else f"gigatoken {version}"
 
 
 def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:

@@ -39,8 +39,8 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
         return _reference()
     if fast_version() is None:
         raise RecipeError(
-            "engine is fast, but neither gigatoken nor fastokens is installed",
-            hint="pip install gigatoken fastokens, or --set engine=auto",
+            "engine is fast, but gigatoken is not installed",
+            hint="pip install gigatoken, or --set engine=auto",
         )
     refused = _difference(tokenizer_json)
     if refused is None:

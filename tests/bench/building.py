@@ -168,7 +168,7 @@ def _compile() -> None:
 def build_rows(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> Measured:
     """What `packer build` reports of rows, its profile included, and what it needed; the cache is removed."""
     if engine == "fast" and fast_version() is None:
-        return "MISSING: pip install fastokens gigatoken"
+        return "MISSING: pip install gigatoken"
     _compile()
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
     command += ["--block-len", _BLOCK_LEN, "--fail-above", "1", "--json", "--set", f"engine={engine}"]
