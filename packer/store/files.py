@@ -201,17 +201,14 @@ class CacheFiles:
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
 
-    def write(self, name: str, content: bytes | Iterable[bytes], *, is_lasting: bool = True) -> FileDigest:
-        """Write a file atomically, whose name tells its content; return the digests of its bytes.
-
-        Without `is_lasting`, it may be missing or torn after a power failure.
-        """
-        digest = self._write_here(name, content, is_lasting=is_lasting)
+    def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
+        """Write a file atomically, whose name tells its content; return the digests of its bytes."""
+        digest = self._write_here(name, content)
         self._publish(name)
         return digest
 
-    def _write_here(self, name: str, content: bytes | Iterable[bytes], *, is_lasting: bool = True) -> FileDigest:
-        return write_atomically(inside(self.folder, name), content, below=self.folder, is_lasting=is_lasting)
+    def _write_here(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
+        return write_atomically(inside(self.folder, name), content, below=self.folder)
 
     @contextmanager
     def new_file(self, folder: str, name: Callable[[FileDigest], str]) -> Iterator[AtomicFile]:

@@ -4,11 +4,10 @@ A file is written under a temporary name in its folder, flushed to disk and rena
 So after a crash at any moment, a name is either absent or its file is complete.
 
 Whoever made a folder may have put anything into it. So names for work are drawn and made exclusively, a lock is a
-regular file of its folder, and below a cache nothing is written, renamed or removed through a link. Temporary files are
-locked while they are written: one that nobody has locked was left by a process that was killed, and is removed.
+regular file of its folder, and below a cache nothing is written, renamed or removed through a link. Temporary files
+that stand in a cache when its lock is taken were left by a process that was killed, and are removed.
 """
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -106,8 +105,10 @@ class AtomicFile:
         self.digest = FileDigest()
         with storage_errors("write into", folder):
             self._folder = open_folder(folder, below)
+            self.path = temporary_path(folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             try:
-                self.path, descriptor = _new_temporary(folder, self._folder)
+                descriptor = os.open(self.path.name, flags, 0o666, dir_fd=self._folder)
             except BaseException:
                 os.close(self._folder)
                 raise
@@ -128,22 +129,16 @@ class AtomicFile:
         with storage_errors("write", self.path):
             self._file.flush()
 
-    def commit(self, name: str, *, is_lasting: bool = True) -> Path:
-        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file.
-
-        Without `is_lasting`, the disk is not waited for: after a power failure the file may be missing or torn.
-        """
+    def commit(self, name: str) -> Path:
+        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file."""
         target = self.folder / name
         with storage_errors("write", target):
             self._file.flush()
-            if is_lasting:
-                os.fsync(self._file.fileno())
-            # Rename before closing: the lock marks the file as in use.
+            os.fsync(self._file.fileno())
             os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._file.close()
             self._live = False
-            if is_lasting:
-                sync(self._folder)
+            sync(self._folder)
         os.close(self._folder)
         return target
 
@@ -171,36 +166,18 @@ def temporary_path(folder: Path) -> Path:
     return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _new_temporary(folder: Path, opened: int) -> tuple[Path, int]:
-    while True:
-        path = temporary_path(folder)
-        descriptor = os.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=opened)
-        with suppress(OSError):  # a file system without locks: what is left behind stays there
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return path, descriptor
-        os.close(descriptor)  # taken for a leftover before it was locked
+def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:
+    """Write a file atomically; return the digests of its bytes.
 
-
-def write_atomically(
-    path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None, is_lasting: bool = True
-) -> FileDigest:
-    """Write a file atomically; return the digests of its bytes. `is_lasting`: see :meth:`AtomicFile.commit`.
-
-    With `below`, a cache that contains it, nothing on the way may be a link. Otherwise its folder is the user's own,
-    and only temporary files that an earlier write left there are removed.
+    With `below`, a cache that contains it, nothing on the way may be a link. Otherwise its folder is the user's own.
 
     Raises:
         StorageError: the disk cannot be written; the previous file at ``path`` is still intact.
     """
-    if below is None:
-        with suppress(OSError, PackerError):  # a folder whose files may not be listed or removed
-            for left in _temporaries(path.parent):
-                _remove_unused(left, below=path.parent)
     with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)
-        file.commit(path.name, is_lasting=is_lasting)
+        file.commit(path.name)
         return file.digest
 
 
@@ -261,24 +238,24 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     kept = {f"{PRIVATE}/{LOCK_NAME}", *named}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
     removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
-    removed += _temporaries(cache)
-    for folder, paths in groupby(sorted(removed), lambda path: path.parent):
+    return _remove(cache, removed + _temporaries(cache))
+
+
+def sweep_temporary(cache: Path) -> tuple[str, ...]:
+    """Remove the temporary files of writers that died; finished shards stay. Call it with the lock held."""
+    return _remove(cache, [path for folder in (".", *_SWEPT) for path in _temporaries(cache / folder)])
+
+
+def _remove(cache: Path, removed: Iterable[Path]) -> tuple[str, ...]:
+    """Remove files of a cache, without following a link; return their relative paths."""
+    removed = sorted(removed)
+    for folder, paths in groupby(removed, lambda path: path.parent):
         with storage_errors("remove", folder), opened_folder(folder, below=cache) as opened:
             for path in paths:
                 with storage_errors("remove", path), suppress(FileNotFoundError):
                     os.unlink(path.name, dir_fd=opened)
             # The next step marks the commit as finished, so a power failure must not bring removed files back.
             sync(opened)
-    return tuple(path.relative_to(cache).as_posix() for path in removed)
-
-
-def sweep_temporary(cache: Path) -> tuple[str, ...]:
-    """Remove the temporary files of writers that died; finished shards stay."""
-    folders = [cache, *(cache / name for name in _SWEPT)]
-    removed = []
-    for path in [path for folder in folders for path in _temporaries(folder)]:
-        with storage_errors("remove", path):
-            removed += [path] if _remove_unused(path, below=cache) else []
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -310,19 +287,3 @@ def _temporaries(folder: Path) -> list[Path]:
         return sorted(
             path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and not _is_real(path)
         )
-
-
-def _remove_unused(path: Path, *, below: Path) -> bool:
-    """Remove a temporary file unless a process has it locked; return whether it was removed. Raises OSError."""
-    with ExitStack() as held:
-        folder = held.enter_context(opened_folder(path.parent, below=below))
-        try:
-            descriptor = open_descriptor(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-            held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                return False  # in use, gone, or somebody else's
-        with suppress(FileNotFoundError):
-            os.unlink(path.name, dir_fd=folder)
-    return True

@@ -67,7 +67,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         show_as_url(folder, None)
 
 
-def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
+def build_place(name: Path | str) -> Path:
     """Return the folder to build in, of a cache or empty: of a bucket, a mirror with the current manifest."""
     url = bucket_url(shown(Path(name)))
     if url is None:
@@ -83,8 +83,6 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
             raise UsageError(
                 f"{url} contains other objects and is not a cache: {other}", hint="choose a new or empty one with -o"
             )
-    if not is_dry:
-        bucket.refuse_unconditional()
     return mirror.folder
 
 

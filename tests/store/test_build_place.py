@@ -43,6 +43,6 @@ def test_only_objects_of_others_are_in_the_way(
     monkeypatch.setattr(place, "Bucket", lambda _: mirror)
     if is_refused:
         with pytest.raises(UsageError, match=r"contains other objects and is not a cache: notes\.txt"):
-            build_place("s3://bucket/cache", is_dry=True)
+            build_place("s3://bucket/cache")
     else:
-        assert build_place("s3://bucket/cache", is_dry=True) == mirror.folder
+        assert build_place("s3://bucket/cache") == mirror.folder
