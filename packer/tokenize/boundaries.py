@@ -40,7 +40,7 @@ class Anchors:
         self.is_anchor[[token.id for token in tokens]] = True
 
     def first(self, text: bytes) -> tuple[int, int]:
-        """Return where the first anchor of a text starts and ends, in bytes; without one, the text's length for both."""
+        """Return where the first anchor of a text starts and ends, in bytes; its length for both if it has none."""
         match = None if self._pattern is None else self._pattern.search(text)
         return (len(text), len(text)) if match is None else match.span()
 
