@@ -35,8 +35,7 @@ from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, inside, write_atomically
-from packer.store.own_files import locked, opened_folder, sync, sync_folder
+from packer.store.folder import AtomicFile, inside, locked, opened_folder, sync, sync_folder, write_atomically
 
 T = TypeVar("T")
 

@@ -23,9 +23,8 @@ from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import bucket_url, refuse_address, shown
 from packer.store.bucket import Bucket
 from packer.store.files import MIRRORED, CacheFiles, is_shard
-from packer.store.folder import PRIVATE, AtomicFile
+from packer.store.folder import PRIVATE, AtomicFile, make_folder
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.own_files import make_folder
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:

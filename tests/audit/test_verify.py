@@ -564,7 +564,9 @@ def test_a_manifest_too_large_to_be_one_is_a_finding(cache, monkeypatch):
 
 def test_a_recipe_that_no_build_has_is_a_finding_and_its_blocks_are_not_judged(cache):
     manifest = read_manifest(cache)
-    write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "template": {"date": "2026-02-30"}}))
+    write_manifest(
+        cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "template": {"date": "2026-02-30"}})
+    )
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
     assert "template.date" in finding.found

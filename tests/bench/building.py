@@ -29,7 +29,7 @@ from watched import run_watched
 
 import packer
 import packer_cli
-from packer.model.trials import fast_version
+from packer.model.backend import fast_version
 from packer.pipeline.workers.fork_server import default_jobs
 
 REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))

@@ -12,7 +12,7 @@ from watched_builds import Notes
 
 from packer.audit.verify.verify_cache import verify
 from packer.errors import RecipeError
-from packer.model.trials import is_known_fast
+from packer.model.backend import is_known_fast
 from packer.pipeline import documents, engine
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
@@ -244,7 +244,7 @@ def test_few_rows_are_encoded_by_the_reference_for_either_engine(starter, tmp_pa
     expected = build_with(starter, tmp_path / "fast", "engine=fast")
     asked = []
     monkeypatch.setattr(fast, "_encode", lambda *arguments: asked.append(arguments))
-    monkeypatch.setattr("packer.model.trials.WORTH_LOADING", 10**6)
+    monkeypatch.setattr("packer.model.backend.WORTH_LOADING", 10**6)
     found = build_with(starter, tmp_path / "few", "engine=fast")
     assert not asked
     assert found.manifest.engine == "fast"
