@@ -86,7 +86,7 @@ def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Rec
     from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not before the encoder loads
     from packer.store.place import build_place  # noqa: PLC0415 - as above
 
-    folder = build_place(cache, is_dry=True)
+    folder = build_place(cache)
     if not (folder / MANIFEST_NAME).is_file():
         return options.resolve(no_sources=hint)
     if not roots:

@@ -92,7 +92,7 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
     tests/tokenize/test_fast.py is about what trials find.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.model.trials.WORTH_LOADING", 0)
+        patch.setattr("packer.model.backend.WORTH_LOADING", 0)
         patch.setattr("packer.render.clear.rows.WORTH_A_TRIAL", 0)
         patch.setattr("packer.render.clear.filling.WORTH_FILLING", 1)
         patch.setattr("packer.media.processor.WORTH_COUNTING", 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 
-_OLDEST = {"fastokens", "gigatoken", "transformers"}
+_OLDEST = {"gigatoken", "transformers"}
 """What has an oldest version of its own, the last that which PackedTrainer takes."""
 
 

@@ -171,7 +171,6 @@ OWN_FILES = {
     "report/shell.py": "files of the package",
     "pipeline/messages/suggestions.py": "a file of the package",
     "store/folder.py": "folders, and temporary files that are new",
-    "store/own_files.py": "folders",
     "export/writer.py": "files that it made",
 }
 """Modules that open files by themselves, and which."""

@@ -24,8 +24,7 @@ from packer.names import refuse_address
 from packer.progress import Progress, Silent
 from packer.recipe.column_rules import declared
 from packer.store.cache import Cache
-from packer.store.folder import work_folder
-from packer.store.own_files import sync_folder
+from packer.store.folder import sync_folder, work_folder
 
 RECORD = "export.json"
 """The source of an export and the format's details of each split."""

@@ -19,8 +19,7 @@ from packer.errors import UsageError
 from packer.export.formats import Unit
 from packer.layout import offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
-from packer.store.folder import inside
-from packer.store.own_files import make_folder
+from packer.store.folder import inside, make_folder
 
 _TOKENS = 2**20
 """Approximate number of tokens read at a time: some tens of megabytes with all columns."""

@@ -12,9 +12,8 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from packer.errors import InputError
@@ -178,31 +177,3 @@ def leads_outside(folder: Path, path: str) -> bool:
     ways = ("/".join(parts[: number + 1]) for number in range(len(parts)))
     has_link = any(os.path.islink(f"{folder}/{way}") for way in ways)  # noqa: PTH114 - for every file; a Path takes longer
     return (has_link or not {"", ".."}.isdisjoint(parts)) and not is_inside(folder.resolve(), path)
-
-
-class ContainedPaths:
-    """The paths that stay in a folder, as :func:`is_inside` defines it; efficient for many paths.
-
-    Resolving a path takes 70 µs. So each folder is listed once, and only paths that are symbolic links are resolved.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._root = folder.resolve()
-        self._links = cache(self._links_of)
-
-    def __contains__(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        links = self._links(folder)
-        return (links is not None and name not in links) or is_inside(self._root, path)
-
-    def _links_of(self, folder: str) -> Collection[str] | None:
-        """Return the names of symbolic links directly in a folder; None if it leads outside or cannot be listed."""
-        if not is_inside(self._root, folder):
-            return None
-        try:
-            with os.scandir(self._root / folder) as entries:
-                return {entry.name for entry in entries if entry.is_symlink()}
-        except FileNotFoundError:
-            return ()
-        except OSError:
-            return None

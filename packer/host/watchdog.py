@@ -1,6 +1,7 @@
 """Limits for chat templates: one rendering may use 2 seconds of processor time and 512 MiB of memory.
 
-Memory for decoding rows of a table is limited as well, by :func:`bounded_memory`.
+Memory for decoding rows of a table is limited as well, by :func:`bounded_memory`, and time for encoding texts, by
+:func:`bounded_time`.
 
 Rows are only rejected for reasons that depend on the row alone. How long a rendering takes depends on the machine, so
 exceeding a limit does not reject the row: it fails the command with an error that names the template and the row. The
@@ -95,8 +96,11 @@ class _ProcessLimits:
         return self._statm is not None
 
     def begin(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, MAX_STUCK_S)
+        self.bound_time(MAX_STUCK_S)
         self.bound_memory(MAX_GROWTH_BYTES)
+
+    def bound_time(self, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
     def bound_memory(self, num_bytes: int) -> None:
         if self._statm is not None:
@@ -106,7 +110,7 @@ class _ProcessLimits:
                 resource.setrlimit(resource.RLIMIT_DATA, (most, self._hard))
 
     def end(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        self.bound_time(0)
         self.free_memory()
 
     def free_memory(self) -> None:
@@ -166,6 +170,23 @@ def bounded_memory(num_bytes: int) -> Iterator[None]:
         raise OverMemoryError(f"takes more than {num_bytes // 2**20:,} MiB of memory") from error
     finally:
         limits.free_memory()
+
+
+@contextmanager
+def bounded_time(seconds: float) -> Iterator[None]:
+    """Let the operating system end this process if the body takes more processor time; if it is packer's own.
+
+    For a library that cannot be interrupted. A deadline never rejects a row, which would be kept on a faster machine.
+    """
+    limits = _PROCESS
+    if limits is None:
+        yield
+        return
+    limits.bound_time(seconds)
+    try:
+        yield
+    finally:
+        limits.bound_time(0)
 
 
 class _Rendering(threading.local):

@@ -1,22 +1,31 @@
 """The `tokenizers` encoder of a `tokenizer.json` and the file's JSON, cached per process.
 
+A trial of the fast encoder with a large tokenizer takes seconds (:func:`packer.tokenize.differences`), so its outcome
+is kept in the user's cache folder, under a key of the tokenizer and the versions of both encoders. It is a small file
+with one of two possible contents, both derived from that key; any other content counts as a cache miss. The file
+belongs to the user: whoever can write it can make a build skip the trial, but the documents of each partition are still
+verified.
+
 This module imports little, so that a process can start loading before its other imports.
 """
 
 import functools
+import hashlib
 import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
 
+from packer.errors import InputError, UsageError
+from packer.host.cache_dir import cache_dir
 from packer.host.limits import is_panic, out_of, refuse_many_values
 from packer.model.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth, refuse_long_pieces
-from packer.model.trials import is_known_fast, is_worth_loading
+from packer.version import library_version
 
 
 def load_backend(model_json: bytes) -> Tokenizer:
@@ -61,29 +70,18 @@ def load_part(model_json: bytes, name: str) -> Tokenizer:
     return Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **part}))
 
 
-class FastBackend(NamedTuple):
-    """The object of the library that encodes fast."""
-
-    library: str
-    encoder: Any
-    """`gigatoken.gigatoken_rs.BPETokenizer` or `SentencePieceTokenizer`, or `fastokens.Tokenizer`."""
-
-
 class FastLoadError(Exception):
-    """No installed library that encodes fast loads a tokenizer; the message says why, for each."""
+    """`gigatoken` does not load a tokenizer; the message says why."""
 
 
-def load_fast_backend(model_json: bytes, *, anew: bool = False) -> FastBackend:
-    """Return the fast encoder of a `tokenizer.json`, cached: that of the first library that loads it.
+def load_fast_backend(model_json: bytes, *, anew: bool = False) -> Any:
+    """Return the fast encoder of a `tokenizer.json`, cached: `gigatoken`'s object for its kind of vocabulary.
 
-    `anew` loads it in any case, without the words that the cached one remembers.
-
-    `gigatoken` loads the common tokenizers in half the time of `fastokens` and encodes SentencePiece-like ones several
-    times as fast; `fastokens` knows any pattern that splits a text, where `gigatoken` knows those of a list. Loading
-    takes a second for a large vocabulary. A caller that needs an object which another thread is loading waits for it.
+    `anew` loads it in any case, without the words that the cached one remembers. Loading takes a second for a large
+    vocabulary. A caller that needs an object which another thread is loading waits for it.
 
     Raises:
-        FastLoadError: neither loads it.
+        FastLoadError: it is not loaded, as one whose pattern for splitting texts is not on the library's list.
     """
     with _LOADING_FAST:
         if anew:
@@ -95,33 +93,22 @@ _LOADING_FAST = threading.Lock()
 
 
 @functools.lru_cache(maxsize=2)
-def _load_fast(model_json: bytes) -> FastBackend:
-    reasons = []
-    for library, load in (("gigatoken", _gigatoken), ("fastokens", _fastokens)):
-        try:
-            return FastBackend(library, load(model_json))
-        except ImportError as error:
-            reasons.append(f"{library} cannot be imported: {error}")
-        except BaseException as error:
-            if out_of(error) is not None or not (isinstance(error, Exception) or is_panic(error)):
-                raise
-            reasons.append(f"{library} does not load this tokenizer: {str(error).partition(chr(10))[0][:120]}")
-    raise FastLoadError("; ".join(reasons))
+def _load_fast(model_json: bytes) -> Any:
+    try:
+        return _gigatoken(model_json)
+    except ImportError as error:
+        raise FastLoadError(f"gigatoken cannot be imported: {error}") from None
+    except BaseException as error:
+        if out_of(error) is not None or not (isinstance(error, Exception) or is_panic(error)):
+            raise
+        reason = str(error).partition("\n")[0][:120]
+        raise FastLoadError(f"gigatoken does not load this tokenizer: {reason}") from None
 
 
 def _gigatoken(model_json: bytes) -> Any:
     from gigatoken.gigatoken_rs import load_hf_json  # noqa: PLC0415 - an extra
 
     return load_hf_json(model_json)
-
-
-def _fastokens(model_json: bytes) -> Any:
-    import fastokens  # noqa: PLC0415 - an extra
-
-    backend = fastokens.Tokenizer.from_json_str(model_json.decode())
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
 
 
 def load_meanwhile(load: Callable[[], object]) -> threading.Thread:
@@ -169,3 +156,52 @@ def vocabulary_of(definition: dict[str, Any]) -> dict[str, int]:
     """Return the ids of all entries by text, without the added tokens."""
     entries = definition["model"]["vocab"]
     return entries if isinstance(entries, dict) else {piece: number for number, (piece, _) in enumerate(entries)}
+
+
+_TRIALS_VERSION = 2
+"""Raised when the trial texts change, or how they are given to an encoder."""
+
+
+def fast_version() -> str | None:
+    """Return the library that encodes fast, with its version; None if it is not installed."""
+    version = library_version("gigatoken")
+    return None if version is None else f"gigatoken {version}"
+
+
+def is_known_fast(asked: str, tokenizer_json: bytes) -> bool:
+    """Whether the fast engine will be chosen, judging by cached outcomes alone; runs no trial."""
+    return asked != "reference" and fast_version() is not None and cached_outcome(tokenizer_json) is True
+
+
+WORTH_LOADING = 1 / 3
+"""Bytes of rows for each byte of a `tokenizer.json` that the reference encodes in the time that it takes to load the
+fast encoder: both times grow with their file. A smaller input is left to the reference."""
+
+
+def is_worth_loading(num_bytes: int, tokenizer_json: bytes) -> bool:
+    """Whether the fast encoder is loaded and done before the reference would have encoded that many bytes of rows."""
+    return num_bytes >= WORTH_LOADING * len(tokenizer_json)
+
+
+def cached_outcome(tokenizer_json: bytes) -> bool | None:
+    """Return the cached outcome: whether the fast engine agreed; None without one, or if the file is not a trial's."""
+    with suppress(InputError, UsageError):
+        found = read_regular(trial_path(tokenizer_json), max_bytes=80, what="the outcome of a trial")
+        return {encode_outcome(tokenizer_json, agrees=agrees): agrees for agrees in (True, False)}.get(found)
+    return None
+
+
+def encode_outcome(tokenizer_json: bytes, *, agrees: bool) -> bytes:
+    """Return the exact content of the file that records an outcome."""
+    return f"{_key(tokenizer_json)} {'agrees' if agrees else 'differs'}\n".encode()
+
+
+def trial_path(tokenizer_json: bytes) -> Path:
+    """Return the path of a tokenizer's cached outcome."""
+    return cache_dir() / "engines" / f"{_key(tokenizer_json)[:24]}.txt"
+
+
+def _key(tokenizer_json: bytes) -> str:
+    """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
+    versions = f"{fast_version()} {library_version('tokenizers')} {_TRIALS_VERSION}"
+    return hashlib.sha256(f"{hashlib.sha256(tokenizer_json).hexdigest()} {versions}".encode()).hexdigest()

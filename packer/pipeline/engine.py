@@ -1,7 +1,7 @@
 """The engine that encodes: resolved before a build begins, and recorded by name and version.
 
 ``auto`` uses the fast engine if it is installed and agrees with the reference on every trial text. The outcome of that
-trial is cached (`packer/model/trials.py`). If the engines are found to differ during a build, that is cached as well.
+trial is cached (`packer/model/backend.py`). If the engines are found to differ during a build, that is cached as well.
 """
 
 from contextlib import suppress
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from packer.errors import RecipeError, StorageError, UsageError
-from packer.model.trials import cached_outcome, encode_outcome, fast_version, trial_path
+from packer.model.backend import cached_outcome, encode_outcome, fast_version, trial_path
 from packer.store.folder import write_atomically
 from packer.tokenize import Check, Encoder, FastEncoder, ReferenceEncoder, differences
 from packer.version import library_version
@@ -39,8 +39,8 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
         return _reference()
     if fast_version() is None:
         raise RecipeError(
-            "engine is fast, but neither gigatoken nor fastokens is installed",
-            hint="pip install gigatoken fastokens, or --set engine=auto",
+            "engine is fast, but gigatoken is not installed",
+            hint="pip install gigatoken, or --set engine=auto",
         )
     refused = _difference(tokenizer_json)
     if refused is None:

@@ -278,11 +278,8 @@ def _run_partition(
 
 
 def write_journal(folder: Path, key: str, finished: PartitionResult | StoredTable) -> None:
-    """Record that a shard or a table of traits, whose file is on the disk, is finished.
-
-    The disk is not waited for: what a power failure tears or takes is made again.
-    """
-    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished), is_lasting=False)
+    """Record that a shard or a table of traits, whose file is on the disk, is finished."""
+    CacheFiles(folder).write(f"{JOURNALS[type(finished)]}/{key}.json", msgspec.json.encode(finished))
 
 
 def journal_entries(folder: Path) -> list[str]:

@@ -55,7 +55,7 @@ class Stages:
 
     def __init__(self, recipe: Recipe, model: Model, *, check: Check | None = None) -> None:
         self._model = model
-        # In a thread, as loading the fast encoder takes up to a second; `fastokens` releases the GIL.
+        # In a thread, as loading the fast encoder takes up to a second.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="packer-loading")
         self._loading = self._loader.submit(encoder_of, recipe.engine, model.files[TOKENIZER_FILE], check)
         self._images = RowImages(recipe, model) if recipe.reads_images else None

@@ -11,7 +11,6 @@ A cache names such an input ``-``; piping in the same rows again yields the same
 """
 
 import atexit
-import errno
 import functools
 import glob
 import os
@@ -21,7 +20,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,13 +107,9 @@ def matches(pattern: str) -> list[Path]:
 def _found(pattern: str) -> list[Path]:
     path = Path(pattern)
     found, parts = [Path(path.anchor)], list(path.parts[bool(path.anchor) :])
-    named = list(takewhile(lambda part: not glob.has_magic(part), parts))
     if parts[-1:] == ["**"]:
         parts.append("*")
     for number, part in enumerate(parts, 1):
-        if part == "**":
-            is_any = all(set(each) <= {"*", "?"} for each in parts[len(named) : number])
-            _refuse_machine([*found, *([Path(path.anchor, *named)] if is_any else [])])
         found = sorted(match for folder in found for match in _part_matches(folder, part))
         if number < len(parts):
             once: dict[tuple[int, int], Path] = {}
@@ -137,13 +132,6 @@ def _part_matches(folder: Path, part: str) -> Iterator[Path]:
         yield Path(parent)
 
 
-def _refuse_machine(folders: Sequence[Path]) -> None:
-    """Refuse to search below the root, by whatever name: `/usr/..`, or a link."""
-    for folder in folders:
-        if len(Path(os.path.realpath(folder)).parts) == 1:
-            raise OSError(errno.EPERM, "all of this machine would be searched", os.fspath(folder))
-
-
 def _raise(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):  # gone meanwhile
         raise error
@@ -152,7 +140,6 @@ def _raise(error: OSError) -> None:
 _HELD_OUT = re.compile(r"(?<![^/_.-])(?:test|validation|valid|val|dev|eval)(?![^/_.-])", re.IGNORECASE)
 """Names of files and folders of a split that is not trained on."""
 
-_MOST_NAMED = 12
 _MOST_SEEN = 10_000
 """Number of files that are looked at for a hint."""
 
@@ -170,26 +157,19 @@ def _not_a_data_set(folder: Path) -> InputError:
     kind = kinds.most_common(1)[0][0] if kinds else ".jsonl"
     files = [path for path in found if data_ending(path.name) == kind]
     held_out = [path for path in files if _HELD_OUT.search(path.relative_to(folder).as_posix())]
-    training = sorted({*files}.difference(held_out))
     pattern = (Path(glob.escape(str(folder))) / "**" / f"*{kind}").as_posix()
     hint = f"name its files: {in_shell(pattern)}"
     endings = Counter(path.suffix for path in found if path.suffix and not kinds and is_plain_text(path))
     if endings:
         hint = texts_as_rows(folder, endings.most_common(1)[0][0])
-    if held_out and training:
+    if 0 < len(held_out) < len(files):
         hint = (
-            f"name its files: {_named(training)}; those that are held out by their names, such as "
+            f"name its files for training; those that are held out by their names, such as "
             f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
         )
     return InputError(
         f"{folder}: is a folder that `save_to_disk` did not write: it has neither {_STATE} nor {_SPLITS}", hint=hint
     )
-
-
-def _named(files: Sequence[Path]) -> str:
-    """Name files; if there are many, with how many are left out, so that the names cannot be taken for all of them."""
-    named = " ".join(in_shell(path) for path in files[:_MOST_NAMED])
-    return f"{named} and {len(files) - _MOST_NAMED} more" if len(files) > _MOST_NAMED else named
 
 
 class _File(msgspec.Struct, frozen=True):

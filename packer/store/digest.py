@@ -26,7 +26,6 @@ contains the length of every list, so that no two different rows have the same b
 
 import hashlib
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,15 +36,10 @@ from xxhash import xxh3_64, xxh3_128
 from packer.batches import Float32, Int32, Int64, UInt64
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
-from packer.layout import concatenated_ranges, offsets_of
 from packer.media.columns import Media
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
 """A flat array, with the start and end of each row's piece of it (counted in values)."""
-
-
-_SHORT_BYTES = 64
-"""Bytes of a row up to which its pieces of several columns are put together, to be hashed at once."""
 
 
 class FileDigest:
@@ -129,8 +123,7 @@ def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
     heads = _bytes_of(np.ascontiguousarray(header))
     views = [
         (_bytes_of(values), (starts * values.itemsize).tolist(), (ends * values.itemsize).tolist())
-        for are_short, group in groupby(columns, lambda column: _num_bytes(column) <= _SHORT_BYTES * num_rows)
-        for values, starts, ends in ([_joined([*group])] if are_short else group)
+        for values, starts, ends in columns
         if len(values)
     ]
     digests = np.empty(num_rows, np.uint64)
@@ -140,23 +133,6 @@ def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
             state.update(view[starts[i] : ends[i]])
         digests[i] = state.intdigest()
     return digests
-
-
-def _num_bytes(column: Pieces) -> int:
-    values, starts, ends = column
-    return int((ends - starts).sum()) * values.itemsize
-
-
-def _joined(columns: Sequence[Pieces]) -> Pieces:
-    """Return several columns as one of bytes, in which a row has all its pieces."""
-    sizes = [(ends - starts) * values.itemsize for values, starts, ends in columns]
-    bounds = offsets_of(np.stack(sizes).sum(axis=0))
-    joined, at = np.empty(bounds[-1], np.uint8), bounds[:-1]
-    for (values, starts, _), size in zip(columns, sizes, strict=True):
-        own = concatenated_ranges(starts * values.itemsize, size)
-        joined[concatenated_ranges(at, size)] = values.reshape(-1).view(np.uint8)[own]
-        at = at + size
-    return joined, bounds[:-1], bounds[1:]
 
 
 def _bytes_of(values: npt.NDArray[Any]) -> memoryview:

@@ -35,8 +35,7 @@ from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
 from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, inside, write_atomically
-from packer.store.own_files import locked, opened_folder, sync, sync_folder
+from packer.store.folder import AtomicFile, inside, locked, opened_folder, sync, sync_folder, write_atomically
 
 T = TypeVar("T")
 
@@ -201,17 +200,14 @@ class CacheFiles:
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
 
-    def write(self, name: str, content: bytes | Iterable[bytes], *, is_lasting: bool = True) -> FileDigest:
-        """Write a file atomically, whose name tells its content; return the digests of its bytes.
-
-        Without `is_lasting`, it may be missing or torn after a power failure.
-        """
-        digest = self._write_here(name, content, is_lasting=is_lasting)
+    def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
+        """Write a file atomically, whose name tells its content; return the digests of its bytes."""
+        digest = self._write_here(name, content)
         self._publish(name)
         return digest
 
-    def _write_here(self, name: str, content: bytes | Iterable[bytes], *, is_lasting: bool = True) -> FileDigest:
-        return write_atomically(inside(self.folder, name), content, below=self.folder, is_lasting=is_lasting)
+    def _write_here(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
+        return write_atomically(inside(self.folder, name), content, below=self.folder)
 
     @contextmanager
     def new_file(self, folder: str, name: Callable[[FileDigest], str]) -> Iterator[AtomicFile]:

@@ -3,9 +3,11 @@
 A file is written under a temporary name in its folder, flushed to disk and renamed, and then the folder is flushed too.
 So after a crash at any moment, a name is either absent or its file is complete.
 
-Whoever made a folder may have put anything into it. So names for work are drawn and made exclusively, a lock is a
-regular file of its folder, and below a cache nothing is written, renamed or removed through a link. Temporary files are
-locked while they are written: one that nobody has locked was left by a process that was killed, and is removed.
+Whoever made a folder may have put anything into it: a link there could lead to any file of the user, and a pipe would
+make packer wait forever. A path may lead elsewhere each time it is used, so what is done in a folder is done through
+its descriptor. Names for work are drawn and made exclusively, a lock is a regular file of its folder, and below a cache
+nothing is written, renamed or removed through a link. Temporary files that stand in a cache when its lock is taken were
+left by a process that was killed, and are removed.
 """
 
 import errno
@@ -24,10 +26,9 @@ from typing import NoReturn, Self
 
 from packer.errors import BusyError, PackerError, StorageError
 from packer.host.limits import storage_errors
-from packer.host.regular_file import open_descriptor, walk
+from packer.host.regular_file import open_descriptor, special_file_error, walk
 from packer.names import is_file_path
 from packer.store.digest import FileDigest
-from packer.store.own_files import make_folder, open_folder, opened_folder, sync
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""
@@ -106,8 +107,10 @@ class AtomicFile:
         self.digest = FileDigest()
         with storage_errors("write into", folder):
             self._folder = open_folder(folder, below)
+            self.path = temporary_path(folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             try:
-                self.path, descriptor = _new_temporary(folder, self._folder)
+                descriptor = os.open(self.path.name, flags, 0o666, dir_fd=self._folder)
             except BaseException:
                 os.close(self._folder)
                 raise
@@ -128,22 +131,16 @@ class AtomicFile:
         with storage_errors("write", self.path):
             self._file.flush()
 
-    def commit(self, name: str, *, is_lasting: bool = True) -> Path:
-        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file.
-
-        Without `is_lasting`, the disk is not waited for: after a power failure the file may be missing or torn.
-        """
+    def commit(self, name: str) -> Path:
+        """Flush to disk and rename to ``name`` in the same folder, replacing any existing file."""
         target = self.folder / name
         with storage_errors("write", target):
             self._file.flush()
-            if is_lasting:
-                os.fsync(self._file.fileno())
-            # Rename before closing: the lock marks the file as in use.
+            os.fsync(self._file.fileno())
             os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._file.close()
             self._live = False
-            if is_lasting:
-                sync(self._folder)
+            sync(self._folder)
         os.close(self._folder)
         return target
 
@@ -171,36 +168,18 @@ def temporary_path(folder: Path) -> Path:
     return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def _new_temporary(folder: Path, opened: int) -> tuple[Path, int]:
-    while True:
-        path = temporary_path(folder)
-        descriptor = os.open(path.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=opened)
-        with suppress(OSError):  # a file system without locks: what is left behind stays there
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return path, descriptor
-        os.close(descriptor)  # taken for a leftover before it was locked
+def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:
+    """Write a file atomically; return the digests of its bytes.
 
-
-def write_atomically(
-    path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None, is_lasting: bool = True
-) -> FileDigest:
-    """Write a file atomically; return the digests of its bytes. `is_lasting`: see :meth:`AtomicFile.commit`.
-
-    With `below`, a cache that contains it, nothing on the way may be a link. Otherwise its folder is the user's own,
-    and only temporary files that an earlier write left there are removed.
+    With `below`, a cache that contains it, nothing on the way may be a link. Otherwise its folder is the user's own.
 
     Raises:
         StorageError: the disk cannot be written; the previous file at ``path`` is still intact.
     """
-    if below is None:
-        with suppress(OSError, PackerError):  # a folder whose files may not be listed or removed
-            for left in _temporaries(path.parent):
-                _remove_unused(left, below=path.parent)
     with AtomicFile(path.parent, below=below) as file:
         for chunk in (content,) if isinstance(content, bytes) else content:
             file.write(chunk)
-        file.commit(path.name, is_lasting=is_lasting)
+        file.commit(path.name)
         return file.digest
 
 
@@ -261,24 +240,24 @@ def sweep(cache: Path, named: Collection[str]) -> tuple[str, ...]:
     kept = {f"{PRIVATE}/{LOCK_NAME}", *named}
     found = [path for name in _SWEPT for path in _files_below(cache / name)]
     removed = [path for path in found if path.relative_to(cache).as_posix() not in kept]
-    removed += _temporaries(cache)
-    for folder, paths in groupby(sorted(removed), lambda path: path.parent):
+    return _remove(cache, removed + _temporaries(cache))
+
+
+def sweep_temporary(cache: Path) -> tuple[str, ...]:
+    """Remove the temporary files of writers that died; finished shards stay. Call it with the lock held."""
+    return _remove(cache, [path for folder in (".", *_SWEPT) for path in _temporaries(cache / folder)])
+
+
+def _remove(cache: Path, removed: Iterable[Path]) -> tuple[str, ...]:
+    """Remove files of a cache, without following a link; return their relative paths."""
+    removed = sorted(removed)
+    for folder, paths in groupby(removed, lambda path: path.parent):
         with storage_errors("remove", folder), opened_folder(folder, below=cache) as opened:
             for path in paths:
                 with storage_errors("remove", path), suppress(FileNotFoundError):
                     os.unlink(path.name, dir_fd=opened)
             # The next step marks the commit as finished, so a power failure must not bring removed files back.
             sync(opened)
-    return tuple(path.relative_to(cache).as_posix() for path in removed)
-
-
-def sweep_temporary(cache: Path) -> tuple[str, ...]:
-    """Remove the temporary files of writers that died; finished shards stay."""
-    folders = [cache, *(cache / name for name in _SWEPT)]
-    removed = []
-    for path in [path for folder in folders for path in _temporaries(folder)]:
-        with storage_errors("remove", path):
-            removed += [path] if _remove_unused(path, below=cache) else []
     return tuple(path.relative_to(cache).as_posix() for path in removed)
 
 
@@ -312,17 +291,80 @@ def _temporaries(folder: Path) -> list[Path]:
         )
 
 
-def _remove_unused(path: Path, *, below: Path) -> bool:
-    """Remove a temporary file unless a process has it locked; return whether it was removed. Raises OSError."""
-    with ExitStack() as held:
-        folder = held.enter_context(opened_folder(path.parent, below=below))
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock out other processes and threads."""
+    with storage_errors("lock", path):
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
+    try:
+        with storage_errors("lock", path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Unlock explicitly, as a process that was forked meanwhile has the file open too and would keep the lock.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_folder(folder: Path, *, below: Path | None) -> Iterator[int]:
+    """Create a folder if necessary, and open it: what is done through its descriptor is done there. Raises OSError.
+
+    `below` is `folder` or a folder above it: nothing between the two is a link, whoever exchanges them meanwhile.
+    """
+    opened = open_folder(folder, below)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def open_folder(folder: Path, below: Path | None) -> int:
+    """Return the descriptor of :func:`opened_folder`, which the caller closes."""
+    place = folder if below is None else below
+    make_folder(place)
+    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in folder.relative_to(place).parts:
+        parent, place = opened, place / name
         try:
-            descriptor = open_descriptor(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-            held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                return False  # in use, gone, or somebody else's
-        with suppress(FileNotFoundError):
-            os.unlink(path.name, dir_fd=folder)
-    return True
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent)
+                sync(parent)
+            opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except OSError:
+            if place.is_symlink():
+                raise special_file_error(place, "a symbolic link") from None
+            raise
+        finally:
+            os.close(parent)
+    return opened
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents so that they survive a power failure. Raises OSError."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    # A folder that is writable but not readable cannot be flushed.
+    with suppress(PermissionError):
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder, so that renames within it survive a power failure. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync(folder: int) -> None:
+    """Flush an open folder, as :func:`sync_folder`."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        # Some file systems (network, FUSE) cannot flush a folder and report EINVAL.
+        if error.errno != errno.EINVAL:
+            raise

@@ -18,11 +18,10 @@ from xxhash import xxh3_128_hexdigest
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError
 from packer.host.limits import refuse_many_values
-from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
+from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside
 from packer.names import FilePath, SplitName, in_words
 from packer.near_names import did_you_mean, near_paths
-from packer.recipe.column_rules import ColumnRules
-from packer.recipe.read_rules import Read, Tokens
+from packer.recipe.recipe import Recipe
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
 from packer.store.files import CacheFiles
@@ -172,35 +171,10 @@ class _FreeMappings(msgspec.Struct, frozen=True):
     versions: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _ReaderPack(msgspec.Struct, frozen=True):
-    mode: Literal["isolated", "eos", "stream", "none"]
-    block_len: Tokens
-    align: Tokens = 1
-    pad_id: TokenId | None = None
+class _Rules(msgspec.Struct, frozen=True):
+    """A manifest, as far as its recipe."""
 
-
-class _ReaderSource(msgspec.Struct, frozen=True):
-    path: str
-
-
-class _ReaderMedia(msgspec.Struct, frozen=True):
-    root: str | None = None
-
-
-class _ReaderRecipe(msgspec.Struct, frozen=True):
-    pack: _ReaderPack
-    sources: tuple[_ReaderSource, ...] = ()
-    read: Read = Read()
-    media: _ReaderMedia = _ReaderMedia()
-    token_columns: ColumnRules = {}
-    document_columns: ColumnRules = {}
-    supervision: dict[str, Any] = {}
-
-
-class _ReaderKeys(msgspec.Struct, frozen=True):
-    """The keys of the recipe that are used without further validation; :mod:`packer.recipe.recipe` has the rest."""
-
-    recipe: _ReaderRecipe
+    recipe: Recipe
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -275,12 +249,11 @@ def decode_manifest(folder: Path, content: bytes) -> Manifest:
         for free in msgspec.structs.astuple(msgspec.json.decode(plain, type=_FreeMappings)):
             refuse_many_values(bytes(free))
         manifest = msgspec.json.decode(plain, type=Manifest)
-        root = ContainedPaths(folder)
-        _check_paths(root, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
-        _check_paths(root, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
-        _check_paths(root, "media[{}].path", [(table.path, "media") for table in manifest.media or ()])
-        _check_paths(root, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
-        msgspec.convert({"recipe": manifest.recipe}, _ReaderKeys)
+        _check_paths(folder, "shards[{}].path", [(shard.path, shard.kind) for shard in manifest.shards])
+        _check_paths(folder, "selection {}: path", [(table.path, "rows") for table in manifest.tables])
+        _check_paths(folder, "media[{}].path", [(table.path, "media") for table in manifest.media or ()])
+        _check_paths(folder, "model.files[{}].path", [(f"model/{file.path}", "model") for file in manifest.model.files])
+        msgspec.convert({"recipe": manifest.recipe}, _Rules)
         _check_bounds(manifest)
     except msgspec.ValidationError as error:
         reason = in_words(str(error))
@@ -313,12 +286,12 @@ def _unsealed(content: bytes) -> bytes:
     return b"{" + rest.removeprefix(b",")
 
 
-def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]]) -> None:
+def _check_paths(cache: Path, key: str, paths: Sequence[tuple[str, str]]) -> None:
     """Refuse paths that are not in their folder of the cache."""
     for i, (path, folder) in enumerate(paths):
         if not path.startswith(f"{folder}/"):
             raise ValueError(f"{key.format(i)}: expected a path in {folder}/, found '{path}'")
-        if path not in root:
+        if leads_outside(cache, path):
             raise ValueError(
                 f"{key.format(i)}: '{path}' is a link that leads out of the cache; copy the files themselves"
             )
@@ -327,6 +300,8 @@ def _check_paths(root: ContainedPaths, key: str, paths: Sequence[tuple[str, str]
 def _check_bounds(manifest: Manifest) -> None:
     """Refuse numbers that refer to what the manifest does not have; that counts add up is for `verify` to check."""
     model, num_sources = manifest.model, len(manifest.recipe.get("sources", ()))
+    if not {"mode", "block_len"} <= manifest.recipe.get("pack", {}).keys():
+        raise ValueError("its recipe does not say how documents are packed")
     highest = max(model.pad_id, model.eos_id or 0, *model.stop_ids, *model.control_ids)
     if not highest < model.vocab_size < 2**31:
         raise ValueError(f"model: id {highest} is not in a vocabulary of {model.vocab_size}")
@@ -341,12 +316,14 @@ def _check_bounds(manifest: Manifest) -> None:
     for shard in documents:
         _check_partition(shard, manifest.inputs)
     if manifest.selection is not None:
-        if len(set(manifest.selection.splits)) < len(manifest.selection.splits):
-            raise ValueError("selection: a split is named twice")
-        numbers = [shard.num_input_rows for shard in documents]
-        tables = [table.num_rows for table in manifest.selection.traits]
-        if tables != numbers or manifest.selection.table.num_rows != sum(numbers):
-            raise ValueError("selection: its tables do not have a row for each row of the partitions")
+        _check_selection(manifest.selection, [shard.num_input_rows for shard in documents])
+
+
+def _check_selection(selection: RowSelection, num_rows: list[int]) -> None:
+    if len(set(selection.splits)) < len(selection.splits):
+        raise ValueError("selection: a split is named twice")
+    if [table.num_rows for table in selection.traits] != num_rows or selection.table.num_rows != sum(num_rows):
+        raise ValueError("selection: its tables do not have a row for each row of the partitions")
 
 
 def _check_partition(shard: Shard, inputs: Sequence[Input]) -> None:

@@ -22,10 +22,9 @@ from packer.host.limits import path_errors, storage_errors
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot
 from packer.names import bucket_url, refuse_address, shown
 from packer.store.bucket import Bucket
-from packer.store.files import MIRRORED, CacheFiles, is_shard
-from packer.store.folder import PRIVATE, AtomicFile
+from packer.store.files import MIRRORED, CacheFiles
+from packer.store.folder import PRIVATE, AtomicFile, make_folder
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
-from packer.store.own_files import make_folder
 
 
 def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
@@ -67,24 +66,15 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         show_as_url(folder, None)
 
 
-def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
+def build_place(name: Path | str) -> Path:
     """Return the folder to build in, of a cache or empty: of a bucket, a mirror with the current manifest."""
     url = bucket_url(shown(Path(name)))
     if url is None:
         refuse_address(os.fspath(name), place="cache")
         _refuse_other_files(Path(name))
         return Path(name)
-    mirror, bucket = make_mirror(folder_of(url, "builds"), url), Bucket(url)
-    if mirror.refresh(MANIFEST_NAME)[1] is None:
-        # A build that was interrupted at its start has put shards there, and no note yet that they are finished.
-        other = next((name for name, _, _ in bucket.listed() if not is_shard(name)), None)
-        is_foreign = other is not None and not any(bucket.listed(PRIVATE))
-        if is_foreign and mirror.refresh(MANIFEST_NAME)[1] is None:  # else another build has committed meanwhile
-            raise UsageError(
-                f"{url} contains other objects and is not a cache: {other}", hint="choose a new or empty one with -o"
-            )
-    if not is_dry:
-        bucket.refuse_unconditional()
+    mirror = make_mirror(folder_of(url, "builds"), url)
+    mirror.refresh(MANIFEST_NAME)
     return mirror.folder
 
 

@@ -2,7 +2,7 @@
 
 `reference_encoder` defines the ids, and `fast` is an encoder that is checked against it; `boundaries` finds where
 prompts and completions end in them, `vectorized` does so for a whole batch; `guard` encodes control tokens typed by
-people as ordinary text; `deadline` ends an encoding that does not finish.
+people as ordinary text.
 """
 
 from packer.tokenize.fast import (

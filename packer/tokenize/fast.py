@@ -1,4 +1,4 @@
-"""The fast encoder: `gigatoken` or `fastokens`, many times as fast as `tokenizers`, but checked against it.
+"""The fast encoder: `gigatoken`, many times as fast as `tokenizers`, but checked against it.
 
 Only the reference defines the ids of a text. So a tokenizer is tried before it is used (:func:`differences`:
 every vocabulary entry, every added token in several places, texts designed to be hard); while it is used, one text in
@@ -22,7 +22,6 @@ from packer.errors import PackerError
 from packer.layout import offsets_of
 from packer.model.backend import FastLoadError, definition_of, load_backend, load_fast_backend
 from packer.model.token_bytes import inserts_space
-from packer.tokenize.deadline import encode_in_time
 from packer.tokenize.reference_encoder import ReferenceEncoder, UnencodableTextsError, is_text_error
 
 CHECK_EVERY = 64
@@ -33,17 +32,14 @@ _MUCH, _SHARE = 2**16, 32
 with long documents a single process would compare as long as several others encode."""
 
 _ANEW_AFTER = 2**27
-"""Characters after which `gigatoken` is loaded anew, in a fraction of a second: it remembers every word it has ever
-encoded, which takes some 65 bytes a word, without a limit."""
+"""Characters after which the library's encoder is loaded anew, in a fraction of a second: it remembers every word it
+has ever encoded, which takes some 65 bytes a word, without a limit."""
 
 _TRIAL_BATCH = 512
 """Texts tried in one call; few enough that most calls have none with a token that might stand between texts."""
 
 _MOST_BETWEEN = 4
 """Added tokens of which one is put between texts: the first that none of them has."""
-
-_BYTE_ENTRY = "<0x"
-"""Prefix of vocabulary entries for single bytes, such as `<0x41>`, which `fastokens` reads as a byte in a text too."""
 
 
 class EngineDiffersError(PackerError):
@@ -75,7 +71,6 @@ class _Between(NamedTuple):
 class _Backend(NamedTuple):
     """What encodes, and how it may be asked."""
 
-    library: str
     encoder: Any
     between: tuple[_Between, ...] = ()
     """Tokens at which it splits a text, so that the ids on one side do not depend on the other side."""
@@ -103,7 +98,7 @@ def compare(tokenizer_json: bytes, sampled: Sequence[Sampled]) -> None:
 
 
 class FastEncoder:
-    """Encodes with a fast library, and has one text in ``CHECK_EVERY`` compared with the reference.
+    """Encodes with `gigatoken`, and has one text in ``CHECK_EVERY`` compared with the reference.
 
     Args:
         tokenizer_json: content of the file.
@@ -111,7 +106,7 @@ class FastEncoder:
             is not loaded without need.
 
     Raises:
-        EngineDiffersError: no library supports this tokenizer; from `encode`, whatever `check` raises.
+        EngineDiffersError: `gigatoken` does not load this tokenizer; from `encode`, whatever `check` raises.
     """
 
     def __init__(self, tokenizer_json: bytes, *, check: Check | None = None) -> None:
@@ -145,9 +140,7 @@ class FastEncoder:
 
     def _encode(self, texts: Sequence[str]) -> tuple[Int32, Int64] | None:
         """Return ids and offsets; None if the texts are for the reference."""
-        if self._backend.library == "fastokens" and any(_BYTE_ENTRY in text for text in texts):
-            return None
-        if self._num_characters > _ANEW_AFTER and self._backend.library == "gigatoken":
+        if self._num_characters > _ANEW_AFTER:
             self._backend, self._num_characters = _load(self._json, anew=True), 0
         self._num_characters += sum(map(len, texts))
         try:
@@ -197,16 +190,16 @@ def differences(tokenizer_json: bytes) -> str | None:
             for i, text in enumerate(batch)
             if not np.array_equal(ids[offsets[i] : offsets[i + 1]], expected[bounds[i] : bounds[i + 1]])
         )
-        return f"{backend.library} gives other ids than tokenizers for the text {wrong!r}"
+        return f"gigatoken gives other ids than tokenizers for the text {wrong!r}"
     return None
 
 
 def _load(tokenizer_json: bytes, *, anew: bool = False) -> _Backend:
     try:
-        library, encoder = load_fast_backend(tokenizer_json, anew=anew)
+        encoder = load_fast_backend(tokenizer_json, anew=anew)
     except FastLoadError as error:
         raise EngineDiffersError(str(error)) from None
-    return _Backend(library, encoder, _between(tokenizer_json) if library == "gigatoken" else ())
+    return _Backend(encoder, _between(tokenizer_json))
 
 
 def _between(tokenizer_json: bytes) -> tuple[_Between, ...]:
@@ -224,15 +217,10 @@ def _between(tokenizer_json: bytes) -> tuple[_Between, ...]:
 
 
 def _encode(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64]:
-    """Return flat ids and offsets."""
-    return (_by_gigatoken if backend.library == "gigatoken" else _by_fastokens)(backend, texts)
+    """Return flat ids and offsets, from one call with a token between the texts: one for each takes twice the time.
 
-
-def _by_gigatoken(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64]:
-    """Encode texts in one call, with a token between them: a call for each text takes more than twice the time.
-
-    Its own call for several imports `awkward`, which takes longer than many builds encode. No deadline is needed: this
-    library runs no regular expressions of a tokenizer.
+    The library's own call for several imports `awkward`, which takes longer than many builds encode. No deadline is
+    needed: it runs no regular expressions of a tokenizer.
     """
     for content, token_id in backend.between:
         joined = content.join(texts)
@@ -243,16 +231,6 @@ def _by_gigatoken(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64
                 return np.delete(ids, places), offsets_of(np.diff(places, prepend=-1, append=len(ids)) - 1)
     each = [backend.encoder.encode(text) for text in texts]
     return np.concatenate(each).astype(np.int32), offsets_of([*map(len, each)])
-
-
-def _by_fastokens(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64]:
-    """It returns bytes of 32-bit numbers, the offsets of 32-bit or 64-bit ones."""
-    ids, offsets = encode_in_time(
-        lambda: backend.encoder.encode_batch_flat(list(texts), add_special_tokens=False)[:2], texts
-    )
-    width = len(offsets) // (len(texts) + 1)
-    bounds = np.frombuffer(offsets, {4: np.uint32, 8: np.uint64}[width])
-    return np.frombuffer(ids, np.int32), bounds.astype(np.int64)
 
 
 _DIFFICULT_CHARACTERS = (

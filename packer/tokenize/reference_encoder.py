@@ -15,11 +15,14 @@ from tokenizers import Encoding
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
 from packer.host.limits import is_panic, out_of
+from packer.host.watchdog import bounded_time
 from packer.model.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of
-from packer.tokenize.deadline import encode_in_time
 
 _BATCH_CHARACTERS = 1_000_000
 """Bounds the memory of a batch: encoding objects take some 50 bytes per token."""
+
+_GRACE_S, _MIN_CHARACTERS_PER_S = 60.0, 10_000
+"""A regular expression of a tokenizer can take for ever; the slowest tokenizers are a hundred times as fast as this."""
 
 
 class UnencodableTextsError(Exception):
@@ -102,8 +105,9 @@ class ReferenceEncoder:
         return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may start
 
     def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
-        # Not `encode`, which keeps the GIL, so that no other thread could enforce the deadline.
-        return encode_in_time(lambda: self._backend.encode_batch_fast(list(texts), add_special_tokens=False), texts)
+        with bounded_time(_GRACE_S + sum(map(len, texts)) / _MIN_CHARACTERS_PER_S):
+            encodings: list[Encoding] = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return encodings
 
 
 def prefix_and_suffix_ids(tokenizer_json: bytes) -> tuple[Int32, Int32]:

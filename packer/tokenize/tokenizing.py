@@ -14,7 +14,7 @@ from packer.layout import offsets_of
 from packer.model.backend import definition_of
 from packer.model.model import TOKENIZER_FILE, AddedToken, Model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText, Tails
+from packer.tokenize.boundaries import Anchors, Boundary, BoundaryFinder, EncodedText
 from packer.tokenize.guard import Aliases
 from packer.tokenize.reference_encoder import (
     Encoder,
@@ -71,9 +71,9 @@ class TurnTokenizer:
         self._encoder = encoder
         self._normalizes = definition_of(self._json).get("normalizer") is not None
         anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
-        tails, continuing = Tails(encoder), cache(lambda: _continuing(encoder, self._json))
-        self._boundaries = BoundaryFinder(encoder, continuing, anchors, model.stop_ids, tails)
-        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor, tails)
+        continuing = cache(lambda: _continuing(encoder, self._json))
+        self._boundaries = BoundaryFinder(encoder, continuing, anchors, model.stop_ids)
+        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor)
         self._is_vectorized = True
         """Whether to try the vectorized pass: it suits no text at all of tokenizers whose added tokens take white space
         with them, such as Phi-3's."""

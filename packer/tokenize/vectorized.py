@@ -18,7 +18,6 @@ import numpy as np
 from packer.batches import Bool, Int32, Int64, TurnBatch
 from packer.layout import taken_ranges
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import Tails
 from packer.tokenize.reference_encoder import Encoder
 
 
@@ -42,14 +41,38 @@ def decoded_pieces(text: bytes, starts: Int64, stops: Int64) -> list[str]:
     return [text[a:b].decode() for a, b in places]
 
 
+_MAX_CACHED_BYTES = 2**24
+"""Limit of a cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
+
+
+class _Tails:
+    """The ids of the ends of prompts, each encoded alone, and once if it occurs again soon."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._ids: dict[bytes, Int32] = {}
+        self._num_bytes = 0
+
+    def ids(self, tails: Sequence[bytes]) -> list[Int32]:
+        """Return the ids of each tail."""
+        if self._num_bytes > _MAX_CACHED_BYTES:
+            self._ids, self._num_bytes = {}, 0
+        new = [tail for tail in dict.fromkeys(tails) if tail not in self._ids]
+        ids, offsets = self._encoder.encode([tail.decode() for tail in new])
+        for tail, start, stop in zip(new, offsets[:-1], offsets[1:], strict=True):
+            self._ids[tail] = ids[start:stop].copy()
+            self._num_bytes += 2 * len(tail) + 256
+        return [self._ids[tail] for tail in tails]
+
+
 class VectorizedBoundaries:
     """Locates turns in texts under one tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
-    def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool, tails: Tails | None = None) -> None:
+    def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
         self._encoder = encoder
         self._token_bytes = token_bytes
         self._is_anchor: Bool = is_anchor & token_bytes.is_whole
-        self._tails = tails or Tails(encoder)
+        self._tails = _Tails(encoder)
 
     def locate(self, turns: TurnBatch, candidates: Int64) -> LocatedTexts:
         """Encode some texts of a batch (their indices, ascending), and locate the turns where that is possible.

@@ -441,7 +441,7 @@ def test_other_versions_are_noted_and_compared_all_the_same(small):
 
 
 def test_whatever_engine_made_a_cache_the_reference_makes_it_again(small, monkeypatch):
-    pytest.importorskip("fastokens", reason="the fast engine is not installed")
+    pytest.importorskip("gigatoken", reason="the fast engine is not installed")
     from packer.tokenize import FastEncoder
 
     build(small_recipe(small, engine="fast"), small / "cache", jobs=1)

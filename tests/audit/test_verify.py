@@ -562,12 +562,14 @@ def test_a_manifest_too_large_to_be_one_is_a_finding(cache, monkeypatch):
     assert "expected at most 100 bytes" in finding.found
 
 
-def test_a_recipe_this_version_does_not_understand_is_a_finding_and_its_blocks_are_not_judged(cache):
+def test_a_recipe_that_no_build_has_is_a_finding_and_its_blocks_are_not_judged(cache):
     manifest = read_manifest(cache)
-    write_manifest(cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "color": "blue"}))
+    write_manifest(
+        cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "template": {"date": "2026-02-30"}})
+    )
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
-    assert "unknown key 'color'" in finding.found
+    assert "template.date" in finding.found
     assert verify(cache, level="full").findings == (finding,)
 
 

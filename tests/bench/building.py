@@ -29,7 +29,7 @@ from watched import run_watched
 
 import packer
 import packer_cli
-from packer.model.trials import fast_version
+from packer.model.backend import fast_version
 from packer.pipeline.workers.fork_server import default_jobs
 
 REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
@@ -186,7 +186,7 @@ def _compile() -> None:
 def build_rows(rows: Path, cache: Path, tokenizer: Path, *, engine: str, jobs: int) -> Measured:
     """What `packer build` reports of rows, its profile included, and what it needed; the cache is removed."""
     if engine == "fast" and fast_version() is None:
-        return "MISSING: pip install fastokens gigatoken"
+        return "MISSING: pip install gigatoken"
     _compile()
     command = [sys.executable, "-m", "packer", "build", rows, "--tokenizer", tokenizer, "-o", cache, "-j", jobs]
     command += ["--block-len", _BLOCK_LEN, "--fail-above", "1", "--json", "--set", f"engine={engine}"]

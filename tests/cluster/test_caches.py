@@ -166,8 +166,6 @@ def test_a_missing_object_is_named_and_made_again(bucket, recipe, local):
 
 
 def test_what_is_in_the_way_is_refused_with_a_hint(scheme, bucket, recipe, tmp_path):
-    Bucket(bucket.url).replace("rows.jsonl", b"{}")
-    assert_refused("contains other objects and is not a cache", "build", "-c", recipe, "-o", bucket.url, exit_code=2)
     assert_refused("it has no manifest.json", "stats", bucket.url, exit_code=3)
     model = ("--tokenizer", recipe.parent / "tokenizer")
     missing = f"{scheme}://no-such-bucket/x"

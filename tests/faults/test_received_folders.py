@@ -244,5 +244,5 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(
 
 
 def test_the_folder_of_a_bucket_is_built_as_the_bucket_by_the_process_that_opened_it(in_memory: Bucket) -> None:
-    folder = build_place(in_memory.url, is_dry=True)
-    assert build_place(folder, is_dry=True) == folder and shown(folder) == in_memory.url
+    folder = build_place(in_memory.url)
+    assert build_place(folder) == folder and shown(folder) == in_memory.url

@@ -155,12 +155,9 @@ def test_a_pattern_is_the_files_that_it_matches(place, tmp_path, rules):
     assert one == made(values | {"sources": [{"path": f"{place}/*.jsonl"}]}, tmp_path / "pattern")
 
 
-@pytest.mark.parametrize(("engine", "jobs"), [("fast", 1), pytest.param("fast", 4, marks=pytest.mark.slow)])
-def test_engine_and_number_of_processes_do_not_change_it(place, caches, tmp_path, engine, jobs):
-    if engine == "fast":
-        pytest.importorskip("gigatoken", reason="gigatoken MISSING: the fast engine is not tested")
-    assert made(values_at(place) | {"engine": engine}, tmp_path / "cache", jobs=jobs) == recomputed(caches / "ruled")
-    assert read_manifest(tmp_path / "cache").engine == engine
+@pytest.mark.slow
+def test_the_number_of_processes_does_not_change_it(place, caches, tmp_path):
+    assert made(values_at(place), tmp_path / "cache", jobs=4) == recomputed(caches / "ruled")
 
 
 @pytest.mark.parametrize("what", ["rows", "cache"])

@@ -12,6 +12,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+import twins
 from processes import HANG_S, is_running
 from worker_tasks import measuring
 
@@ -225,7 +226,7 @@ while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
 assert len(os.listdir("/proc/self/task")) <= before, threading.enumerate()
 child = os.fork()
 if child == 0:
-    encoded = load_fast_backend(content).encoder.encode("some text")
+    encoded = load_fast_backend(content).encode("some text")
     os._exit(len(getattr(encoded, "ids", encoded)))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) > 0
 """
@@ -241,10 +242,17 @@ def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_pat
     subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=True)
 
 
-def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(starter):
+def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(tmp_path):
     """Threads of an encoder would be missing in the copy, which would wait for them for ever."""
-    pytest.importorskip("fastokens")
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOADING, str(starter / "tokenizer")]
+    pytest.importorskip("gigatoken")
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        LOADING,
+        str(twins.byte_level(tmp_path / "tokenizer")),
+    ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (found.returncode, found.stderr) == (0, "")
 

@@ -106,6 +106,8 @@ def test_a_checksum_of_other_bytes_is_refused_and_so_is_none(tmp_path: Path) -> 
         (lambda v: v["recipe"]["pack"].update(block_len=2**20 + 1), r"<= 1048576 - at `\$.recipe.pack.block_len"),
         (lambda v: v["recipe"].update(read={"length": 2**20 + 1}), r"<= 1048576 - at `\$.recipe.read.length"),
         (lambda v: v["recipe"].update(read={"multiple_of": 2**30}), r"<= 1048576 - at `\$.recipe.read.multiple_of"),
+        (lambda v: v["recipe"].update(color="blue"), r"unknown field `color` - at `\$.recipe"),
+        (lambda v: v["recipe"].update(pack={}), "does not say how documents are packed"),
         (lambda v: v["recipe"].update(supervision=[]), r"Expected `object`, got `array` - at `\$.recipe.supervision"),
         (lambda v: v.update(format="other"), r"Invalid enum value 'other' - at `\$.format`"),
         (lambda v: v.update(rejected_sha256="XY"), r"Expected `str` matching regex .* - at `\$.rejected_sha256`"),
@@ -153,11 +155,15 @@ def test_the_checksum_is_compared_before_anything_is_decoded(tmp_path: Path) -> 
 def test_a_free_mapping_of_too_many_values_is_refused_before_it_is_decoded(
     tmp_path: Path, key: str, monkeypatch
 ) -> None:
-    _write(tmp_path, _damaged(lambda v: v[key].update(x="y")))
+    def filled(value: Any) -> bytes:
+        free = {"versions": {"x": value}, "recipe": {"template": {"kwargs": {"x": value}}}}[key]
+        return _damaged(lambda v: v[key].update(free))
+
+    _write(tmp_path, filled("y"))
     read_manifest(tmp_path)
     monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
     read_manifest(tmp_path)
-    _write(tmp_path, _damaged(lambda v: v[key].update(x=[{}] * 600)))
+    _write(tmp_path, filled([{}] * 600))
     with pytest.raises(CheckError, match="more than 1,000 values"):
         read_manifest(tmp_path)
 

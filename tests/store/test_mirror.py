@@ -16,7 +16,7 @@ from packer.names import shown
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
-from packer.store.own_files import locked
+from packer.store.folder import locked
 from packer.store.place import fresh_place, make_mirror
 
 NUM_SHARDS, BYTES = 24, 20_000

@@ -304,7 +304,7 @@ def _line_breaks() -> str:
 
 def _train_byte_level(pre_tokenizer: list[pre_tokenizers.PreTokenizer]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pre_tokenizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pre_tokenizer) if pre_tokenizer[1:] else pre_tokenizer[0]
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=480, initial_alphabet=alphabet, show_progress=False)

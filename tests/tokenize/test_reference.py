@@ -135,7 +135,7 @@ def test_byte_level_tokenizers_lose_their_prefix_space_and_stay_the_same_without
     assert without_start_effects(content) is content
     stored = json.loads(content)
     plain = ReferenceEncoder(json.dumps(stored).encode()).encode(["dog"])[0].tolist()
-    stored["pre_tokenizer"]["pretokenizers"][0]["add_prefix_space"] = True
+    stored["pre_tokenizer"]["add_prefix_space"] = True
     spaced = json.dumps(stored).encode()
     assert ReferenceEncoder(spaced).encode(["dog"])[0].tolist() != plain
     assert ReferenceEncoder(without_start_effects(spaced)).encode(["dog"])[0].tolist() == plain

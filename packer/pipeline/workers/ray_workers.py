@@ -47,7 +47,7 @@ _RECOUNT_S = 10.0
 
 # What the nodes run
 
-_SHAPING = ("fastokens", "gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
+_SHAPING = ("gigatoken", "jinja2", "numpy", "pyarrow", "tokenizers")
 """Libraries whose versions can influence the bytes of a cache."""
 
 
