@@ -22,7 +22,6 @@ from packer.audit.token_texts import TokenTexts
 from packer.batches import Int32
 from packer.display import visible
 from packer.report.items import Item
-from packer.report.thumbnails import Thumbnails
 
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
 
@@ -36,9 +35,7 @@ class PackedTokens(NamedTuple):
     """Number of items that fit, counted from the first."""
 
 
-def pack_tokens(
-    texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int, thumbnails: Thumbnails
-) -> PackedTokens:
+def pack_tokens(texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int) -> PackedTokens:
     """Compress as many items as fit into `room` bytes, but at least one."""
     numbers = [_numbers(texts, item) for item in items]
     tokens = texts.tokens
@@ -53,7 +50,7 @@ def pack_tokens(
     deflate, num_bytes = _deflate(), 0
     parts: list[bytes] = []
     for item, own in zip(items, numbers, strict=True):
-        header, content = _header(item, thumbnails), place[own].astype(dtype).tobytes()
+        header, content = _header(item), place[own].astype(dtype).tobytes()
         longer = deflate.copy()
         part = longer.compress(len(header).to_bytes(4, "little") + header + content + bytes(-len(content) % 4))
         with_end = num_bytes + len(part) + len(longer.copy().flush())
@@ -79,7 +76,7 @@ def _numbers(texts: TokenTexts, item: Item) -> Int32:
     return np.concatenate(numbers)
 
 
-def _header(item: Item, thumbnails: Thumbnails) -> bytes:
+def _header(item: Item) -> bytes:
     """Encode an item's data other than its tokens, padded so that the tokens begin at a multiple of four."""
     documents, at = [], 0
     for document in item.documents:
@@ -97,7 +94,9 @@ def _header(item: Item, thumbnails: Thumbnails) -> bytes:
                 "piece_start": document.piece_start,
                 "document_length": document.document_length,
                 "num_trained": document.num_trained,
-                "images": thumbnails.of(document.images),
+                "images": [
+                    {"width": each.width, "height": each.height, "tokens": each.tokens} for each in document.images
+                ],
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
             }
         )

@@ -38,10 +38,6 @@ from packer.source.files import STANDARD_INPUT
 _PIPED = "build from a file: what was piped in is not read again, and counts as not compared"
 
 
-class BelowNoRootError(InputError):
-    """A cache names something that is below no root."""
-
-
 @dataclass(frozen=True, slots=True)
 class SourceRoots:
     """The roots that the user named; without any, nothing outside of a cache is read."""
@@ -69,8 +65,8 @@ class SourceRoots:
         """Return the file of an input that a manifest names.
 
         Raises:
-            BelowNoRootError: it is below no root.
-            InputError: a symbolic link leads to it; or it is on the Hub or in a bucket, and cannot be had.
+            InputError: it is below no root, or a symbolic link leads to it; or it is on the Hub or in a bucket, and
+                cannot be had.
         """
         return input_place(self.place(name))
 
@@ -78,11 +74,10 @@ class SourceRoots:
         """Return the path or address of what a manifest names.
 
         Raises:
-            BelowNoRootError: it is below no root.
-            InputError: a symbolic link leads to it.
+            InputError: it is below no root, or a symbolic link leads to it.
         """
         if name == STANDARD_INPUT:
-            raise BelowNoRootError(f"{name}: not read: it was standard input", hint=_PIPED)
+            raise InputError(f"{name}: not read: it was standard input", hint=_PIPED)
         if is_address(name):
             if any(_is_at(name, root) for root in self.roots):
                 return name
@@ -165,9 +160,9 @@ class SourceRoots:
         return msgspec.structs.replace(recipe, media=media)
 
 
-def _refused(name: str) -> BelowNoRootError:
+def _refused(name: str) -> InputError:
     where = name if is_address(name) else Path(name).parent
-    return BelowNoRootError(
+    return InputError(
         f"{name}: not read: it is below no --sources",
         hint=f"what a cache names is read only where you say so; if you trust this name: --sources {in_shell(where)}",
     )
