@@ -1,7 +1,7 @@
 """The entries of `packer explain`: codes of rejected rows and of `lint`, schemas, and the recipe's keys with values."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from packer import rejections
@@ -78,12 +78,12 @@ def _is_key(name: str) -> bool:
     return True
 
 
-def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
-    """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command.
+def explain(name: str) -> list[Explanation]:
+    """Return the explanations of a code, a schema, a key or its end, or an option that sets a key.
 
     A group is explained by its keys, a key within the value of another by that one: `text.fim.tokens` by `text.fim`.
     """
-    every = [*explanations(), *commands]
+    every = explanations()
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))
     name = named.key if named else name
     found = [each for each in every if each.name == name or each.name.endswith(f".{name}")]
@@ -94,5 +94,5 @@ def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation
     if not found:
         names = {part for each in every for part in (each.name, each.name.rpartition(".")[2])}
         hint = did_you_mean(near(name, names), "packer explain lists them all")
-        raise UsageError(f"no code, schema, key or command is called '{name}'", hint=hint)
+        raise UsageError(f"no code, schema or key is called '{name}'", hint=hint)
     return found

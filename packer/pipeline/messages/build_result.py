@@ -5,12 +5,10 @@ Lines that begin with two spaces continue the line before them; a warning begins
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
-from packer.errors import PackerError
 from packer.names import shown
 from packer.pipeline.messages.changes import Changes
 from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses
@@ -20,14 +18,12 @@ from packer.store.cache import Cache
 from packer.store.entries import Totals
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
-from packer.store.rejected import read_rejected
 
 _WORTH_A_LINE = 1.01
 """Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
 """
 
-_VAGUE = frozenset({"wrong_type"})
-"""Codes that say little without the reason given for a row."""
+_SKIPPED = "answers not trained: they are empty, or the template has no prompt for them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +153,7 @@ class BuildResult:
             ratio = f"{totals.tokens / last:.2f}"
             facts.append(("rewritten", ratio, "times the tokens: the template rewrites earlier turns"))
         if totals.skipped:
-            facts.append(("skipped", number(totals.skipped), skipped_answers(self.rows)))
+            facts.append(("skipped", number(totals.skipped), _SKIPPED))
         if pack["mode"] != "none":
             full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
             facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
@@ -167,16 +163,7 @@ class BuildResult:
         rejected = sorted(manifest.totals.rejected.items(), key=lambda entry: -entry[1])
         if rejected:
             yield f"rows rejected; {listed}; packer explain CODE says what to do"
-            yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in rejected])
-
-    def _meaning(self, code: str, manifest: Manifest) -> str:
-        """Return the meaning of a code; of a vague one also the reason of its first row, if that can be read."""
-        meaning = CODES.get(code, "")
-        if code in _VAGUE:
-            with suppress(PackerError):
-                first = next((line for line in read_rejected(self.folder, manifest) if line.code == code), None)
-                return meaning if first is None else f"{meaning.partition(';')[0]}; the first: {first.reason}"
-        return meaning
+            yield from aligned("><<", [(number(n), code, CODES.get(code, "")) for code, n in rejected])
 
 
 def in_sections(sections: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -200,9 +187,3 @@ def kept_rows(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
     left_out = 0 if rows is None else rows.num_left_out
     by_rules = "" if rows is None else f"{number(left_out)} left out by rules, "
     return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
-
-
-def skipped_answers(rows: RowReport | None) -> str:
-    """Say what is counted as skipped; the documents of rows that rules leave out are counted too."""
-    also = " (also of rows left out)" if rows is not None and rows.num_left_out else ""
-    return f"answers not trained{also}: they are empty, or the template has no prompt for them"

@@ -6,20 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from packer.batches import Int32, SelectedRows
+from packer.batches import SelectedRows
 from packer.display import aligned, number, percent, plural
-from packer.pipeline.selecting import sources_of_rows
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import RowRules, named_rule
-from packer.rejections import CODES, ROW_REASONS
+from packer.rejections import ROW_REASONS
 from packer.store.manifest import Manifest
 from packer.store.selected import read_selection
-
-GREEDY = 0.3
-"""Share of a source's rows; a filter that leaves out more is worth a warning."""
-
-OFTEN_FOUND = 0.97
-"""Probability with which near copies of the lowest similarity that counts are found; less is worth a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +65,15 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
+    left_out = tuple(_left_out(rows, rules.names))
     counts = np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits))
     return RowReport(
         splits=dict(zip(rows.splits, counts.tolist(), strict=True)),
-        left_out=tuple(_left_out(rows, rules.names)),
+        left_out=left_out,
         warnings=(
-            *_of_filters(rows, rules, sources_of_rows(manifest.inputs, manifest.document_shards)),
+            *(f"{named_rule(each.rule)} leaves out no row" for each in left_out if each.rule and not each.rows),
             *_of_splits(rows, rules, manifest),
-            *_of_near_copies(rows, rules),
+            *_of_near_copies(rows),
         ),
     )
 
@@ -94,25 +88,8 @@ def _left_out(rows: SelectedRows, names: Sequence[str]) -> Iterator[RuleRows]:
             yield RuleRows(code=code, rule=None, rows=count)
 
 
-def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]:
-    """Warn about rules that leave out no row, or much of a source, which suggests a wrong field or pattern."""
-    names, known = rules.names, (rows.split >= 0) | (rows.reason > 0)
-    of_source = np.bincount(source[known], minlength=len(rules.where))
-    warnings = []
-    for rule, name in enumerate(names):
-        counts = np.bincount(source[rows.detail == rule], minlength=len(of_source))
-        if not counts.any():
-            warnings.append(f"{named_rule(name)} leaves out no row")
-        warnings += [
-            f"{named_rule(name)} leaves out {count / whole:.0%} of sources[{i}], {count:,} of {whole:,} rows"
-            for i, (count, whole) in enumerate(zip(counts.tolist(), of_source.tolist(), strict=True))
-            if count > GREEDY * whole
-        ]
-    return warnings
-
-
 def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Iterator[str]:
-    """Warn about requested splits without rows, and about a group or time field that many rows lack."""
+    """Warn about requested splits without rows."""
     split = rules.split
     if split is None:
         return
@@ -126,28 +103,10 @@ def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Itera
             "split.leakage leaves out rows of the split 'train' alone, and no source has it: sources.split: train "
             "names what is trained on"
         )
-    known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
-    for code in ("no_group", "no_time"):
-        count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())
-        if count > GREEDY * known:
-            yield f"{count:,} of {known:,} rows are left out as {code}: {CODES[code]}"
 
 
-def _of_near_copies(rows: SelectedRows, rules: RowRules) -> Iterator[str]:
-    """Warn about near copies that may have stayed: below a low threshold, or among many rows of one template."""
-    from packer.curate.signatures import chance_of_comparison  # noqa: PLC0415 - not loaded by builds without rules
-
-    limits = {}
-    if rules.deduplicate is not None and rules.deduplicate.near is not None:
-        limits["deduplicate.near.jaccard"] = rules.deduplicate.near.jaccard
-    if rules.split is not None and rules.split.leakage is not None:
-        limits["split.leakage.near"] = rules.split.leakage.near
-    for key, limit in limits.items():
-        if (chance := chance_of_comparison(limit)) < OFTEN_FOUND:
-            yield (
-                f"{key} {limit:g}: of rows that are just so much alike {chance:.0%} are found, from 0.8 on nearly all; "
-                "some below that may have stayed"
-            )
+def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
+    """Warn about near copies that may have stayed among many rows of one template."""
     if rows.num_capped:
         yield (
             "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
