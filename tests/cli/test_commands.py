@@ -187,15 +187,6 @@ def test_inspect_finds_a_document_by_its_id(cache):
     assert f"doc {document['doc_id']}" in run("inspect", cache, "--doc", document["doc_id"]).stdout
 
 
-def test_stats_prints_the_numbers_of_the_library(cache):
-    found, expected = fields("stats", cache), stats(cache)
-    assert found["tokens"] == expected.tokens
-    assert found["splits"][1]["lengths"]["p50"] == expected.splits[1].lengths.p50
-    shown = run("stats", cache).stdout
-    for number in (expected.tokens, expected.totals.padding, expected.splits[0].lengths.p99):
-        assert f"{number:,}" in shown
-
-
 def test_verify_lists_what_is_damaged_and_exits_1(cache):
     path = damage(cache)
     result = run("verify", cache, exit_code=1)
