@@ -337,9 +337,6 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
     )
     assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
     within = {
-        "text.fim.tokens": ["text.fim"],
-        "split.shares.validation": ["split"],
-        "filters[0].chars.min": ["filters"],
         "media": ["media.images", "media.root", "media.check", "media.keep"],
     }
     for name, expected in within.items():
