@@ -9,9 +9,8 @@ import numpy as np
 from packer.batches import SIDES, Int32, Side
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.pipeline.messages.build_result import BuildResult
-from packer.pipeline.messages.losses import InNoBlock, token_losses
-from packer.pipeline.messages.row_report import RowReport, row_report
+from packer.pipeline.messages.build_result import BuildResult, RowReport
+from packer.pipeline.messages.losses import InNoBlock
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
@@ -153,15 +152,7 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         shown = _images(cache)
         return Stats(
-            summary=BuildResult(
-                folder=cache.folder,
-                manifest=manifest,
-                built=False,
-                num_partitions_built=0,
-                num_partitions_reused=len(manifest.document_shards),
-                left_out=token_losses(cache.folder, manifest),
-                rows=row_report(cache.folder, manifest),
-            ),
+            summary=BuildResult.of_cache(cache.folder, manifest),
             splits=tuple(_split_stats(cache, split) for split in cache.splits("documents")),
             images=len(shown),
             image_tokens=int(shown[:, 1].sum(dtype=np.int64)),

@@ -7,8 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from packer.audit.text_runs import Run, Spans, make_runs, untrained_run
-from packer.audit.token_texts import TokenTexts
+from packer.audit.token_texts import Run, Spans, TokenTexts, make_runs, untrained_run
 from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError

@@ -18,9 +18,8 @@ from packer.report.facts import (
     reasons,
     source_facts,
 )
-from packer.report.items import sample
 from packer.report.shell import check_place, fill, write_page
-from packer.report.tokens import PackedTokens, pack_tokens
+from packer.report.tokens import PackedTokens, pack_tokens, sample
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 

@@ -13,7 +13,7 @@ from packer.audit.check import row_checks
 from packer.audit.check.check import check as check_cache
 from packer.errors import InputError, UsageError
 from packer.pipeline.from_python import build
-from packer.pipeline.messages.row_report import row_report
+from packer.pipeline.messages.build_result import row_report
 from packer.pipeline.plan.benchmarks import read_benchmark
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import Benchmark, BenchmarkColumns

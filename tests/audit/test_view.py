@@ -7,8 +7,7 @@ import pytest
 from packed_again import packed_again
 from twins import byte_level, metaspace_first, sentencepiece_like
 
-from packer.audit.text_runs import Spans, make_runs
-from packer.audit.token_texts import TokenTexts
+from packer.audit.token_texts import Spans, TokenTexts, make_runs
 from packer.audit.view import view_block, view_document, view_row
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
