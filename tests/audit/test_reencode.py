@@ -475,7 +475,7 @@ def test_the_hint_does_not_send_to_repair_what_it_would_keep(small):
     assert "another folder" in report.hint
     (shard,) = read_manifest(cache).shards
     (cache / shard.path).unlink()
-    assert "--repair --sources . makes it again" in verify(cache, sources=["/"], reencode=True, threads=1).hint
+    assert "makes it again with --repair" in verify(cache, sources=["/"], reencode=True, threads=1).hint
 
 
 def test_a_sample_without_making_again_or_of_no_rows_is_a_mistake(mixed):

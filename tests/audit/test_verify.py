@@ -127,7 +127,7 @@ def test_another_cache_that_is_damaged_too_is_sent_to_repair(cache):
     (cache / read_manifest(cache).shards[0].path).unlink()
     report = verify(cache, expect="0" * 64)
     assert not report.is_another
-    assert "--repair --sources . makes it again" in report.hint
+    assert "makes it again with --repair" in report.hint
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
     report = verify(cache)
     assert paths(report) == {"manifest.json"}
     assert report.content_fingerprint is None
-    assert report.hint.startswith(f"packer build -c RECIPE -o {cache} --repair makes it again")
+    assert "makes it again with --repair" in report.hint
 
 
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
@@ -526,7 +526,7 @@ def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repa
     assert {finding.what for finding in report.findings} == {"block"}
     assert "--repair would keep it" in report.hint and "build into another folder" in report.hint
     (cache / read_manifest(cache).shards[0].path).unlink()
-    assert "--repair --sources . makes it again" in verify(cache, level="full").hint
+    assert "makes it again with --repair" in verify(cache, level="full").hint
 
 
 def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tmp_path, monkeypatch):

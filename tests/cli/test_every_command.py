@@ -62,7 +62,7 @@ ERRORS = """
 2 usage         build {rows} --tokenizer {tokenizer} -o {cache}                 --force replaces it
 2 usage         build {rows} --tokenizer {tokenizer} -o {rows}                  rows.jsonl
 2 recipe        build -c {missing}.yaml -o {new}                                no such file
-2 usage         build -o {cache}                                                add --sources .
+2 recipe        build -o {cache}                                                no sources
 2 usage         build --frobnicate                                              no such option
 3 input         inspect {missing}                                               is not a cache
 2 usage         inspect {cache} --block 99999                                   no block 99999

@@ -57,8 +57,8 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
     assert [entry["path"] for entry in manifest["inputs"]] == [f"{DATA}@{data}/data/{name}.jsonl" for name in "ab"]
     assert notes.notes[:2] == [f"{DATA} is commit {data[:12]}", f"tokenizer tiny/chat is commit {model[:12]}"]
     hub.asked.clear()
-    assert verify(tmp_path / "cache", sources=[DATA, "hf://tiny/chat"], reencode=True, threads=1).ok
-    assert verify(tmp_path / "cache", sources=[f"{DATA}@{data}/data", f"hf://tiny/chat@{model}"], threads=1).ok
+    assert verify(tmp_path / "cache", sources=DATA, reencode=True, threads=1).ok
+    assert verify(tmp_path / "cache", sources=f"{DATA}@{data}/data", threads=1).ok
     hub.asked.clear()
     report = verify(tmp_path / "cache", sources=["/", "hf://datasets/tiny/tal", f"{DATA}/dat"], threads=1)
     assert {(finding.path, finding.found) for finding in report.findings} == {

@@ -21,7 +21,6 @@ from packer.errors import InputError, RecipeError, UsageError
 from packer.export.run import export
 from packer.pipeline import columns
 from packer.pipeline.from_python import build
-from packer.pipeline.plan.source_roots import SourceRoots
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
@@ -225,15 +224,6 @@ def test_documents_that_were_made_before_a_file_was_refused_are_kept(built, star
     write_side(tmp_path / "side.parquet", rows)
     assert build(source, other, **options, **of_files(tmp_path / "side.parquet")).num_partitions_built == 0
     assert columns_of(other)[2] == {**values_of(2, range(LENGTHS[2])), "reward": 0.5}
-
-
-def test_a_file_that_a_cache_names_is_read_below_a_root_alone(built, starter, tmp_path):
-    built()
-    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
-    recipe = make_recipe(built(**of_files(tmp_path / "side.parquet"), force=True).manifest.recipe)
-    with pytest.raises(InputError, match=r"side\.parquet: not read"):
-        SourceRoots.of([tmp_path / "cache.rows", starter]).recipe(recipe)
-    assert SourceRoots.of([tmp_path, starter]).recipe(recipe) == recipe
 
 
 def test_without_start_a_row_has_all_tokens_of_its_document(built, tmp_path):

@@ -150,7 +150,7 @@ def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(mode, starter_c
     path.write_bytes(content)
     with pytest.raises(CheckError, match="is damaged") as caught:
         packed_again(cache, tmp_path / "again", {"mode": mode, "block_len": 64})
-    assert f"packer build -o {tmp_path / 'again'} --repair" in str(caught.value.hint)
+    assert f"packer build … -o {tmp_path / 'again'} --repair" in str(caught.value.hint)
     assert read_manifest(tmp_path / "again") == read_manifest(cache), "nothing was committed"
 
 

@@ -85,22 +85,6 @@ def test_a_link_below_a_root_is_not_followed_and_the_hint_says_how_it_is(home, m
     assert SourceRoots.of([caught.value.hint.rpartition("--sources ")[2]]).place(name) == name
 
 
-def test_a_tokenizer_of_the_hub_is_asked_for_only_if_it_is_named():
-    name = f"org/chat@{COMMIT}"
-    for root in ("hf://org/chat", f"hf://org/chat@{COMMIT}"):
-        assert SourceRoots.of([root]).tokenizer(name) == name
-    for root in ("org", ".", "/", "hf://org/cha", "hf://datasets/org/chat", "hf://org/chat@main"):
-        with pytest.raises(InputError, match="below no --sources"):
-            SourceRoots.of([root]).tokenizer(name)
-
-
-@pytest.mark.parametrize("name", ["org/chat", "./org/chat", f"./org/chat@{COMMIT}", "x/../org/chat@main"])
-def test_a_path_that_is_none_does_not_become_a_name_of_the_hub(home, monkeypatch, name):
-    monkeypatch.chdir(home)
-    with pytest.raises(InputError, match="no such file or folder"):
-        SourceRoots.of(["."]).tokenizer(name)
-
-
 @pytest.mark.parametrize("revision", ["..%2F..%2Fref", "a%2F..%2Fb", "%2Fdev%2Fzero", "refs/pr/..", "."])
 def test_a_revision_is_no_path_in_the_cache_of_the_hub(revision):
     with pytest.raises(RecipeError, match="no revision has this name"):

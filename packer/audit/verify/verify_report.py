@@ -114,12 +114,10 @@ class VerifyReport:
         folder = in_shell(self.folder)
         if self.is_another:
             return f"nothing else is wrong: it has other rows or rules. packer diff OLD {folder} shows why"
-        if self.content_fingerprint is None:
-            return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
         if whats <= {"input", "fingerprint"}:
             return (
-                f"the cache itself is intact; packer build -o {folder} --sources . brings it up to date with them. "
-                "Names are looked up from the current folder and below --sources"
+                "the cache itself is intact; to build it again brings it up to date with them. Names are looked up "
+                "from the current folder and below --sources"
             )
         if not any(_is_mended(finding) for finding in self.findings):
             return (
