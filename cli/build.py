@@ -14,14 +14,12 @@ from packer_cli.options import (
     jobs_option,
     on_option,
     recipe_options,
-    sources_option,
 )
 from packer_cli.output import stdout
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.pipeline.messages.build_result import BuildResult
-    from packer.recipe.recipe import Recipe
 
 
 @click.command("build", cls=Command)
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     help="Folder of the cache, or its URL in a bucket: s3://, gs://, az://.",
 )
 @recipe_options
-@sources_option
 @jobs_option
 @fail_above_option
 @click.option("--dry-run", is_flag=True, help="Only report what would be done.")
@@ -45,7 +42,6 @@ def command(
     *,
     options: RecipeOptions,
     output: Path,
-    roots: tuple[str, ...],
     reply: Reply,
     **rules: Any,
 ) -> None:
@@ -54,14 +50,14 @@ def command(
     A SOURCE is a file of JSON lines, JSON, CSV, Parquet or Arrow, plain or compressed (gzip, zstd); a quoted
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
     bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder written by Dataset.save_to_disk; or - for standard input. With a
-    recipe, SOURCEs replace its sources. With neither, CACHE is built again from its own recipe, and the files that the
-    recipe names are opened only below --sources.
+    recipe, SOURCEs replace its sources.
 
     The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
     from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
-    recipe = _recipe(options, output, roots)
+    cache = in_shell(output)
+    recipe = options.resolve(no_sources=f"packer build FILE... --tokenizer DIR -o {cache}, or -c RECIPE -o {cache}")
     is_here = rules["on"] is None and not rules["dry_run"]
     with begin_loading(recipe, output if is_here else None, rules["jobs"]):
         from packer.pipeline.from_python import build_recipe_with  # noqa: PLC0415 - meanwhile
@@ -72,32 +68,6 @@ def command(
     seconds = time.monotonic() - began
 
     reply.summary(_fields(result, seconds), lambda: stdout().lines(result.lines(seconds, verbose=reply.verbose)))
-
-
-def _recipe(options: RecipeOptions, cache: Path, roots: tuple[str, ...]) -> "Recipe":
-    """Return the recipe given by the options, or else that of the existing cache, confined to the roots."""
-    hint = f"packer build FILE... --tokenizer DIR -o {in_shell(cache)}, or -c RECIPE -o {in_shell(cache)}"
-    if options.recipe is not None or options.sources:
-        if roots:
-            raise click.UsageError(
-                "--sources only goes with a build from the recipe of CACHE itself, without SOURCEs and without a recipe"
-            )
-        return options.resolve(no_sources=hint)
-    from packer.store.manifest import MANIFEST_NAME, read_manifest  # noqa: PLC0415 - not before the encoder loads
-    from packer.store.place import build_place  # noqa: PLC0415 - as above
-
-    folder = build_place(cache)
-    if not (folder / MANIFEST_NAME).is_file():
-        return options.resolve(no_sources=hint)
-    if not roots:
-        raise click.UsageError(
-            f"without a SOURCE, a build reads the files that the recipe of {cache} names: add --sources . if they are "
-            "below this folder"
-        )
-    from packer.pipeline.plan.source_roots import SourceRoots  # noqa: PLC0415 - only on this path
-
-    recipe = options.resolve(base=read_manifest(folder).recipe)
-    return SourceRoots.of(roots).recipe(recipe, trusted=options.typed)
 
 
 def _fields(result: "BuildResult", seconds: float) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from packer_cli.output import ARROW, stdout
 from packer_cli.reply import Reply, fields_of
 
 if TYPE_CHECKING:
-    from packer.audit.diff import CacheDiff, Change
+    from packer.audit.diff import CacheDiff
+    from packer.pipeline.messages.changes import Change
 
 
 @click.command("diff", cls=Command)

@@ -128,13 +128,8 @@ class RecipeOptions:
     recipe: Path | None
     overrides: tuple[str, ...]
 
-    @property
-    def typed(self) -> tuple[str | None, ...]:
-        """The names of files among the options."""
-        return (self.tokenizer, self.template, *(override.partition("=")[2] for override in self.overrides))
-
-    def resolve(self, *, base: Mapping[str, Any] | None = None, no_sources: str | None = None) -> "Recipe":
-        """Return the recipe: the file's, or `base` if there is neither a file nor a SOURCE, with the options applied.
+    def resolve(self, *, no_sources: str | None = None) -> "Recipe":
+        """Return the recipe: the file's, if there is one, with the options applied.
 
         `no_sources` is the hint for the error if there is nothing to start from; None allows a recipe without sources.
 
@@ -150,8 +145,6 @@ class RecipeOptions:
         values: dict[str, Any] = {}
         if self.recipe is not None:
             values = to_json(load_recipe(self.recipe))
-        elif not self.sources and base is not None:
-            values = dict(base)
         elif not self.sources and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
         values |= self._chosen(values)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from packer.audit.findings import CodedFinding, Example, Findings
     from packer.audit.foreign.foreign_report import ForeignReport
     from packer.audit.lint.lint_report import LintReport
-    from packer.audit.text_runs import Run
+    from packer.audit.token_texts import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 
 _LISTED = 12

@@ -65,8 +65,9 @@ def _print(found: "Stats") -> None:
         if count:
             facts.append((name, number(count), meaning))
     of_rows = "" if found.selected is None else " of all rows"
-    files = f"documents{of_rows} {size(found.documents_bytes)}, blocks {size(found.blocks_bytes)}"
-    facts += [("on disk", size(found.num_bytes), files), ("", f"{found.bytes_per_token:.1f}", "bytes a token")]
+    files = f"documents{of_rows} {size(found.num_bytes['documents'])}, blocks {size(found.num_bytes['blocks'])}"
+    whole = size(sum(found.num_bytes.values()))
+    facts += [("on disk", whole, files), ("", f"{found.bytes_per_token:.1f}", "bytes a token")]
     out.line()
     out.table(facts, "<", ">", "<")
     rows = [_split_row(split) for split in found.splits]
@@ -100,14 +101,11 @@ def _fields(found: "Stats") -> dict[str, Any]:
     from packer.names import shown  # noqa: PLC0415 - not for --help
     from packer.recipe.recipe import to_json  # noqa: PLC0415 - as above
 
-    counted = ("documents", "tokens", "trained", "trained_share", "cut_tokens", "fill", "rewriting", "block_len")
-    measured = ("images", "image_tokens", "image_pixels", "documents_bytes", "blocks_bytes", "other_bytes")
-    splits = [asdict(split) | {"trained_share": split.trained_share, "fill": split.fill} for split in found.splits]
     return {
         "folder": shown(found.folder),
         "fingerprint": found.summary.fingerprint,
         "totals": to_json(found.totals),
-        **{name: getattr(found, name) for name in (*counted, *measured, "num_bytes", "bytes_per_token")},
-        "splits": splits,
+        **{name: getattr(found, name) for name in ("images", "image_tokens", "image_pixels", "num_bytes")},
+        "splits": [asdict(split) for split in found.splits],
         "left_out": found.summary.left_out and asdict(found.summary.left_out),
     } | ({} if found.selected is None else {"selected": asdict(found.selected)})

@@ -79,7 +79,7 @@ def command(
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
-    With --sources, inputs, tokenizer and template are compared with those of the build, too.
+    With --sources, inputs are compared with those of the build, too.
 
     Exit code 1 if anything is wrong; everything that is wrong is listed. For foreign rows it reports
     trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
@@ -162,11 +162,6 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
     if len(report.findings) > _SHOWN and not every:
         out.line()
         out.line(f"{GAP} and {len(report.findings) - _SHOWN:,} more; -v lists all")
-    if report.strays:
-        out.line()
-        out.line(f"note: {plural(len(report.strays), 'file')} not named by the manifest; the next build removes them")
-        for path in report.strays if every else ():
-            out.line(f"  {path}")
     if report.ok:
         out.line()
         out.line("ok: everything is as it was written")

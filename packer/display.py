@@ -89,7 +89,4 @@ def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def repair_hint(cache: object) -> str:
     """Return the hint for a damaged file of a cache."""
-    return (
-        f"packer build -o {in_shell(cache)} --repair --sources . makes it again; --sources names the folder that its "
-        "inputs are below"
-    )
+    return f"what built it makes it again with --repair: packer build … -o {in_shell(cache)} --repair"

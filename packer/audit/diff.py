@@ -6,7 +6,7 @@ and margin must be the same too.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from packer.batches import Bool, Int64
 from packer.display import in_shell
 from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
-from packer.pipeline.messages.changes import PLACES, flat_keys
-from packer.recipe.recipe import Recipe, to_json
+from packer.pipeline.messages.changes import Change, compare, compare_recipes
+from packer.recipe.recipe import to_json
 from packer.store.cache import Cache
 from packer.store.digest import digest_rows
 from packer.store.document_shards import DocumentShards
@@ -30,15 +30,6 @@ from packer.store.selected import documents_of
 _ENGINE = ("engine", "engine_version", "rules_version")
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
 _ROW_BITS, _NAMED_ROWS = 40, 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A named value that differs; None if it is absent or null."""
-
-    key: str
-    old: Any
-    new: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,42 +134,12 @@ def _compare(old: Cache, new: Cache) -> CacheDiff:
         recipe_fingerprint=(before.recipe_fingerprint, after.recipe_fingerprint),
         recipe=compare_recipes(before.recipe, after.recipe),
         inputs=compare_inputs(before.inputs, after.inputs),
-        model=(*_changes(model_digests(before.model), model_digests(after.model)), *_changes(*ids)),
+        model=(*compare(model_digests(before.model), model_digests(after.model)), *compare(*ids)),
         documents=tuple(found for split in splits if (found := _compare_documents(old, new, split)) is not None),
-        totals=_changes(_counts(before.totals), _counts(after.totals)),
-        software=(*_changes(*engine), *_changes(before.versions, after.versions)),
+        totals=compare(_counts(before.totals), _counts(after.totals)),
+        software=(*compare(*engine), *compare(before.versions, after.versions)),
         same_bytes=before == after,
     )
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
-    names = dict.fromkeys([*old, *new])
-    return tuple(
-        Change(key=name, old=old.get(name), new=new.get(name)) for name in names if old.get(name) != new.get(name)
-    )
-
-
-def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Return the keys that differ, such as `pack.seed`; a key that an older recipe lacks has its default.
-
-    Keys that are paths are excluded. So are keys of sources that the comparison of inputs covers; those that choose
-    rows are named by the source's path, `sources[PATH].take`.
-    """
-    named = ({source["path"] for source in recipe.get("sources", ())} for recipe in (old, new))
-    both = next(named) & next(named)
-    rules = []
-    for recipe in (old, new):
-        flat = {**flat_keys(to_json(Recipe())), **flat_keys(recipe)}
-        chosen = {
-            f"sources[{source['path']}].{name}": source.get(name) or None
-            for source in recipe.get("sources", ())
-            for name in ("limit", "where", "take")
-            if source["path"] in both
-        }
-        rules.append(
-            {key: value for key, value in flat.items() if key not in PLACES and value not in ({}, [])} | chosen
-        )
-    return _changes(*rules)
 
 
 def compare_inputs(old: Sequence[Input], new: Sequence[Input]) -> tuple[Change, ...]:
@@ -196,7 +157,7 @@ def compare_inputs(old: Sequence[Input], new: Sequence[Input]) -> tuple[Change, 
         one, other = before.get(name), after.get(name)
         if one is not None and other is not None:
             # The part of an input that a recipe takes is a change of the recipe.
-            changes = _changes(*({**to_json(entry), "part": None} for entry in (one, other)))
+            changes = compare(*({**to_json(entry), "part": None} for entry in (one, other)))
             found += [replace(change, key=f"{name}: {change.key}") for change in changes]
         else:
             told = [entry and f"{entry.num_rows:,} rows, sha256 {entry.sha256[:16]}" for entry in (one, other)]

@@ -9,9 +9,8 @@ import numpy as np
 from packer.batches import SIDES, Int32, Side
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.pipeline.messages.build_result import BuildResult
-from packer.pipeline.messages.losses import InNoBlock, token_losses
-from packer.pipeline.messages.row_report import RowReport, row_report
+from packer.pipeline.messages.build_result import BuildResult, RowReport
+from packer.pipeline.messages.losses import InNoBlock
 from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
 from packer.store.document_shards import DocumentShards
@@ -82,10 +81,8 @@ class Stats:
     image_pixels: int
     """What a vision tower reads for all of them: `pack.max_pixels` and the reader's `max_pixels` count the same."""
 
-    documents_bytes: int
-    blocks_bytes: int
-    other_bytes: int
-    """Manifest, rejected.jsonl, tokenizer files, images, and the tables of rules about rows."""
+    num_bytes: dict[str, int]
+    """Of documents, of blocks, and of all else: manifest, rejected.jsonl, tokenizer files, images, tables of rules."""
 
     @property
     def folder(self) -> Path:
@@ -133,31 +130,14 @@ class Stats:
         return _ratio(self.totals.slots - self.totals.separators - self.totals.padding, self.totals.slots)
 
     @property
-    def used(self) -> int:
-        """Rows in a split: those that are neither rejected nor left out by rules."""
-        return self.totals.kept - (0 if self.selected is None else self.selected.num_left_out)
-
-    @property
     def cut_tokens(self) -> int:
         """Tokens of `tokens` that are not in any block."""
         return InNoBlock.of(self.totals).tokens
 
     @property
-    def rewriting(self) -> float:
-        """Tokens of all documents divided by those of each row's last document: 1 if the template rewrites no history.
-
-        Rows that rules leave out count too.
-        """
-        return _ratio(self.totals.tokens, sum(shard.num_last_tokens for shard in self.manifest.shards)) or 1.0
-
-    @property
-    def num_bytes(self) -> int:
-        return self.documents_bytes + self.blocks_bytes + self.other_bytes
-
-    @property
     def bytes_per_token(self) -> float:
         """Bytes of the whole cache per token of `tokens`."""
-        return _ratio(self.num_bytes, self.tokens)
+        return _ratio(sum(self.num_bytes.values()), self.tokens)
 
 
 def stats(folder: Path | str) -> Stats:
@@ -172,22 +152,18 @@ def stats(folder: Path | str) -> Stats:
         manifest = cache.manifest
         shown = _images(cache)
         return Stats(
-            summary=BuildResult(
-                folder=cache.folder,
-                manifest=manifest,
-                built=False,
-                num_partitions_built=0,
-                num_partitions_reused=len(manifest.document_shards),
-                left_out=token_losses(cache.folder, manifest),
-                rows=row_report(cache.folder, manifest),
-            ),
+            summary=BuildResult.of_cache(cache.folder, manifest),
             splits=tuple(_split_stats(cache, split) for split in cache.splits("documents")),
             images=len(shown),
             image_tokens=int(shown[:, 1].sum(dtype=np.int64)),
             image_pixels=int(shown[:, 4].sum(dtype=np.int64)),
-            documents_bytes=_num_bytes(manifest, "documents"),
-            blocks_bytes=_num_bytes(manifest, "blocks"),
-            other_bytes=_other_bytes(cache),
+            num_bytes={
+                **{
+                    kind: sum(shard.num_bytes for shard in manifest.shards if shard.kind == kind)
+                    for kind in ("documents", "blocks")
+                },
+                "other": _other_bytes(cache),
+            },
         )
 
 
@@ -253,10 +229,6 @@ def kept_rows(cache: Cache, split: str) -> int:
     if selection is None:
         return sum(shard.num_kept for shard in cache.documents(split).shards)
     return int((read_selection(cache.folder, selection).split == selection.splits.index(split)).sum())
-
-
-def _num_bytes(manifest: Manifest, kind: str) -> int:
-    return sum(shard.num_bytes for shard in manifest.shards if shard.kind == kind)
 
 
 def _images(cache: Cache) -> Int32:

@@ -169,11 +169,6 @@ _PIECE_SHINGLES = 2**16
 permuted."""
 
 
-def chance_of_comparison(jaccard: float) -> float:
-    """Return the probability that two rows of this similarity share a band, and so are compared."""
-    return 1 - (1 - jaccard**BAND_SIZE) ** NUM_BANDS
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signatures:
     """Shingles and bands of N rows, S shingles in all."""

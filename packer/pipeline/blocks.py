@@ -2,8 +2,7 @@
 
 Documents are packed group by group (`pack.group_documents`), from their lengths alone, and no block shard spans two
 groups. So no process needs more of a split than one group in memory. Each block shard is a task, which maps the
-document shards it needs and copies their pieces. Between machines without a common disk, each of several groups is one
-task, so that its documents are fetched once.
+document shards it needs and copies their pieces.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -89,10 +88,9 @@ class BlockForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
-    """Blocks of a group: those of one shard, or all of them."""
+    """The blocks of one shard."""
 
     split: str
-    group: int
     documents: DocumentShards
     """The split's document shards from the first to the last one that these blocks use."""
 
@@ -100,22 +98,16 @@ class BlockTask:
     """Whether some document of the split has fractional loss weights."""
 
     index: int
-    """Of the first block shard within the split."""
+    """Of the block shard within the split."""
 
     first_row: int
     """Index of the first block within the split."""
 
-    blocks_per_shard: int
-    bounds: tuple[int, int]
-    """Of a whole group: index of its first document in `documents`, and one past the last."""
-
-    plan: PackPlan | None = None
-    """Plan of the blocks of one shard, with document indices relative to `documents`. None stands for the whole group,
-    which is planned again where its blocks are made: plans of ten million documents are not sent."""
+    plan: PackPlan
+    """With document indices relative to `documents`."""
 
     def __str__(self) -> str:
-        what = f"blocks of group {self.group}" if self.plan is None else f"block shard {self.index}"
-        return f"{what} of split '{self.split}'"
+        return f"block shard {self.index} of split '{self.split}'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +172,11 @@ def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
 
 def pack_split(
     split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
-) -> Iterator[tuple[PackedGroup, BlockTask, Iterator[BlockTask]]]:
+) -> Iterator[tuple[PackedGroup, Iterator[BlockTask]]]:
     """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
     Yields:
-        the result of the group, and the task that makes its blocks, or one task for each shard
+        the result of the group, and a task for each of its shards
     """
     if not len(documents):
         return
@@ -194,28 +186,20 @@ def pack_split(
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        group = BlockTask(
-            split=split,
-            group=number,
-            documents=own,
-            weighted=weighted,
-            index=index,
-            first_row=first_row,
-            blocks_per_shard=blocks_per_shard,
-            bounds=(first - before, last - before),
-        )
-        packed, plan = _packed(group, pack, stop_ids)
-        yield packed, group, _by_shard(group, plan)
+        packed, plan = _packed(split, own, (first - before, last - before), pack, stop_ids=stop_ids, group=number)
+        whole = BlockTask(split=split, documents=own, weighted=weighted, index=index, first_row=first_row, plan=plan)
+        yield packed, _by_shard(whole, blocks_per_shard)
         index += -(-plan.num_blocks // blocks_per_shard)
         first_row += plan.num_blocks
 
 
-def _by_shard(group: BlockTask, plan: PackPlan) -> Iterator[BlockTask]:
+def _by_shard(group: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
     """Split the blocks of a group into one task per shard."""
+    plan = group.plan
     # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
     of_shards, shard_of = lru_cache(1)(group.documents.of_shards), group.documents.shard_of
-    for number, first in enumerate(range(0, plan.num_blocks, group.blocks_per_shard)):
-        part = plan.between(first, min(first + group.blocks_per_shard, plan.num_blocks))
+    for number, first in enumerate(range(0, plan.num_blocks, blocks_per_shard)):
+        part = plan.between(first, min(first + blocks_per_shard, plan.num_blocks))
         own, before = of_shards(shard_of(int(part.document.min())), shard_of(int(part.document.max())))
         yield replace(
             group,
@@ -226,20 +210,22 @@ def _by_shard(group: BlockTask, plan: PackPlan) -> Iterator[BlockTask]:
         )
 
 
-def _packed(group: BlockTask, pack: Pack, stop_ids: Sequence[int]) -> tuple[PackedGroup, PackPlan]:
-    """Plan the blocks of a group; document indices of the plan are relative to its `documents`."""
-    documents, (first, end) = group.documents, group.bounds
+def _packed(
+    split: str, documents: DocumentShards, bounds: tuple[int, int], pack: Pack, *, stop_ids: Sequence[int], group: int
+) -> tuple[PackedGroup, PackPlan]:
+    """Plan the blocks of a group, whose documents are those of `documents` within some bounds."""
+    first, end = bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
     count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
     pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
-    planned, left_out = arrange(select(lengths, pack, pixels), pack, count_trained, ends_open, group=group.group)
+    planned, left_out = arrange(select(lengths, pack, pixels), pack, count_trained, ends_open, group=group)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
     separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     packed = PackedGroup(
-        split=group.split,
+        split=split,
         left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
         num_blocks=planned.num_blocks,
@@ -292,14 +278,11 @@ def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -
     return ends_open
 
 
-def block_worker(
-    folder: Path, form: BlockForm, pack: Pack, stop_ids: Sequence[int]
-) -> Callable[[BlockTask], tuple[Shard, ...]]:
+def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
     opened: dict[tuple[str, int | None, int, int], DocumentColumns] = {}
 
     def shard_of(task: BlockTask) -> Shard:
-        assert task.plan is not None, "the blocks of one shard are planned"
         documents = task.documents
         first = documents.shards[0]  # its file may be that of another partition, too
         key = (task.split, first.source, first.first_row, len(documents.shards))
@@ -318,11 +301,7 @@ def block_worker(
         )
         return msgspec.structs.replace(shard, first_row=task.first_row)
 
-    def make(task: BlockTask) -> tuple[Shard, ...]:
-        tasks = _by_shard(task, _packed(task, pack, stop_ids)[1]) if task.plan is None else [task]
-        return tuple(map(shard_of, tasks))
-
-    return make
+    return shard_of
 
 
 def _gathered(form: BlockForm, plan: PackPlan, columns: DocumentColumns) -> Iterator[BlockBatch]:

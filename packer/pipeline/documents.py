@@ -9,8 +9,13 @@ import msgspec
 
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
-from packer.pipeline.messages.losses import RejectedInput, rejected_inputs
-from packer.pipeline.messages.rewrite_cost import check_rewrite_cost, refuse_early, sampled_tasks
+from packer.pipeline.messages.losses import (
+    RejectedInput,
+    check_rewrite_cost,
+    refuse_early,
+    rejected_inputs,
+    sampled_tasks,
+)
 from packer.pipeline.partition import (
     SHOWN_KEY,
     PartitionResult,

@@ -1,7 +1,6 @@
 """Pack the documents of a cache, and gather their blocks."""
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -41,7 +40,6 @@ def pack_documents(
     form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     limit = LIMIT if fail_above is None else fail_above
     groups: list[PackedGroup] = []
-    are_apart = workers.are_apart(folder)
     num_tokens = sum(own.num_tokens for own in documents.values())
 
     def lost() -> InNoBlock:
@@ -51,13 +49,11 @@ def pack_documents(
         for split, own in documents.items():
             num_blocks = 0
             planned = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
-            for packed, group_task, shard_tasks in planned:
+            for packed, shard_tasks in planned:
                 groups.append(packed)
                 num_blocks += packed.num_blocks
                 if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
-                    # A machine that fetches the documents of a group makes all of its blocks.
-                    whole = are_apart and len(own) > recipe.pack.group_documents and packed.num_blocks
-                    yield from [group_task] if whole else shard_tasks
+                    yield from shard_tasks
             if not num_blocks and lost().share <= limit:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
         refuse_lost_tokens(lost(), documents.values(), pack, limit)
@@ -67,13 +63,13 @@ def pack_documents(
     shards: list[Shard] = []
     made = workers.run(
         block_worker,
-        (folder, form, recipe.pack, model.stop_ids),
+        (folder, form),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
         sizes=[num_tokens // 4 // num_tasks] * num_tasks,
         folder=folder,
     )
-    for shard in chain.from_iterable(in_order(made)):
+    for shard in in_order(made):
         shards.append(shard)
         progress.advance(shard.num_tokens, shard.num_tokens)
     return PackedBlocks(shards=shards, groups=groups)

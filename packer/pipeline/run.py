@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,8 +27,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import LeftOutError, refuse_existing, token_losses
-from packer.pipeline.messages.row_report import row_report
+from packer.pipeline.messages.losses import LeftOutError, refuse_existing
 from packer.pipeline.packing import pack_documents
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
@@ -147,25 +145,14 @@ def _build(
             refuse_changed(plan.files, plan.inputs)
             built = Built(provenance=wanted, results=results, packed=packed, selected=selection)
             manifest = commit(folder, built, before=before, fail_above=options.fail_above)
-    return _result(
-        folder, manifest, plan, made.num_built, built=True, seconds=seconds, rejected_inputs=made.rejected_inputs
-    )
-
-
-def _result(
-    folder: Path, manifest: Manifest, plan: BuildPlan, num_built: int, *, built: bool, **more: Any
-) -> BuildResult:
-    """Describe a finished cache, of whose partitions so many were built."""
-    return BuildResult(
-        folder=folder,
-        manifest=manifest,
-        built=built,
-        num_partitions_built=num_built,
-        num_partitions_reused=len(manifest.document_shards) - num_built,
-        left_out=token_losses(folder, manifest),
-        rows=row_report(folder, manifest),
+    return BuildResult.of_cache(
+        folder,
+        manifest,
+        num_built=made.num_built,
+        built=True,
         settled_keys=plan.settled_keys,
-        **more,
+        rejected_inputs=made.rejected_inputs,
+        seconds=seconds,
     )
 
 
@@ -179,7 +166,7 @@ def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildO
 
 def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
     refuse_existing(folder, found, options.fail_above)
-    return _result(folder, found, plan, 0, built=False)
+    return BuildResult.of_cache(folder, found, settled_keys=plan.settled_keys)
 
 
 def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
@@ -189,7 +176,6 @@ def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: Bui
     return BuildResult(
         folder=folder,
         manifest=None,
-        built=False,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,
         replaced=None if found is None else _replaced(folder, found, plan.provenance, options),

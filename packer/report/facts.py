@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.audit.stats import count_lengths
-from packer.audit.view import DocumentView
 from packer.batches import Int32, Int64
 from packer.display import plural
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
@@ -22,7 +21,7 @@ from packer.store.cache import Cache
 from packer.store.manifest import Input
 from packer.store.rejected import Rejected, read_rejected
 
-WIDTH, HEIGHT, BASE, BAR_WIDTH = 360, 172, 136, 400
+WIDTH, HEIGHT, BASE = 360, 172, 136
 """Sizes of a plot: the axis is :data:`BASE` below the top, its labels and its name are under it."""
 
 _LEFT, _RIGHT, _TOP = 4, 4, 28
@@ -87,43 +86,6 @@ class Histogram:
     @property
     def _step(self) -> float:
         return (WIDTH - _LEFT - _RIGHT) / len(self.counts)
-
-
-class BlockBar(NamedTuple):
-    """A block as a bar of its documents, :data:`BAR_WIDTH` units wide; the rest is padding.
-
-    The patterns are SVG's ``stroke-dasharray``: alternating lengths of dashes and gaps.
-    """
-
-    filled: int
-    """Units with tokens."""
-
-    documents: str
-    """Draws every other document."""
-
-    trained: str
-
-
-def block_bar(documents: Sequence[DocumentView], block_len: int) -> BlockBar:
-    """Draw a block. A mark is at least one unit wide, and marks within one unit are merged, to keep patterns short.
-
-    Worked example: with 400 units for 10 tokens, documents of 3 and 5 tokens are ``120 200``; the trained tokens [2, 3)
-    and [5, 8) are ``0 80 40 80 120 400``: nothing, a gap of two tokens, and so on up to beyond the end.
-    """
-    borders, marks, at = [0], [0, 0], 0
-    for document in documents:
-        for run in document.slots:
-            first, at = at, at + run.num_tokens
-            if run.kind == "trained":
-                start = round(BAR_WIDTH * first / block_len)
-                end = max(start + 1, round(BAR_WIDTH * at / block_len))
-                if start <= marks[-1]:
-                    marks[-1] = max(end, marks[-1])
-                else:
-                    marks += [start, end]
-        borders.append(round(BAR_WIDTH * at / block_len))
-    patterns = (" ".join(str(end - start) for start, end in pairwise(edges)) for edges in (borders, marks))
-    return BlockBar(borders[-1], next(patterns), f"{next(patterns)} {BAR_WIDTH}")
 
 
 _EXAMPLES = 3

@@ -1,14 +1,12 @@
 """Renders the page about a cache, which `packer report` writes as one self-contained file."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packer.audit.stats import Stats, stats
 from packer.audit.view import token_texts
 from packer.report.facts import (
-    BAR_WIDTH,
     BASE,
     HEIGHT,
     WIDTH,
@@ -16,20 +14,17 @@ from packer.report.facts import (
     Histogram,
     Reason,
     SourceFacts,
-    block_bar,
     histograms,
     reasons,
     source_facts,
 )
-from packer.report.items import Item, sample
 from packer.report.shell import check_place, fill, write_page
-from packer.report.thumbnails import Thumbnails
-from packer.report.tokens import PackedTokens, pack_tokens
+from packer.report.tokens import PackedTokens, pack_tokens, sample
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
 
-_SOURCES, _BARS = 20, 50
-"""Maximum number of inputs listed (the rest is summed up), and of blocks drawn."""
+_SOURCES = 20
+"""Maximum number of inputs listed; the rest is summed up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +52,18 @@ class PageFacts:
         )
 
 
-def cache_page(facts: PageFacts, items: Sequence[Item], *, note: str, packed: PackedTokens) -> bytes:
+def cache_page(facts: PageFacts, *, note: str, packed: PackedTokens) -> bytes:
     """Render the page about a cache, as UTF-8; `note` says how the items were chosen."""
-    blocks = [item for item in items if item.kind == "block"]
     return fill(
         title=facts.stats.folder.resolve().name,
         facts=facts,
         found=facts.stats,
         recipe=json.dumps(facts.manifest.recipe, indent=2, ensure_ascii=False),
-        bars=[(item, block_bar(item.documents, facts.stats.block_len)) for item in blocks[:_BARS]],
-        num_blocks=len(blocks),
         note=note,
         packed=packed,
         width=WIDTH,
         height=HEIGHT,
         base=BASE,
-        bar_width=BAR_WIDTH,
         num_sources=_SOURCES,
     )
 
@@ -97,25 +88,24 @@ class Report:
     """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str, *, sources: str | Path | Sequence[str | Path] = ()) -> Report:
+def report(folder: Path | str, output: Path | str) -> Report:
     """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:
         folder: the cache.
         output: the file; an existing page is replaced.
-        sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
     """
     output = Path(output)
     check_place(output, folder)
-    with Cache.open(folder, sources=sources) as cache:
+    with Cache.open(folder) as cache:
         facts = PageFacts.of(cache)
         found = sample(cache, facts.documents)
         empty = PackedTokens("", "", 0)
-        shell = len(cache_page(facts, found, note=_note(0, len(found)), packed=empty))
+        shell = len(cache_page(facts, note=_note(0, len(found)), packed=empty))
         control_ids, room = cache.manifest.model.control_ids, MAX_BYTES - shell
-        packed = pack_tokens(token_texts(cache), control_ids, found, room, Thumbnails(cache))
+        packed = pack_tokens(token_texts(cache), control_ids, found, room)
     held = found[: packed.num_items]
-    page = cache_page(facts, held, note=_note(len(held), len(found)), packed=packed)
+    page = cache_page(facts, note=_note(len(held), len(found)), packed=packed)
     write_page(page, output)
     return Report(
         path=output,

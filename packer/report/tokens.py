@@ -1,7 +1,8 @@
-"""Compact encoding of tokens for a page: a table of distinct tokens, and for each item the indices of its tokens.
+"""The token view of a page: a sample of blocks and documents, and a compact encoding of their tokens.
 
-A page contains both compressed, and its script decompresses what is viewed. For a cache of chats this took 1.2 bytes a
-token, where HTML elements take 26.
+The encoding is a table of distinct tokens, and for each item the indices of its tokens. A page contains both
+compressed, and its script decompresses what is viewed. For a cache of chats this took 1.2 bytes a token, where HTML
+elements take 26.
 
     table    JSON {"ids": [...], "texts": [...], "control": [indices]}, the most frequent token first
     items    of each, uint32 bytes of its header, the header in JSON, and an index for each token: uint16 if the table
@@ -13,16 +14,98 @@ Both are compressed with raw deflate (no header) and encoded in base64.
 import base64
 import zlib
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
 
 from packer.audit.token_texts import TokenTexts
+from packer.audit.view import DocumentView, view_block, view_document
 from packer.batches import Int32
 from packer.display import visible
-from packer.report.items import Item
-from packer.report.thumbnails import Thumbnails
+from packer.report.facts import Documents
+from packer.store.cache import Cache
+
+SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
+"""Limits of the sample: blocks, and approximately their tokens; at least one block of each split is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A block or a document, with its tokens."""
+
+    key: str
+    """Its name in links: `block=train:0`, `doc=-123`."""
+
+    kind: Literal["block", "doc"]
+    title: str
+    note: str
+    documents: tuple[DocumentView, ...]
+    num_padding: int = 0
+    """Slots of padding at the end of a block; they are not listed."""
+
+    positions_run_on: bool = False
+    """Whether positions do not restart at 0 in each document: in blocks of modes `eos` and `stream`."""
+
+    @property
+    def num_trained(self) -> int:
+        return sum(document.num_trained for document in self.documents)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are listed."""
+        return sum(document.num_slots for document in self.documents)
+
+
+def sample(cache: Cache, documents: Documents) -> list[Item]:
+    """Read blocks spread evenly over each split, and the longest, shortest, most and least trained documents.
+
+    Digests are checked.
+    """
+    splits = cache.splits("blocks")
+    total = sum(len(cache.blocks(split)) for split in splits)
+    items = []
+    for split in splits:
+        number = len(cache.blocks(split))
+        most = min(SAMPLE_BLOCKS, SAMPLE_TOKENS // cache.blocks(split).block_len)
+        wanted = max(1, most * number // total)
+        places = np.linspace(0, number - 1, min(wanted, number)).round().astype(int).tolist()
+        items += [_block(cache, split, index) for index in dict.fromkeys(places)]
+    if len(documents.length):
+        share = documents.trained / np.maximum(documents.length, 1)
+        edges = {
+            "longest document": np.argmax(documents.length),
+            "shortest document": np.argmin(documents.length),
+            "most trained": np.argmax(share),
+            "least trained": np.argmin(share),
+        }
+        notes: dict[int, list[str]] = {}
+        for note, place in edges.items():
+            notes.setdefault(int(documents.doc_id[place]), []).append(note)
+        items += [_document(cache, doc_id, ", ".join(own)) for doc_id, own in notes.items()]
+    return items
+
+
+def _block(cache: Cache, split: str, index: int) -> Item:
+    block = view_block(cache, split, index)
+    return Item(
+        key=urlencode({"block": f"{split}:{index}"}),
+        kind="block",
+        title=f"{split} block {block.index:,}",
+        note=f"{block.path} row {block.shard_row:,}",
+        documents=block.documents,
+        num_padding=0 if block.padding is None else block.padding.num_tokens,
+        positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
+    )
+
+
+def _document(cache: Cache, doc_id: int, note: str) -> Item:
+    document = view_document(cache, doc_id)
+    key = urlencode({"doc": doc_id})
+    return Item(key=key, kind="doc", title=f"document {doc_id}", note=note, documents=(document,))
+
 
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
 
@@ -36,9 +119,7 @@ class PackedTokens(NamedTuple):
     """Number of items that fit, counted from the first."""
 
 
-def pack_tokens(
-    texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int, thumbnails: Thumbnails
-) -> PackedTokens:
+def pack_tokens(texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int) -> PackedTokens:
     """Compress as many items as fit into `room` bytes, but at least one."""
     numbers = [_numbers(texts, item) for item in items]
     tokens = texts.tokens
@@ -53,7 +134,7 @@ def pack_tokens(
     deflate, num_bytes = _deflate(), 0
     parts: list[bytes] = []
     for item, own in zip(items, numbers, strict=True):
-        header, content = _header(item, thumbnails), place[own].astype(dtype).tobytes()
+        header, content = _header(item), place[own].astype(dtype).tobytes()
         longer = deflate.copy()
         part = longer.compress(len(header).to_bytes(4, "little") + header + content + bytes(-len(content) % 4))
         with_end = num_bytes + len(part) + len(longer.copy().flush())
@@ -79,7 +160,7 @@ def _numbers(texts: TokenTexts, item: Item) -> Int32:
     return np.concatenate(numbers)
 
 
-def _header(item: Item, thumbnails: Thumbnails) -> bytes:
+def _header(item: Item) -> bytes:
     """Encode an item's data other than its tokens, padded so that the tokens begin at a multiple of four."""
     documents, at = [], 0
     for document in item.documents:
@@ -97,7 +178,9 @@ def _header(item: Item, thumbnails: Thumbnails) -> bytes:
                 "piece_start": document.piece_start,
                 "document_length": document.document_length,
                 "num_trained": document.num_trained,
-                "images": thumbnails.of(document.images),
+                "images": [
+                    {"width": each.width, "height": each.height, "tokens": each.tokens} for each in document.images
+                ],
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
             }
         )

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit.diff import Change, compare_inputs, compare_recipes, diff, unmatched
+from packer.audit.diff import compare_inputs, diff, unmatched
 from packer.errors import CheckError, InputError
 from packer.pipeline.from_python import build
+from packer.pipeline.messages.changes import Change, compare_recipes
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import Input, read_manifest, write_manifest
 

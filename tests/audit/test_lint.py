@@ -13,7 +13,6 @@ from hints import settings_in
 
 from packer.audit.lint.codes import CODES
 from packer.audit.lint.lint_report import LintReport, lint
-from packer.errors import InputError, RecipeError
 from packer.recipe.recipe import make_recipe
 
 FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}{% endif %}
@@ -41,14 +40,6 @@ def changed(old: str, new: str, template: str = FULL) -> str:
     return template.replace(old, new)
 
 
-def marked(opening: str, closing: str) -> str:
-    """FULL where an answer is marked from before `opening` to behind `closing`."""
-    body = FULL[FULL.index(HEADER) : FULL.index(END) + len(END)]
-    answer = changed(opening, "{%- generation %}" + opening, body)
-    answer = changed(closing, closing + "{%- endgeneration %}", answer)
-    return changed(body, f"{{%- if m.role == 'assistant' %}}{answer}{{%- else %}}{body}{{%- endif %}}")
-
-
 def of(folder: Path, *overrides: str, sources: list[dict[str, str]] | None = None, num_rows: int = 200) -> LintReport:
     values: dict[str, Any] = {"tokenizer": str(folder), "sources": sources or []}
     return lint(make_recipe(values, overrides), num_rows=num_rows)
@@ -63,7 +54,6 @@ def byte_level(template: str | None, **options: Any) -> Folder:
 
 
 EMPTY_REASONING = changed("{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content", "{%- if m.role == 'assistant' %}{{ '<think>\\n' + (m.reasoning_content or '')")  # fmt: skip
-REASONED = "{%- if m.reasoning_content %}"
 
 
 def with_eos(template: str, eos: str) -> Folder:
@@ -156,13 +146,6 @@ def test_a_template_that_renders_everything_as_it_is_gets_no_finding_but_its_ter
     assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
 
 
-def test_nothing_is_said_of_a_chat_that_cannot_be_built(cases: Cases) -> None:
-    report = cases.report("plain_chat_refused")
-    assert codes(report) == ["plain_chat_refused"]
-    assert "never" in report.findings[0].message
-    assert not report.ok
-
-
 def test_findings_come_by_level_and_in_the_order_of_the_table(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path / "tokenizer", template="{{- 'Hi' }}" + twins.QWEN3_LIKE)
     sources = write(tmp_path / "rows.jsonl", chat("Hi", "Hello", "And?", "Fine"), chat("Hi"))
@@ -197,10 +180,6 @@ def places(report: LintReport, code: str) -> list[str]:
 )
 def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], cases: Cases) -> None:
     assert places(cases.report(code), code) == shown
-
-
-def test_marks_that_agree_with_what_is_learned_are_no_finding(tmp_path: Path) -> None:
-    assert codes(of(byte_level(marked(REASONED, END))(tmp_path))) == []
 
 
 def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
@@ -247,13 +226,6 @@ def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Pa
     assert "'rules' is undefined" in finding(report, "plain_chat_refused").message
     assert "give the template a rules in template.kwargs" in (finding(report, "plain_chat_refused").hint or "")
     assert of(folder, 'template.kwargs.rules=""').ok
-
-
-def test_the_token_that_ends_a_turn_is_proposed_as_a_stop(tmp_path: Path) -> None:
-    folder = with_eos(FULL, "<|endoftext|>")(tmp_path / "tokenizer")
-    override, _ = hinted(of(folder), "plain_chat_refused")
-    assert override == 'supervision.stop=["<|im_end|>"]'
-    assert of(folder, override).ok
 
 
 def test_the_stop_that_is_proposed_against_rewriting_ends_it_and_keeps_those_of_the_recipe(tmp_path: Path) -> None:
@@ -344,15 +316,6 @@ def test_rows_of_text_need_no_template(tmp_path: Path) -> None:
     assert report.ok
     chats = of(folder, sources=write(tmp_path / "chats.jsonl", chat("Hi", "Hello")))
     assert not chats.ok
-
-
-def test_what_is_missing_is_an_error_of_its_own(plain: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no tokenizer"):
-        lint(make_recipe({}))
-    with pytest.raises(InputError, match="no such file"):
-        of(tmp_path / "nowhere")
-    with pytest.raises(InputError):
-        of(plain, sources=[{"path": str(tmp_path / "nowhere.jsonl")}])
 
 
 # -- the reference page ----------------------------------------------------------------------------------------------------

@@ -350,22 +350,6 @@ def facts(error):
     return type(error), error.message, in_python(error.hint or "", RecipeKeys.__annotations__)
 
 
-def test_the_hint_against_a_loss_keeps_the_losses_that_are_allowed_and_names_all_that_must_be(recipe_of, tmp_path):
-    """The key is set as a whole: a list of the new kind alone would take back the old ones."""
-    asked = {"role": "system", "content": "Be brief."}
-    named = {"role": "assistant", "content": "Hello", "reasoning_content": "They greet me, so I greet them back."}
-    rows = [
-        {"messages": [asked, *chat("Hi", "Hello")["messages"]]},
-        {"messages": [{"role": "user", "content": "Hi"}, named]},
-    ]
-    path = write(tmp_path / "rows.jsonl", *rows)
-    with pytest.raises(NothingKeptError) as built:
-        build(recipe_of(path, template=SILENT), tmp_path / "cache", jobs=1)
-    assert "supervision={'allow_dropped': ['reasoning', 'system']}" in built.value.hint
-    allowed = recipe_of(path, template=SILENT, supervision={"allow_dropped": ["tool_call"]})
-    assert "allow_dropped=[tool_call,system]" in preview(allowed).rows[0].hint
-
-
 def test_rows_of_which_no_text_can_be_encoded_are_left_out(starter, tmp_path, monkeypatch):
     """Where the tokenizer fails on every text, so that a batch has no token at all."""
     folder = Path(shutil.copytree(starter / "tokenizer", tmp_path / "tokenizer"))

@@ -262,21 +262,6 @@ def test_columns_that_digests_of_the_content_leave_out_are_compared_too(small):
     assert report.findings[-1].found == "10 more of rows 0 to 29 with something else"
 
 
-def test_a_row_with_several_documents_is_compared_as_a_whole(tmp_path):
-    twins.byte_level(tmp_path / "tokenizer", template=twins.QWEN3_LIKE)
-    (tmp_path / "chat.jsonl").write_bytes(lines(chat(k) for k in range(4)))
-    exact = {"supervision": {"history_rewrite": "exact"}}
-    cache = forged(tmp_path, in_row(2, lambda row: row["messages"][3].update(content="I am not.")), **exact)
-    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
-    assert finding.row == 2
-    assert finding.expected.startswith("2 documents, ") and finding.found.startswith("2 documents, ")
-    shutil.rmtree(cache)
-    cache = forged(tmp_path, in_row(2, lambda row: row.update(messages=row["messages"][:2])), **exact)
-    (finding,) = verify(cache, sources=["/"], reencode=True, threads=1).findings
-    assert finding.expected.startswith("2 documents, ")
-    assert finding.found.startswith("1 document, ")
-
-
 def test_rejections_that_should_not_be_and_those_that_are_missing_are_found(small):
     def empty(rows):
         rows[3]["messages"] = []
@@ -481,7 +466,7 @@ def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(
     sources = [entry.path for entry in read_manifest(small / "again").inputs]
     report = verify(small / "again", level="full", sources=sources, reencode=True, threads=1)
     assert (report.findings, report.num_reencoded) == ((), NUM_CHATS)
-    assert [note.split(":")[1] for note in report.notes] == [" not read"], "the tokenizer is below none of the sources"
+    assert not report.notes
 
 
 def test_the_hint_does_not_send_to_repair_what_it_would_keep(small):
@@ -490,27 +475,7 @@ def test_the_hint_does_not_send_to_repair_what_it_would_keep(small):
     assert "another folder" in report.hint
     (shard,) = read_manifest(cache).shards
     (cache / shard.path).unlink()
-    assert "--repair --sources . makes it again" in verify(cache, sources=["/"], reencode=True, threads=1).hint
-
-
-def test_progress_counts_the_rows_that_are_compared(mixed):
-    class Heard:
-        def __init__(self):
-            self.stages, self.done = [], Counter()
-
-        def stage(self, name, total, unit):
-            self.stages.append((name, total, unit))
-
-        def advance(self, amount, tokens=0):
-            self.done[self.stages[-1][0]] += amount
-
-        def note(self, message): ...
-
-    heard = Heard()
-    verify(mixed, sources=["/"], reencode=True, sample=31, threads=1, progress=heard)
-    assert heard.stages[-1] == ("re-encoding", 31, "rows")
-    assert heard.done["re-encoding"] == 31
-    assert heard.stages[-2][0] == "inputs"
+    assert "makes it again with --repair" in verify(cache, sources=["/"], reencode=True, threads=1).hint
 
 
 def test_a_sample_without_making_again_or_of_no_rows_is_a_mistake(mixed):

@@ -5,7 +5,6 @@ import errno
 import hashlib
 import json
 import os
-import shlex
 import shutil
 from pathlib import Path
 
@@ -14,14 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit.stats import stats
 from packer.audit.verify import shard_checks
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.audit.verify.verify_cache import verify
-from packer.audit.verify.verify_report import Finding, VerifyReport
-from packer.errors import CheckError, InputError, StorageError
+from packer.errors import CheckError, InputError
 from packer.pipeline.from_python import build
-from packer.pipeline.partition import PartitionResult, read_journal, write_journal
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
@@ -72,7 +68,7 @@ def test_the_report_counts_what_lies_in_the_cache(starter_cache):
     report = verify(starter_cache, sources=["/"])
     manifest = read_manifest(starter_cache)
     checked = {entry.kind: entry for entry in report.checked}
-    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs", "tokenizer"]
+    assert list(checked) == ["manifest", "documents", "blocks", "rejected", "model", "inputs"]
     for kind in ("documents", "blocks"):
         files = sorted((starter_cache / kind).iterdir())
         rows = sum(pa.ipc.open_file(file).read_all().num_rows for file in files)
@@ -104,14 +100,6 @@ def test_every_damaged_file_is_reported_not_just_the_first(cache):
     assert paths(verify(cache, level="full")) >= set(names)
 
 
-def test_a_folder_in_the_place_of_a_shard_is_found(cache):
-    name = read_manifest(cache).shards[0].path
-    (cache / name).unlink()
-    (cache / name).mkdir()
-    for level in LEVELS:
-        assert name in paths(verify(cache, level=level))
-
-
 def test_shards_swapped_in_the_manifest_are_found(cache):
     manifest = read_manifest(cache)
     blocks = [i for i, shard in enumerate(manifest.shards) if (shard.kind, shard.split) == ("documents", "train")]
@@ -139,7 +127,7 @@ def test_another_cache_that_is_damaged_too_is_sent_to_repair(cache):
     (cache / read_manifest(cache).shards[0].path).unlink()
     report = verify(cache, expect="0" * 64)
     assert not report.is_another
-    assert "--repair --sources . makes it again" in report.hint
+    assert "makes it again with --repair" in report.hint
 
 
 @pytest.mark.parametrize(
@@ -183,7 +171,7 @@ def test_a_manifest_that_cannot_be_read_is_a_finding(cache, content):
     report = verify(cache)
     assert paths(report) == {"manifest.json"}
     assert report.content_fingerprint is None
-    assert report.hint.startswith(f"packer build -c RECIPE -o {cache} --repair makes it again")
+    assert "makes it again with --repair" in report.hint
 
 
 def test_other_bytes_that_mean_the_same_manifest_are_found(cache):
@@ -216,43 +204,9 @@ def test_a_changed_or_missing_source_is_found_only_when_asked_for(starter, tmp_p
     assert "the cache itself is intact" in report.hint
 
 
-def test_a_tokenizer_or_template_that_is_no_longer_the_recorded_one_is_found_when_asked_for(starter, tmp_path):
-    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
-    shutil.copy(folder / "tokenizer" / "chat_template.jinja", folder / "own.jinja")
-    cache, tokenizer = tmp_path / "cache", folder / "tokenizer"
-    build(load_recipe(folder / "recipe.yaml", [f"template.file={folder / 'own.jinja'}"]), cache, jobs=1)
-    assert verify(cache, sources=["/"]).ok
-
-    def found():
-        assert verify(cache).ok
-        report = verify(cache, sources=["/"])
-        assert {finding.what for finding in report.findings} == {"tokenizer"}
-        assert f"the cache itself is intact; packer build -o {cache} --sources . --force brings it up" in report.hint
-        return {(finding.path, finding.found[:6]) for finding in report.findings}
-
-    (tokenizer / "chat_template.jinja").write_text("{# the build did not use it #}")
-    assert verify(cache, sources=["/"]).ok
-    with (folder / "own.jinja").open("a") as file:
-        file.write("{# changed #}")
-    assert found() == {(str(folder / "own.jinja"), "sha256")}
-    (tokenizer / "generation_config.json").unlink()
-    (tokenizer / "tokenizer.json").write_text((tokenizer / "tokenizer.json").read_text() + " ")
-    assert found() == {
-        (str(folder / "own.jinja"), "sha256"),
-        (str(tokenizer / "generation_config.json"), "no suc"),
-        (str(tokenizer / "tokenizer.json"), "sha256"),
-    }
-    shutil.rmtree(tokenizer)
-    (finding,) = verify(cache, sources=["/"]).findings
-    assert (finding.path, finding.what) == (str(tokenizer), "tokenizer")
-    assert "no such file" in finding.found
-
-
-def test_a_shard_no_manifest_names_is_reported_and_is_no_finding(cache):
+def test_a_shard_no_manifest_names_is_no_finding(cache):
     (cache / "blocks" / "train-00009-0123456789ab.arrow").write_bytes(b"left over")
-    report = verify(cache, level="full")
-    assert report.ok
-    assert report.strays == ("blocks/train-00009-0123456789ab.arrow",)
+    assert verify(cache, level="full").ok
 
 
 def test_the_hint_repairs_what_was_found(cache, starter):
@@ -264,29 +218,6 @@ def test_the_hint_repairs_what_was_found(cache, starter):
     again = verify(cache, level="full")
     assert again.findings == ()
     assert again.fingerprint == report.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("what", "level", "content_fingerprint"),
-    [
-        ("fingerprint", "default", "0"),
-        ("structure", "default", None),
-        ("input", "default", "0"),
-        ("size", "default", "0"),
-    ],
-)
-def test_a_hint_can_be_copied_into_a_shell(what, level, content_fingerprint):
-    finding = Finding(path="documents/0.arrow", what=what, expected="1", found="2")
-    report = VerifyReport(
-        folder=Path("/my caches/a"),
-        level=level,
-        checked=(),
-        findings=(finding,) if what != "input" else (dataclasses.replace(finding, path="/gone.jsonl"),),
-        fingerprint="0",
-        manifest_sha256="0",
-        content_fingerprint=content_fingerprint,
-    )
-    assert "/my caches/a" in shlex.split(report.hint)
 
 
 def first_batch(folder, kind):
@@ -346,24 +277,6 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     assert rules(outside_vocabulary) == {"input_ids": [2], "doc_id": [2]}
     assert rules(masked) == {"num_trained": [2], "spans": [2], "doc_id": [2]}
     assert rules(shorter_span) == {"spans": [2]}
-
-
-def test_blocks_packed_from_other_documents_are_found_by_a_full_audit(starter, tmp_path):
-    """Every digest is right, every law holds; the blocks are another seed's, with one document's tokens changed."""
-    cache, other = tmp_path / "cache", tmp_path / "other"
-    recipe = load_recipe(starter / "recipe.yaml")
-    build(recipe, cache, jobs=1)
-    changed = Path(shutil.copytree(starter, tmp_path / "changed"))
-    text = (changed / "data" / "alpaca.jsonl").read_text()
-    (changed / "data" / "alpaca.jsonl").write_text(text.replace("Spring", "Autumn", 1).replace("autumn", "spring", 1))
-    build(load_recipe(changed / "recipe.yaml"), other, jobs=1)
-    ours, theirs = read_manifest(cache), read_manifest(other)
-    foreign = next(s for s in theirs.shards if (s.kind, s.split) == ("blocks", "eval"))
-    shutil.copy(other / foreign.path, cache / foreign.path)
-    shards = tuple(foreign if (s.kind, s.split) == ("blocks", "eval") else s for s in ours.shards)
-    write_manifest(cache, msgspec.structs.replace(ours, shards=shards))
-    whats = {(finding.path, finding.what) for finding in verify(cache, level="full").findings}
-    assert (foreign.path, "block") in whats or ("blocks of eval", "documents in no block") in whats
 
 
 @pytest.mark.parametrize("column", ["length", "labels", "loss_weights", "spans"])
@@ -594,12 +507,11 @@ def test_inputs_with_relative_names_are_looked_for_from_here_and_the_hint_says_s
     report = verify(folder / "cache", sources=[folder / "data"])
     assert {finding.what for finding in report.findings} == {"input"}, "their names begin above this folder"
     monkeypatch.chdir(folder)
-    report = verify("cache", sources=["data"])
-    assert report.ok and "tokenizer: not read: it is below no --sources" in report.notes[0]
+    assert verify("cache", sources=["data"]).ok
     monkeypatch.chdir(tmp_path)
     for sources in (["."], ["/"]):
         report = verify(folder / "cache", sources=sources, reencode=True, sample=2, threads=1)
-        assert [finding.what for finding in report.findings] == ["input"] * 5 + ["tokenizer"]
+        assert [finding.what for finding in report.findings] == ["input"] * 5
         assert all("no such file" in finding.found.lower() for finding in report.findings)
         assert report.hint.endswith("Names are looked up from the current folder and below --sources")
 
@@ -616,41 +528,7 @@ def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repa
     assert {finding.what for finding in report.findings} == {"block"}
     assert "--repair would keep it" in report.hint and "build into another folder" in report.hint
     (cache / read_manifest(cache).shards[0].path).unlink()
-    assert "--repair --sources . makes it again" in verify(cache, level="full").hint
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("staged", [False, True])
-def test_a_rejected_list_that_is_a_link_out_of_the_cache_is_not_read(cache, tmp_path, level, staged):
-    outside, manifest = tmp_path / "outside", read_manifest(cache)
-    (cache / "rejected.jsonl").rename(outside)  # even with the right bytes
-    for content in (outside.read_bytes(), b"a secret of this machine"):
-        outside.write_bytes(content)
-        place = cache / (manifest.pending_rejected if staged else "rejected.jsonl")
-        place.unlink(missing_ok=True)
-        place.symlink_to(outside)
-        report = verify(cache, level=level)
-        assert not report.ok
-        assert any("is a link that leads out of the cache" in finding.found for finding in report.findings)
-        assert hashlib.sha256(b"a secret of this machine").hexdigest() not in repr(report)
-        assert [entry.num_bytes for entry in report.checked if entry.kind == "rejected"] == [0]
-
-
-def test_a_build_reads_no_manifest_and_no_journal_that_a_link_leads_to_outside(starter_cache, tmp_path):
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    recipe = make_recipe(read_manifest(cache).recipe)
-    (cache / "manifest.json").rename(tmp_path / "outside.json")
-    (cache / "manifest.json").symlink_to(tmp_path / "outside.json")
-    with pytest.raises(CheckError, match=r"manifest\.json is a link that leads out of the cache"):
-        Cache.open(cache)
-    assert build(recipe, cache, jobs=1).built and not (cache / "manifest.json").is_symlink() and verify(cache).ok
-    shard = next(each for each in read_manifest(cache).shards if each.key and not each.num_rejected)
-    wanted = {shard.key: shard.num_input_rows}
-    write_journal(cache, shard.key, PartitionResult(shard=shard, rejected=()))
-    assert len(read_journal(cache, PartitionResult, wanted)) == 1
-    (cache / ".packer" / "partitions").rename(tmp_path / "partitions")
-    (cache / ".packer" / "partitions").symlink_to(tmp_path / "partitions")
-    assert read_journal(cache, PartitionResult, wanted) == {}
+    assert "makes it again with --repair" in verify(cache, level="full").hint
 
 
 def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tmp_path, monkeypatch):
@@ -661,26 +539,3 @@ def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tm
     monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest - 1)
     with pytest.raises(CheckError, match=f"expected at most {longest - 1:,} bytes"):
         [*read_rejected(starter_cache, manifest)]
-
-
-def test_the_size_of_a_rejected_list_that_is_a_link_out_of_the_cache_is_not_counted(starter_cache, tmp_path):
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    (cache / "rejected.jsonl").rename(tmp_path / "outside")
-    (cache / "rejected.jsonl").symlink_to(tmp_path / "outside")
-    with pytest.raises(CheckError, match=r"rejected\.jsonl is a link that leads out of the cache"):
-        stats(cache)
-
-
-def test_tokenizer_files_that_are_links_out_of_the_cache_are_replaced_or_refused(starter_cache, tmp_path):
-    """Even if they lead to the right bytes: readers would refuse them."""
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    recipe, file = make_recipe(read_manifest(cache).recipe), read_manifest(cache).model.files[0]
-    place = cache / "model" / file.path
-    place.rename(tmp_path / "outside")
-    place.symlink_to(tmp_path / "outside")
-    build(recipe, cache, repair=True, jobs=1)
-    assert not place.is_symlink() and verify(cache).ok
-    (cache / "model").rename(tmp_path / "model")
-    (cache / "model").symlink_to(tmp_path / "model")
-    with pytest.raises(StorageError, match="nothing is written outside of it"):
-        build(recipe, cache, repair=True, jobs=1)

@@ -4,13 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packed_again import packed_again
 from twins import byte_level, metaspace_first, sentencepiece_like
 
-from packer.audit.text_runs import Spans, boundaries_of, make_runs
-from packer.audit.token_texts import TokenTexts
+from packer.audit.token_texts import Spans, TokenTexts, make_runs
 from packer.audit.view import view_block, view_document, view_row
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
@@ -145,54 +142,10 @@ def _loaded(twin, tmp_path_factory):
     return _LOADED[twin]
 
 
-@pytest.mark.parametrize(
-    ("labels", "spans", "boundaries"),
-    [
-        ([-100, -100, 5, 6, -100], [-1, -1, 0, 0, -1], [0, 2, 4, 5]),
-        ([-100, 5, 6, 7], [-1, 0, 0, 1], [0, 1, 3, 4]),
-        ([-100, -100, 6], [-1, 0, 0], [0, 2, 3]),
-        ([-100], [-1], [0, 1]),
-        ([-100, 7], [-1, 0], [0, 1, 2]),
-        ([], [], [0]),
-    ],
-)
-def test_borders_stand_where_training_begins_and_ends_and_where_spans_touch(labels, spans, boundaries):
-    assert boundaries_of(np.array(labels, np.int32), np.array(spans, np.int32)) == boundaries
-
-
 def spans_of(*entries):
     message, start, end, weight = zip(*entries, strict=True)
     columns = (np.array(column, np.int32) for column in (message, start, end))
     return Spans(**dict(zip(("message", "start", "end"), columns, strict=True)), weight=np.array(weight, np.float32))
-
-
-@given(
-    gaps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=1, max_size=5),
-    cut=st.tuples(st.integers(0, 30), st.integers(1, 30)),
-)
-def test_every_token_of_a_piece_knows_its_span(gaps, cut):
-    entries, at = [], 1
-    for number, (gap, length) in enumerate(gaps):
-        entries.append((number, at + gap, at + gap + length, 1.0))
-        at += gap + length
-    found = spans_of(*entries).numbers(*cut)
-    covered = {token: number for number, start, end, _ in entries for token in range(start, end)}
-    assert found.tolist() == [covered.get(token, -1) for token in range(cut[0], cut[0] + cut[1])]
-
-
-def test_the_runs_of_a_piece_keep_the_messages_of_the_whole(tmp_path_factory):
-    texts, tokenizer = _loaded(byte_level, tmp_path_factory)
-    ids = np.array(tokenizer.encode("abcdefgh", add_special_tokens=False).ids, np.int32)
-    assert len(ids) >= 6
-    spans = spans_of((1, 1, 3, 1.0), (2, 3, 5, 0.3))
-    labels = ids.copy()
-    labels[[0, 2, *range(5, len(ids))]] = MASKED  # token 2 opens the piece, so it is not trained there
-    runs = make_runs(texts, ids[2:], labels[2:], spans, schema="messages", before=ids[:2])
-    assert [(run.kind, run.start, run.message, run.weight) for run in runs] == [
-        ("masked", 0, None, None),
-        ("trained", 1, 2, 0.3),
-        ("masked", 3, None, None),
-    ]
 
 
 @pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
@@ -237,21 +190,6 @@ def test_trained_runs_are_the_spans_of_the_document(opened):
             assert trained == list(zip(*(column.tolist() for column in columns), strict=True))
             documents += 1
     assert documents == 197
-
-
-def test_the_message_of_a_run_holds_its_text(opened, starter):
-    rows = [
-        json.loads(line) for line in (starter / "data" / "chat.jsonl").read_bytes().splitlines() if line[-1:] == b"}"
-    ]
-    seen = 0
-    for number in range(10):
-        for document in view_row(opened, "chat.jsonl", number).documents:
-            for run in document.runs:
-                if run.kind == "trained":
-                    message = rows[number]["messages"][run.message]
-                    assert (message["role"], run.text) == ("assistant", f"{message['content']}<|im_end|>")
-                    seen += 1
-    assert seen >= 10
 
 
 BARE = "{% for m in messages %}{% if loop.index != 3 %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
@@ -325,33 +263,6 @@ def test_every_row_of_every_input_is_found_or_says_why_not(opened, starter):
             assert all((document.source, document.row) == (entry.path, row) for document in view.documents)
             rows += 1
     assert rows == 200
-
-
-def test_several_documents_of_a_row_are_all_shown(starter, tmp_path):
-    """A template that drops what came before the last question writes one document for each turn."""
-    forgetful = (
-        "{% set last = namespace(at=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set last.at = loop.index0 %}{% endif %}{% endfor %}"
-        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
-        "{% if m.role != 'assistant' or loop.index0 > last.at %}{{ m.content }}{% else %}{{ m.content | upper }}{% endif %}"
-        "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    )
-    (tmp_path / "t.jinja").write_text(forgetful)
-    turns = [{"role": role, "content": f"{role} {i}"} for i in range(3) for role in ("user", "assistant")]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
-    recipe = make_recipe(
-        {
-            "sources": [{"path": str(tmp_path / "a.jsonl")}],
-            "tokenizer": str(starter / "tokenizer"),
-            "template": {"file": str(tmp_path / "t.jinja")},
-            "supervision": {"history_rewrite": "exact"},
-        }
-    )
-    build(recipe, tmp_path / "cache", jobs=1)
-    with Cache.open(tmp_path / "cache") as cache:
-        view = view_row(cache, "a.jsonl", 0)
-    trained = [run.text for document in view.documents for run in document.runs if run.kind == "trained"]
-    assert len(view.documents) == 3
-    assert trained == [f"assistant {i}<|im_end|>" for i in range(3)]
 
 
 def test_what_is_not_there_is_a_usage_error_with_the_range(opened):

@@ -7,9 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from command_line import assert_refused, fields, run
+from command_line import fields, run
 
-from packer.audit.stats import stats
 from packer.audit.verify.verify_cache import verify
 from packer.store.manifest import read_manifest
 from packer.version import __version__
@@ -59,7 +58,9 @@ def test_from_nothing_to_a_verified_cache(tmp_path):
 def test_build_again_does_nothing_and_says_so(tmp_path, starter):
     first = fields("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1")
     again = fields("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "-j", "1")
-    assert (first["built"], again["built"]) == (True, False)
+    assert (first["built"], again["built"], again["profile"]) == (True, False, {})
+    assert list(first["profile"]) == ["plan", "documents", "blocks", "commit"]
+    assert 0 < sum(first["profile"].values()) <= first["seconds"] + 0.01
     assert first["fingerprint"] == again["fingerprint"] == verify(tmp_path / "cache").fingerprint
     assert "is up to date" in run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache").stdout
 
@@ -70,12 +71,12 @@ def test_a_dry_run_writes_nothing(tmp_path, starter):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_cache_is_repaired_from_its_own_recipe(cache):
+def test_a_cache_is_repaired_by_what_built_it(cache, starter):
     before = verify(cache).fingerprint
     damage(cache)
     found = fields("verify", cache, exit_code=1)
-    assert found["error"]["hint"].startswith(f"packer build -o {cache} --repair")
-    assert fields("build", "-o", cache, "--repair", "--sources", "/", "-j", "1")["partitions_built"] == 1
+    assert found["error"]["hint"].endswith(f"packer build … -o {cache} --repair")
+    assert fields("build", "-c", starter / "recipe.yaml", "-o", cache, "--repair", "-j", "1")["partitions_built"] == 1
     assert verify(cache, level="full", expect=before).ok
 
 
@@ -102,57 +103,9 @@ def test_sources_on_the_command_line_take_the_place_of_the_recipes(tmp_path, sta
     assert (found["totals"]["rows"], found["totals"]["kept"]) == (3, 2)
 
 
-def test_options_and_set_reach_the_recipe(tmp_path, starter, rows):
-    template = shutil.copy(starter / "tokenizer" / "chat_template.jinja", tmp_path / "own.jinja")
-    arguments = (
-        "--tokenizer", starter / "tokenizer", "--template", template, "--block-len", "64", "--set", "pack.seed=7",
-        "--set", "supervision.turns=last", "-o", tmp_path / "cache", "-j", "1",
-    )  # fmt: skip
-    run("build", rows, *arguments)
-    recipe = read_manifest(tmp_path / "cache").recipe
-    assert (recipe["pack"]["block_len"], recipe["pack"]["seed"]) == (64, 7)
-    assert recipe["supervision"]["turns"] == "last"
-    assert recipe["template"]["file"] == str(template)
-
-
-def test_brackets_in_names_and_texts_are_printed_as_they_are(tmp_path, starter, rows):
-    output = tmp_path / "out [red]"
-    built = run("build", rows, "--tokenizer", starter / "tokenizer", "-o", output, "-j", "1")
-    assert f"built {output}" in built.stdout
-    shown = run("inspect", output).stdout
-    assert "rows [bold].jsonl row 0" in shown
-    assert "Hi [b]there[/b]<|im_end|>↵" in shown
-    assert "▌ Hello [red]you[/red]<|im_end|>" in shown
-    assert str(output) in run("verify", output).stdout
-    missing = tmp_path / "[blink]gone.jsonl"
-    failed = run("build", missing, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "o", exit_code=3)
-    assert str(missing) in failed.stderr
-
-
-def test_trained_lines_have_a_bar_and_their_message_and_masked_lines_have_none(tmp_path, starter, rows):
-    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
-    lines = run("inspect", tmp_path / "cache", "--row", f"{rows}:2").stdout.splitlines()
-    assert lines[2:] == [
-        "    <|im_start|>user↵",
-        "    Hi [b]there[/b]<|im_end|>↵",
-        "    <|im_start|>assistant↵",
-        " 1▌ Hello [red]you[/red]<|im_end|>",
-    ]
-
-
 def test_a_number_of_rows_may_be_larger_than_any_file(starter):
     for command in ("preview", "lint"):
         run(command, starter / "data" / "chat.jsonl", "--tokenizer", starter / "tokenizer", "-n", 2**64)
-
-
-def test_a_rejected_row_says_why(tmp_path, starter, rows):
-    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache", "-j", "1")
-    shown = run("inspect", tmp_path / "cache", "--row", f"{rows.name}:1").stdout
-    assert "row 1" in shown
-    assert "not_json" in shown
-    found = fields("inspect", tmp_path / "cache", "--row", f"{rows.name}:1")
-    assert found["documents"] == []
-    assert found["rejected"][0]["code"] == "not_json"
 
 
 def test_a_wrong_type_is_reported_with_the_path_of_the_first(tmp_path, starter, rows):
@@ -187,22 +140,13 @@ def test_inspect_finds_a_document_by_its_id(cache):
     assert f"doc {document['doc_id']}" in run("inspect", cache, "--doc", document["doc_id"]).stdout
 
 
-def test_stats_prints_the_numbers_of_the_library(cache):
-    found, expected = fields("stats", cache), stats(cache)
-    assert found["tokens"] == expected.tokens
-    assert found["splits"][1]["lengths"]["p50"] == expected.splits[1].lengths.p50
-    shown = run("stats", cache).stdout
-    for number in (expected.tokens, expected.totals.padding, expected.splits[0].lengths.p99):
-        assert f"{number:,}" in shown
-
-
 def test_verify_lists_what_is_damaged_and_exits_1(cache):
     path = damage(cache)
     result = run("verify", cache, exit_code=1)
     assert path in result.stdout
     assert "expected" in result.stdout
     assert result.stderr.startswith("error: ")
-    assert f"\n\nhint: packer build -o {cache} --repair" in result.stderr
+    assert f"packer build … -o {cache} --repair" in result.stderr
     found = fields("verify", cache, exit_code=1)
     assert found["ok"] is False
     assert {finding["path"] for finding in found["findings"]} == {path}
@@ -217,46 +161,6 @@ def test_verify_compares_with_a_pinned_fingerprint(cache):
     assert "damaged" not in other.stdout + other.stderr
     run("verify", cache, "--expect", "\udcff", exit_code=1)  # a byte that is not UTF-8
     assert f"  expected  {'0' * 64}\n  found     {fingerprint}" in other.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "code"),
-    [
-        ("build {missing}.jsonl --tokenizer {tokenizer} -o {new}", 3, "input"),
-        ("build {rows} -o {new}", 2, "recipe"),
-        ("build {rows} --tokenizer {tokenizer} -o {new} --set pack.blok_len=3", 2, "recipe"),
-        ("build {bad} --tokenizer {tokenizer} -o {new}", 3, "nothing_kept"),
-        ("build {rows} --tokenizer {tokenizer} -o {cache}", 2, "usage"),
-        ("build {rows} --tokenizer {tokenizer} -o {rows}", 2, "usage"),
-        ("build -c {missing}.yaml -o {new}", 2, "recipe"),
-        ("init {cache}", 2, "usage"),
-        ("inspect {missing}", 3, "input"),
-        ("inspect {cache} --block 99999", 2, "usage"),
-        ("inspect {cache} --block 1 --doc 2", 2, "usage"),
-        ("stats {missing}", 3, "input"),
-        ("frobnicate", 2, "usage"),
-        ("build --frobnicate", 2, "usage"),
-        ("export {cache} -o {new}", 2, "usage"),
-        ("inspect {cache} --row chat.jsonl:{huge}", 2, "usage"),
-        ("inspect {cache} --why chat.jsonl:1", 2, "usage"),
-        ("build -o {cache}", 2, "usage"),
-        ("verify {cache} --reencode", 2, "usage"),
-        ("lint -c {cache}", 2, "recipe"),
-    ],
-)
-def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, code, tmp_path, starter, cache):
-    question = {"messages": [{"role": "user", "content": "Hi"}]}
-    (tmp_path / "bad.jsonl").write_text(json.dumps(question) + "\n")
-    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(ROW)}\nnot json\n")
-    places = {
-        "missing": tmp_path / "missing", "new": tmp_path / "new", "rows": tmp_path / "rows.jsonl",
-        "tokenizer": starter / "tokenizer", "bad": tmp_path / "bad.jsonl", "cache": cache,
-        "huge": "9" * 5000,  # more digits than Python reads
-    }  # fmt: skip
-    words = arguments.format(**places).split()
-    assert_refused("", *words, exit_code=exit_code)
-    error = fields(*words, exit_code=exit_code)["error"]
-    assert error["code"] == code and error["message"] and error["hint"]
 
 
 def test_a_cache_that_is_being_written_is_busy(tmp_path, starter, rows):
@@ -305,12 +209,6 @@ def test_help_and_version_are_everywhere_and_fit_80_columns(name):
     if name:
         for option in ("--verbose", "--quiet", "--json"):
             assert option in long.stdout
-
-
-@pytest.mark.parametrize("command", ["stats", "verify"])
-def test_no_line_of_a_table_is_wider_than_a_terminal_of_80_columns(cache, terminal, command):
-    lines = run(command, cache, env={"COLUMNS": "80"}).stdout.splitlines()
-    assert max(len(line) for line in lines if str(cache) not in line) <= 80
 
 
 def test_stats_warns_first_and_then_says_what_a_build_says(starter, tmp_path):

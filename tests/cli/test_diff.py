@@ -12,7 +12,6 @@ from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.main import cli
-from packer_cli.output import cells
 
 
 def run(*arguments, exit_code, env=None, charset="utf-8"):
@@ -126,35 +125,3 @@ def test_json_has_every_field_of_the_library(starter_cache, changed):
     assert fields["documents"][0]["only_old"] == found.documents[0].only_old
     same = json.loads(run(starter_cache, starter_cache, "--json", exit_code=0).stdout)
     assert (same["same"], same["error"], same["recipe"], same["documents"]) == (True, None, [], [])
-
-
-@pytest.mark.parametrize("more", [(), ("-v",)])
-@pytest.mark.parametrize("columns", [80, 120])
-def test_lines_keep_within_the_columns(starter_cache, changed, columns, more, terminal):
-    told = run(starter_cache, changed, *more, exit_code=1, env={"COLUMNS": str(columns)}).stdout
-    lines = told.splitlines()
-    assert len(lines) > 40
-    # Paths are kept whole.
-    assert max(sum(map(cells, line)) for line in lines if "/" not in line) <= columns
-    assert not any(line.endswith(" ") for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "words"),
-    [
-        (("{missing}", "{cache}"), 3, "is not a cache"),
-        (("{cache}", "{missing}"), 3, "is not a cache"),
-        (("{cache}", "{damaged}"), 1, "damaged"),
-        (("{cache}",), 2, "NEW"),
-        (("{cache}", "{cache}", "--documents", "1"), 2, "--documents"),
-    ],
-)
-def test_every_error_has_its_exit_code_and_a_message(arguments, exit_code, words, starter_cache, tmp_path):
-    damaged = Path(shutil.copytree(starter_cache, tmp_path / "damaged"))
-    shard = read_manifest(damaged).shards[0]
-    (damaged / shard.path).write_bytes((damaged / shard.path).read_bytes()[:-1])
-    places = {"missing": tmp_path / "missing", "cache": starter_cache, "damaged": damaged}
-    told = run(*(argument.format(**places) for argument in arguments), exit_code=exit_code)
-    assert told.stdout == ""
-    assert words in told.stderr
-    assert "\n\nhint: " in told.stderr

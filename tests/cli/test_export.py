@@ -1,7 +1,7 @@
 """`packer export` as people see it."""
 
 import pytest
-from command_line import assert_refused, fields, run
+from command_line import fields, run
 
 from packer.store.cache import Cache
 
@@ -48,19 +48,3 @@ def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cac
         command = ("build", f"{url}.jsonl", "--tokenizer", starter / "tokenizer", "-o", "c")
         assert_refused(read, *command, exit_code=3)
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "words"),
-    [
-        ("{cache} --to trl -o {new}", 2, "'trl' is not one of"),
-        ("{cache} --to datasets -o {taken}", 2, "already exists"),
-        ("{missing} --to datasets -o {new}", 3, "is not a cache"),
-        ("{cache} --to datasets", 2, "-o"),
-    ],
-)
-def test_every_error_has_its_exit_code_a_message_and_a_hint(arguments, exit_code, words, starter_cache, tmp_path):
-    (tmp_path / "taken").mkdir()
-    places = {"cache": starter_cache, "new": tmp_path / "new", "taken": tmp_path / "taken", "missing": tmp_path / "no"}
-    assert_refused(words, "export", *arguments.format(**places).split(), exit_code=exit_code)
-    assert not (tmp_path / "new").exists()

@@ -39,15 +39,6 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words, 
     assert "\x1b" not in told.stdout
 
 
-@pytest.mark.parametrize("width", ["1", "4", "11"])
-def test_on_a_terminal_of_hardly_any_width_the_words_are_those_of_any_other(broken, words, width, terminal):
-    by_tokenizer = ("--foreign", broken, "--tokenizer", words.folder)
-    narrow, wide = (run("verify", *by_tokenizer, exit_code=1, env={"COLUMNS": each}).stdout for each in (width, "2000"))
-    assert {"error[prompt_trained]:", "hint:", "rows"} <= {*narrow.split()}
-    told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "hint:"))]
-    assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-
-
 def test_with_another_tokenizer_only_that_is_said(words, tmp_path):
     rows = [Row(words.conversation([("why is the sky blue?", "light is scattered")])) for _ in range(3)]
     for row in rows:
@@ -80,19 +71,6 @@ def test_sample_and_full_say_how_many_rows(broken, words):
     assert every["rows_looked_at"] == 3
 
 
-ERRORS = [
-    (("verify",), 2, "missing argument 'CACHE'"),
-    (("verify", "{cache}", "--foreign", "{rows}"), 2, "not both"),
-    (("verify", "{cache}", "--tokenizer", "{rows}"), 2, "go with --foreign"),
-    (("verify", "--foreign", "{rows}", "--expect", "0"), 2, "--expect is about a cache"),
-    (("verify", "--foreign", "{rows}", "--full", "--sample", "3"), 2, "name one of them"),
-    (("verify", "--foreign", "{rows}"), 2, "--foreign needs --tokenizer"),
-    (("verify", "--foreign", "{missing}", "--tokenizer", "{words}"), 3, "no such file or folder"),
-    (("verify", "--foreign", "{empty}", "--tokenizer", "{words}"), 3, "is not something that an audit reads"),
-    (("verify", "--foreign", "{cache}", "--tokenizer", "{words}"), 3, "hint: packer verify "),
-]
-
-
 def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken, words, tmp_path, monkeypatch):
     monkeypatch.chdir(broken)
     asked = ("--tokenizer", words.folder)
@@ -106,22 +84,3 @@ def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken,
     (tmp_path / "empty" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "empty" / "below")
     assert "not something that an audit reads" in run("verify", "--foreign", "..", *asked, exit_code=3).stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "words_of_it"),
-    ERRORS,
-)
-def test_every_error_has_its_exit_code_a_message_and_a_hint(
-    arguments, exit_code, words_of_it, starter_cache, broken, words, tmp_path
-):
-    (tmp_path / "empty").mkdir()
-    places = {
-        "cache": starter_cache,
-        "rows": broken,
-        "missing": tmp_path / "no",
-        "empty": tmp_path / "empty",
-        "words": words.folder,
-    }
-    told = run(*(argument.format(**places) for argument in arguments), exit_code=exit_code)
-    assert told.stdout == "" and words_of_it in told.stderr

@@ -9,11 +9,9 @@ import pytest
 import twins
 from click.testing import CliRunner
 
-from packer.audit.findings import Example
 from packer.audit.lint import lint_report
 from packer.audit.lint.codes import CODES
 from packer_cli.main import cli
-from packer_cli.page import FindingsPage
 
 
 def run(*arguments, exit_code=0, env=None):
@@ -101,34 +99,6 @@ def test_json_holds_every_text_whole_with_the_place(folder):
     assert example["text"][slice(*example["mark"])] == "<think>\n\n</think>\n\n"
 
 
-def test_json_of_an_error_has_the_report_too(refused):
-    found = fields("--tokenizer", refused, exit_code=1)
-    assert found["error"]["code"] == "check_failed"
-    assert found["findings"][0]["code"] == "plain_chat_refused"
-
-
-@pytest.mark.parametrize("columns", [1, 4])
-def test_a_terminal_of_hardly_any_width_gets_every_word(columns, folder, monkeypatch, terminal):
-    narrow, wide = (run("--tokenizer", folder, env={"COLUMNS": str(each)}).stdout for each in (columns, 2000))
-    told = [line for line in wide.splitlines() if line.lstrip().startswith(("tokenizer", "warning[", "note[", "hint:"))]
-    assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
-    page = FindingsPage(whole=False)
-    monkeypatch.setattr(type(page.out), "edge", 20)
-    examples = [Example(label="a/long/name/of/a/part row 1", text="x")]
-    (label, *_) = page.example_lines(examples, indent=4)
-    assert label == "    a/long/name/of/a/part"
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-@pytest.mark.parametrize("which", ["folder", "refused"])
-def test_no_line_is_wider_than_the_terminal(columns, which, request, terminal):
-    tokenizer = request.getfixturevalue(which)
-    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, ["lint", "--tokenizer", str(tokenizer)])
-    lines = [line for line in result.stdout.splitlines() if str(tokenizer) not in line]
-    assert len(lines) > (12 if which == "folder" else 3)
-    assert max(map(len, lines)) <= columns
-
-
 def test_signs_stand_around_the_marked_place(folder):
     out = run("--tokenizer", folder, env={"COLUMNS": "2000"}).stdout
     assert "¦<think>↵↵</think>↵↵¦" in out
@@ -183,31 +153,12 @@ def test_a_template_cannot_steer_the_terminal(tmp_path):
     assert "\x1b[2J" not in run("-v", "--tokenizer", folder).stdout
 
 
-def test_a_command_without_a_tokenizer_says_what_is_missing():
-    result = run(exit_code=2)
-    assert "no tokenizer" in result.stderr
-    assert "--tokenizer DIR" in result.stderr
-
-
 def test_a_template_file_takes_the_place_of_the_tokenizers_own(folder, tmp_path):
     file = tmp_path / "broken.jinja"
     file.write_text("{% for %}")
     result = run("--tokenizer", folder, "--template", file, exit_code=1)
     assert "error[template_refused]" in result.stdout
     assert fields("--tokenizer", folder, "--template", file, exit_code=1)["template"] == str(file)
-
-
-def test_a_long_label_is_wrapped(tmp_path, terminal):
-    template = "{{ raise_exception('two only') if messages | length > 2 }}" + twins.CHATML
-    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
-    lines = run("--tokenizer", folder, exit_code=1).stdout.splitlines()
-    assert max(len(line) for line in lines if str(folder) not in line) <= 80
-
-
-def test_the_header_ends_with_a_verdict(folder, rows):
-    header = run(rows, "--tokenizer", folder).stdout.split("\n\n")[0]
-    assert header.splitlines()[-1].split(maxsplit=1) == ["verdict", "a build keeps 1 of the 2 rows examined"]
-    assert fields(rows, "--tokenizer", folder)["verdict"] == "a build keeps 1 of the 2 rows examined"
 
 
 def test_a_verdict_and_a_preview_say_that_they_apply_no_rules_about_rows(folder, rows):

@@ -6,7 +6,7 @@ import sys
 import click
 import pytest
 
-from packer.display import duration, percent, plural, rate, size, visible
+from packer.display import percent, visible
 from packer.progress import Lines
 from packer_cli.output import cells, lines_of, stdout, wrap
 from packer_cli.page import ViewPage
@@ -19,28 +19,6 @@ from packer_cli.reply import print_error
 )
 def test_what_is_not_all_or_nothing_does_not_look_so(share, shown):
     assert percent(share) == shown
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "shown"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB"), (2**50, "1024.0 TiB")],
-)
-def test_sizes_are_binary(num_bytes, shown):
-    assert size(num_bytes) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(0.42, "0.4 s"), (9.96, "10 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
-)
-def test_durations_round_without_falling_between_units(seconds, shown):
-    assert duration(seconds) == shown
-
-
-def test_rates_and_plurals():
-    assert [rate(n, 1) for n in (7, 1500, 2_500_000, 40_000_000)] == ["7", "1.5k", "2.5M", "40M"]
-    assert rate(5, 0) == "0"
-    assert [plural(n, "row") for n in (0, 1, 2000)] == ["0 rows", "1 row", "2,000 rows"]
 
 
 @pytest.mark.parametrize("text", ["", "one", "a b c " * 30, "世界" * 40, "x" * 100, "👩‍👩‍👧 " * 20, "a\tb " * 30])

@@ -140,29 +140,3 @@ def test_a_locale_without_the_signs_shows_escapes(rows, tokenizer):
     lines = done.stdout.decode("ascii").splitlines()
     assert {" 1\\u258c Hel\\u21b5", "  ! not json", "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\u21b5"} <= set(lines)
     assert (b"\x1b" in done.stdout, done.stderr) == (False, b"")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "code", "told"),
-    [
-        ((), 2, "recipe", "no sources"),
-        (("{rows}",), 2, "recipe", "no tokenizer"),
-        (("{rows}", "--tokenizer", "{missing}"), 3, "input", "no such file or folder"),
-        (("{missing}", "--tokenizer", "{tokenizer}"), 3, "input", "no such file"),
-        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "{rows}"), 2, "usage", "expected FILE:N"),
-        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "{rows}:3"), 2, "usage", "no row 3"),
-        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "other.jsonl:0"), 2, "usage", "no source is"),
-        (("{rows}", "--tokenizer", "{tokenizer}", "--row", "{rows}:0", "--rejected"), 2, "usage", "cannot go together"),
-        (("{rows}", "--tokenizer", "{tokenizer}", "-n", "0"), 2, "usage", "invalid value"),
-        (("-c", "{missing}"), 2, "recipe", "no such file"),
-        (("--schema", "messages", "-c", "{missing}"), 2, "usage", "need a SOURCE"),
-    ],
-)
-def test_errors_have_a_code_a_message_and_a_hint(arguments, exit_code, code, told, rows, tokenizer, tmp_path):
-    filled = [part.format(rows=rows, tokenizer=tokenizer, missing=tmp_path / "missing") for part in arguments]
-    result = run("preview", *filled, exit_code=exit_code)
-    assert result.stdout == ""
-    assert told in result.stderr
-    assert "\n\nhint: " in result.stderr
-    error = fields("preview", *filled, exit_code=exit_code)["error"]
-    assert (error["code"], bool(error["hint"])) == (code, True)

@@ -50,13 +50,6 @@ def test_a_sample_says_how_many_rows_of_how_many(starter_cache):
     assert fields("verify", starter_cache)["num_reencoded"] is None
 
 
-def test_a_sample_of_nothing_is_a_mistake_of_usage(starter_cache):
-    told = run("verify", starter_cache, "--sample", "12", exit_code=2)
-    assert "--reencode" in told.stderr
-    run("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "0", exit_code=2)
-    run("verify", starter_cache, "--sources", "/", "--reencode", "--sample", "some", exit_code=2)
-
-
 def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
     cache, inputs = own
     with (inputs / "chat.jsonl").open("a") as file:

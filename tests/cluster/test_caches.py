@@ -151,7 +151,7 @@ def test_damage_in_a_bucket_is_found_and_mended(bucket, recipe, local):
     assert found["folder"] == bucket.url
     with Cache.open(bucket.url) as cache, pytest.raises(CheckError, match="is damaged: its sha256"):
         rows_of(cache)
-    run("build", "-o", bucket.url, "--repair", "--sources", "/")
+    run("build", "-c", recipe, "-o", bucket.url, "--repair")
     assert objects(bucket) == files(local)
     run("verify", bucket.url)
 

@@ -65,23 +65,6 @@ def test_a_build_and_stats_say_which_rows(place):
     assert "duplicate" in shown
 
 
-def test_skipped_answers_of_rows_that_rules_leave_out_are_said_to_be_counted(place, tmp_path):
-    _, tokenizer = place
-    texts = [["Yes.", ""], ["Yes.", "No."], ["", "No."], ["Yes, I am.", "No, I am not."]]
-    asked = {"role": "user", "content": "And you?"}
-    rows = [
-        {"messages": [message for text in own for message in (asked, {"role": "assistant", "content": text})]}
-        for own in texts
-    ]
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
-    for least, words in (("0", False), ("1", True)):
-        rule = ("--set", f"filters=[{{name: empty, of: answers, chars: {{min: {least}}}}}]")
-        cache = tmp_path / least
-        built = run("build", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "-o", cache, *rule, "-j", 1).stdout
-        for told in (" ".join(each.split()) for each in (built, run("stats", cache).stdout)):
-            assert "skipped 2 answers not trained" in told and ("also of rows left out" in told) == words
-
-
 def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
     folder, tokenizer = place
     run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", folder / "plain", "-j", 1)

@@ -12,7 +12,7 @@ import pytest
 from faults.conftest import Tally
 from faults.jobs import Job, contents
 
-from packer.pipeline.partition import PartitionResult, write_journal
+from packer.pipeline.partition import PartitionResult, RejectedRow, write_journal
 from packer.pipeline.plan.reuse import committed
 from packer.store.manifest import MANIFEST_NAME, Shard, read_manifest
 
@@ -48,7 +48,22 @@ def with_a_row_less(result: PartitionResult) -> PartitionResult:
     return with_field(result, "shard", changed)
 
 
+def with_rejected(*rejected: RejectedRow) -> Change:
+    def changed(result: PartitionResult) -> PartitionResult:
+        num_kept = result.shard.num_input_rows - len(rejected)
+        shard = msgspec.structs.replace(result.shard, num_rejected=len(rejected), num_kept=num_kept)
+        lie = with_field(result, "shard", shard)
+        msgspec.structs.force_setattr(lie, "rejected", rejected)
+        return lie
+
+    return changed
+
+
 CHANGES: dict[str, Change] = {
+    "a row that it does not have": with_rejected(RejectedRow(2**60, "not_json", "", 1)),
+    "a row before its first": with_rejected(RejectedRow(-1, "not_json", "")),
+    "no known reason": with_rejected(RejectedRow(0, "x", "", 1)),
+    "a line that no file has": with_rejected(RejectedRow(0, "not_json", "", 2**70)),
     "one more token": of_shard("num_tokens", lambda shard: shard.num_tokens + 1),
     "no tokens": of_shard("num_tokens", lambda _: 0),
     "no trained tokens": of_shard("num_trained", lambda _: 0),

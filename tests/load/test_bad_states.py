@@ -99,7 +99,7 @@ def test_a_shard_that_is_cut_short_is_named_with_the_remedy_and_kills_nobody(num
     for outcome in outcomes[num_reads]:
         assert outcome[0] == "CheckError", outcome
         assert str(shard) in outcome[1]
-        assert f"packer build -o {folder} --repair" in outcome[2]
+        assert f"packer build … -o {folder} --repair" in outcome[2]
 
 
 def test_a_shard_that_is_gone_is_named_with_the_remedy(tmp_path):

@@ -1,6 +1,5 @@
 """A build from the starter: up to date, incremental, interrupted, refused; and the same bytes every time."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hints import arguments_in
 from watched_builds import digests
 
 from packer.audit.verify.verify_cache import verify
@@ -272,38 +270,6 @@ def test_a_block_that_loses_tokens_breaks_the_ledger(
     with pytest.raises(CheckError, match="breaks the rule tokens = packed"):
         build_one(starter, tmp_path / "cache")
     assert not (tmp_path / "cache" / "manifest.json").exists()
-
-
-def test_a_template_that_only_closes_whole_chats_has_a_finding_with_the_token_that_ends_a_turn(
-    own: Path, tmp_path: Path
-) -> None:
-    config = json.loads((own / "tokenizer" / "tokenizer_config.json").read_text("utf-8"))
-    config["eos_token"] = "<|endoftext|>"
-    (own / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))
-    (own / "tokenizer" / "generation_config.json").unlink()
-    (own / "close.jinja").write_text(
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}"
-    )
-    turns = [{"role": role, "content": f"{role} {i}"} for i in range(12) for role in ("user", "assistant")]
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"messages": turns}) + "\n")
-    values = {
-        "sources": [{"path": str(path)}],
-        "tokenizer": str(own / "tokenizer"),
-        "template": {"file": str(own / "close.jinja")},
-    }
-    with pytest.raises(UsageError, match="times the tokens") as caught:
-        build(make_recipe(values), tmp_path / "cache", jobs=1)
-    result = build(make_recipe(values), tmp_path / "cache", jobs=1, **arguments_in(str(caught.value.hint)))
-    assert result.manifest is not None and result.manifest.totals.documents == 1
-
-
-def test_set_reaches_into_every_source(starter: Path) -> None:
-    recipe = recipe_of(starter, "sources.schema=messages", "sources.columns.label=null")
-    assert {(source.schema, tuple(source.columns.items())) for source in recipe.sources} == {
-        ("messages", (("label", None),))
-    }
 
 
 def test_files_that_swapped_names_are_named_rightly(own: Path, tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from packer.pipeline import documents, engine
 from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import RULES_VERSION
-from packer.pipeline.partition import PartitionWork
 from packer.pipeline.plan.build_plan import plan_build
-from packer.recipe.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
 from packer.tokenize import EngineDiffersError, ReferenceEncoder, ReferenceFailsError, fast
@@ -296,31 +295,6 @@ def test_nothing_is_journaled_before_its_ids_are_compared_with_the_reference(
     assert len(compared) == 3
     assert any("building with the reference engine" in note for note in notes.notes)
     assert found.manifest.content_fingerprint == expected.manifest.content_fingerprint
-
-
-@pytest.mark.parametrize("rows", ["chat", "text", "completion", "tokens"])
-def test_a_process_that_leaves_the_comparison_to_another_does_not_load_the_reference(
-    rows, starter, tmp_path, monkeypatch
-):
-    content = {
-        "chat": {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "She."}]},
-        "text": {"text": "A text."},
-        "completion": {"prompt": "One", "completion": " two"},
-        "tokens": {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]},
-    }[rows]
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"\n".join([msgspec.json.encode(content)] * 70))
-    plan = plan_build(
-        make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ["engine=fast"]),
-        Notes(),
-    )
-    (tmp_path / "cache" / ".packer").mkdir(parents=True)
-    monkeypatch.setattr("packer.tokenize.reference_encoder.load_backend", None)
-    monkeypatch.setattr("packer.tokenize.guard.load_backend", None)
-    made = PartitionWork(tmp_path / "cache", plan.recipe, plan.model, journals=False)(plan.tasks[0])
-    assert made.result.shard.num_kept == 70
-    assert (len(made.sampled) >= 2) == (rows != "tokens")
-    assert not [*(tmp_path / "cache" / ".packer").rglob("*.json")]
 
 
 def test_a_text_on_which_the_reference_alone_fails_has_the_build_done_by_it_and_nothing_remembered(

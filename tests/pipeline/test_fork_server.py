@@ -1,12 +1,10 @@
 """The fork server: what is loaded in it, when it is started, and that it ends."""
 
 import ast
-import functools
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from contextlib import nullcontext, suppress
 from multiprocessing import forkserver
 from pathlib import Path
@@ -16,14 +14,10 @@ import twins
 from processes import HANG_S, is_running
 from worker_tasks import measuring
 
-from packer.errors import InputError
-from packer.model import backend
-from packer.pipeline import run
-from packer.pipeline.from_python import build
 from packer.pipeline.workers import fork_server
 from packer.pipeline.workers.executor import run_tasks
 from packer.pipeline.workers.fork_server import begin_loading
-from packer.recipe.recipe import load_recipe, make_recipe, to_json
+from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.skipif(not fork_server.FORKS, reason="no process is forked on this system")
 
@@ -49,14 +43,6 @@ def rows(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"{}\n" * 400)
     return path
-
-
-@pytest.mark.parametrize("jobs", [None, 2, 9])
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_a_large_input_starts_it_with_the_recipes_tokenizer_and_engine(jobs, engine, rows, starter, started, tmp_path):
-    tokenizer = starter / "tokenizer"
-    with begin_loading(recipe_of(rows, tokenizer, engine=engine), tmp_path / "cache", jobs):
-        assert started == [((tokenizer,), {"engine": engine, "images": False})]
 
 
 @pytest.mark.parametrize("why", ["small", "one job", "a cache is there", "no tokenizer", "a pattern", "a bucket"])
@@ -131,25 +117,6 @@ def test_the_server_is_ended_after_a_block_that_raises(rows, starter, monkeypatc
     assert server._forkserver_pid is None
 
 
-def test_what_several_threads_need_is_loaded_once(monkeypatch):
-    calls, begun, finish, found = [], threading.Event(), threading.Event(), []
-
-    def load(content):
-        calls.append(content)
-        begun.set()
-        assert finish.wait(HANG_S)
-        return object()
-
-    monkeypatch.setattr(backend, "_load_reference", functools.lru_cache(load))
-    threads = [backend.load_meanwhile(lambda: found.append(backend.load_backend(b"{}"))) for _ in range(3)]
-    assert begun.wait(HANG_S)
-    finish.set()
-    for thread in threads:
-        thread.join()
-    assert calls == [b"{}"]
-    assert found == found[:1] * 3
-
-
 def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
     server = forkserver._forkserver
     with fork_server.fork_server():
@@ -165,46 +132,6 @@ def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
 def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
     with fork_server.fork_server(tmp_path / "nowhere", engine="fast"):
         assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
-
-
-@pytest.fixture
-def large(starter, tmp_path):
-    """A recipe whose input comes to several partitions, on a machine of two processors."""
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes((starter / "data" / "chat.jsonl").read_bytes() * 2)
-    values = to_json(load_recipe(starter / "recipe.yaml"))
-    sources = [{"path": str(path), "schema": "messages"}]
-    return make_recipe({**values, "sources": sources, "partition_bytes": path.stat().st_size // 3})
-
-
-@pytest.fixture
-def loaded(monkeypatch):
-    """Servers that are started while a build is planned."""
-    seen: list[str] = []
-    there = run.fork_server
-    monkeypatch.setattr(run, "fork_server", lambda *given, **named: (seen.append("server"), there(*given, **named))[1])
-    return seen
-
-
-def test_a_server_loads_while_a_new_cache_is_planned(large, loaded, tmp_path):
-    result = build(large, tmp_path / "cache", jobs=2)
-    assert loaded == ["server"]
-    assert build(large, tmp_path / "alone", jobs=1).fingerprint == result.fingerprint
-
-
-def test_nothing_is_loaded_for_a_cache_that_is_there_or_for_one_process(large, loaded, tmp_path):
-    build(large, tmp_path / "cache", jobs=1)
-    build(large, tmp_path / "cache", jobs=2)
-    build(large, tmp_path / "other", jobs=2, dry_run=True)
-    assert loaded == []
-
-
-def test_a_plan_that_fails_ends_the_server(large, loaded, tmp_path):
-    template = {**to_json(large)["template"], "file": str(tmp_path / "none.jinja")}
-    with pytest.raises(InputError):
-        build(make_recipe({**to_json(large), "template": template}), tmp_path / "cache", jobs=2)
-    assert loaded == ["server"]
-    assert forkserver._forkserver._forkserver_pid is None
 
 
 LOADING = """

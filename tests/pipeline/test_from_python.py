@@ -33,7 +33,6 @@ from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.recipe.named_options import NAMED_OPTIONS
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-from packer_cli.reply import listener
 
 ROWS = [
     {
@@ -190,24 +189,6 @@ def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(tokenizer, tmp_p
     taken = packer.build(ROWS, tmp_path / "taken", take={"rows": 5}, split="eval", **options_of(tokenizer))
     assert taken.manifest.totals.packed == 5
     assert {shard.split for shard in taken.manifest.shards} == {"eval"}
-
-
-def test_templates_have_names_and_roles_are_those_of_a_source(tokenizer, tmp_path):
-    rows = [
-        {
-            "messages": [
-                {**message, "role": {"user": "asks", "assistant": "says"}[message["role"]]}
-                for message in row["messages"]
-            ]
-        }
-        for row in ROWS
-    ]
-    options = options_of(tokenizer) | {"template": "chatml", "roles": {"asks": "user", "says": "assistant"}}
-    result = packer.build(rows, tmp_path / "cache", **options)
-    assert result.manifest.totals.kept == len(ROWS)
-    assert result.manifest.recipe["template"]["name"] == "chatml"
-    by_file = packer.build(rows, tmp_path / "file", **options | {"template": tokenizer / "chat_template.jinja"})
-    assert by_file.manifest.recipe["template"]["file"] == str(tokenizer / "chat_template.jinja")
 
 
 def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, of_files):
@@ -406,12 +387,6 @@ def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_bu
     assert len(files_of(cache)) == 1
 
 
-def test_a_hint_that_names_no_option_is_left_as_it_is(tokenizer, tmp_path):
-    with pytest.raises(RecipeError) as caught:
-        packer.build(ROWS, tmp_path / "cache", **options_of(tokenizer), pak={})
-    assert str(caught.value).endswith("\nhint: did you mean 'pack'?") and not hasattr(caught.value, "__notes__")
-
-
 # What is shown
 
 
@@ -436,26 +411,6 @@ def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch)
     assert "rows       200  197 kept, 3 rejected" in results[0] and "is up to date" in results[1]
     assert "nothing was written" in results[2]
     assert re.search(r"built one in [\d.]+ s, [\d.]+k? tokens/s", results[0])
-
-
-def test_progress_where_no_terminal_is_comes_in_lines(monkeypatch, capsys):
-    clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr("packer.progress.time.monotonic", lambda: next(clock))
-    with listener(quiet=False) as progress:
-        progress.stage("rows", 0, "rows")
-        progress.advance(1000)
-        progress.advance(1000)
-        progress.stage("documents", 4000, "rows")
-        for _ in range(4):
-            progress.advance(1000, tokens=5000)
-        progress.note("a field \x1b[2J of a row")
-    shown = capsys.readouterr().err.splitlines()
-    assert shown == [
-        "rows: 2,000 rows",
-        "documents: 2,000 of 4,000 rows (50%), 1.7k tokens/s, 6.0 s left",
-        "documents: 4,000 of 4,000 rows (100%), 1.7k tokens/s",
-        "note: a field \\x1b[2J of a row",
-    ]
 
 
 def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):

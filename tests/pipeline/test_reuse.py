@@ -19,10 +19,8 @@ from packer.display import repair_hint
 from packer.errors import InputError, StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
-from packer.pipeline.engine import Engine
 from packer.pipeline.from_python import build
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.plan import build_plan
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import committed
 from packer.recipe.pack_rules import Pack
@@ -124,31 +122,6 @@ def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, sta
     assert (result.num_partitions_built, result.num_partitions_reused) == (1, 4)
 
 
-@pytest.mark.parametrize(
-    "rejected",
-    [
-        [[2**60, "not_json", "", 1]],
-        [[0, "x", "", 1]],
-        [[0, "not_json", "", 1]] * 2,
-        [[-1, "not_json", ""]],
-        [[0, "not_json", "", 2**70]],
-        [[0, "not_json", "", 0]],
-    ],
-)
-def test_a_journal_entry_that_no_build_writes_costs_its_partition_alone(
-    rejected, starter, starter_cache, cache, tmp_path
-):
-    """Somebody may have sent the folder, with a right shard beside it."""
-    shard = next(each for each in read_manifest(starter_cache).shards if each.num_rejected == 0 and each.key)
-    entry = cache / JOURNALS[PartitionResult] / f"{shard.key}.json"
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    forged = msgspec.structs.replace(shard, num_rejected=1, num_kept=shard.num_kept - 1)
-    entry.write_bytes(msgspec.json.encode({"shard": forged, "rejected": rejected}))
-    (cache / "manifest.json").unlink()
-    again(starter, cache)
-    assert digests(cache) == digests(starter_cache)
-
-
 def test_a_document_shard_that_is_missing_is_made_again_and_only_it(starter, starter_cache, cache):
     shards = [shard for shard in read_manifest(cache).shards if shard.kind == "documents"]
     (cache / shards[1].path).unlink()
@@ -171,15 +144,6 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
     assert committed(cache, read_manifest(cache)) == []
     assert again(starter, cache, repair=True).num_partitions_built == 5
     assert digests(cache) == digests(starter_cache)
-
-
-def test_what_keeps_the_fast_engine_from_a_build_is_reported(starter, tmp_path, monkeypatch):
-    reference = build_plan.resolve_engine("reference", (starter / "tokenizer" / "tokenizer.json").read_bytes())
-    engine = Engine(name="reference", version=reference.version, refused="'ab' gives other ids")
-    monkeypatch.setattr(build_plan, "resolve_engine", lambda *_, **__: engine)
-    notes = Notes()
-    again(starter, tmp_path / "cache", progress=notes)
-    assert "engine reference: 'ab' gives other ids" in notes.notes
 
 
 def test_an_input_that_is_gone_before_it_is_read_is_an_input_error(tmp_path):
@@ -322,17 +286,3 @@ def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(s
     assert {path: (tmp_path / "cache" / path).stat().st_ino for path in before} == before
     built(tmp_path / "new", 3, 1, 2)
     assert digests(tmp_path / "cache") == digests(tmp_path / "new")
-
-
-def test_shards_of_documents_under_the_names_of_an_earlier_version_are_read_and_reused(cache, starter):
-    manifest, shards = read_manifest(cache), []
-    for number, shard in enumerate(manifest.document_shards):
-        path = f"documents/{shard.split}-{number:05d}-{shard.sha256[:12]}.arrow"
-        (cache / shard.path).rename(cache / path)
-        shards.append(msgspec.structs.replace(shard, path=path))
-    blocks = [shard for shard in manifest.shards if shard.kind == "blocks"]
-    write_manifest(cache, msgspec.structs.replace(manifest, shards=(*shards, *blocks)))
-    assert verify(cache).ok
-    result = build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), cache, jobs=1, force=True, fail_above=1)
-    assert (result.num_partitions_built, result.num_partitions_reused) == (0, len(shards))
-    assert result.manifest.document_shards == shards and verify(cache).ok

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from packer.pipeline.from_python import build
-from packer.pipeline.messages import rewrite_cost
-from packer.pipeline.messages.rewrite_cost import CLEARLY, RewrittenError, refuse_early, sampled_tasks
+from packer.pipeline.messages import losses
+from packer.pipeline.messages.losses import CLEARLY, RewrittenError, refuse_early, sampled_tasks
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan.build_plan import plan_build
 from packer.progress import Silent
@@ -48,7 +48,7 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
     last = sum(rows[n // partitions] * made[n].num_last_tokens / made[n].num_input_rows for n in first)
     assume(not math.isclose(paid, CLEARLY * last, rel_tol=1e-9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrite_cost, "choices_hint", lambda *_: "")
+        patch.setattr(losses, "choices_hint", lambda *_: "")
         plan, results = plan_of(rows, partitions), {}
         assert sampled_tasks(plan) == tuple(first)
         told = None

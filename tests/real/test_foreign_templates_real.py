@@ -9,8 +9,7 @@ import pytest
 from fitted_tokenizers import Fitted, templates
 from supervision_stages import assistant, user
 
-from packer.audit.foreign.row_checks import check
-from packer.audit.foreign.row_parts import TokenRow, find_parts
+from packer.audit.foreign.rows import TokenRow, check, find_parts
 from packer.audit.foreign.tokenizer_facts import facts_of
 from packer.layout import document_labels
 from packer.source.schema import read_row

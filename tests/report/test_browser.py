@@ -132,7 +132,7 @@ def test_signs_that_are_not_seen_are_written_out(page_file, opened):
 
 def test_without_javascript_all_but_the_tokens_is_there(page_file, opened):
     page = opened(page_file, java_script_enabled=False)
-    for selector in ("figure svg[role=img] rect", ".blocks svg .trained", "#left-out details", "noscript"):
+    for selector in ("figure svg[role=img] rect", "#left-out details", "noscript"):
         assert page.locator(selector).count(), selector
     assert not page.locator("#viewer").is_visible()
 

@@ -3,7 +3,6 @@
 import json
 import re
 from importlib import resources
-from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import numpy as np
@@ -23,7 +22,7 @@ from packer.layout import MASKED
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.report import report
-from packer.report.facts import BAR_WIDTH, Documents, _lengths, block_bar, histograms
+from packer.report.facts import Documents, _lengths, histograms
 from packer.store.cache import Cache
 from packer.store.rejected import read_rejected
 
@@ -93,9 +92,9 @@ def test_the_figures_of_a_page_are_those_of_stats(starter, tmp_path):
     report(tmp_path / "cache", tmp_path / "page.html")
     found = stats(tmp_path / "cache")
     text = " ".join(Page((tmp_path / "page.html").read_bytes()).text(between=" ").split())
-    assert (found.documents, found.used, found.totals.blocks) == (4, 4, 1)
+    assert (found.documents, found.totals.blocks) == (4, 1)
     assert f"4 documents of {found.tokens} tokens" in text and "in 1 block of 64." in text
-    assert f"rows 12 4 kept documents 4 one a row tokens {found.tokens}" in text
+    assert f"rows 12 4 kept documents 4 tokens {found.tokens}" in text
     assert "kind: 8 rows, 66.7 %" in text.replace("\N{NO-BREAK SPACE}", " ")
     ranges = re.findall(r"(\d+(?: to \d+)?) tokens: (\d+) documents?\b", text)
     assert sum(int(count) for _, count in ranges) == found.documents
@@ -111,7 +110,6 @@ def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
         for each in item["documents"]
     }
     assert sides and sides <= {("doc", "chosen"), ("doc", "rejected")}
-    assert "two a row" in Page((tmp_path / "page.html").read_bytes()).text()
 
 
 def test_hostile_rows_names_and_reasons_are_text(hostile_cache, tmp_path):
@@ -208,30 +206,6 @@ def test_plots_count_every_document_and_block(starter_cache):
         plots = histograms(cache, documents)
     assert [sum(plot.counts) for plot in plots] == [found.documents, found.documents, found.totals.blocks]
     assert all(len(plot.edges) == len(plot.counts) + 1 for plot in plots)
-
-
-@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=60), st.integers(0, 99))
-def test_a_bar_has_every_document_and_marks_every_trained_token(runs, padding):
-    views = [SimpleNamespace(slots=[run]) for run in map(_run, runs)]
-    total = sum(tokens for tokens, _ in runs)
-    bar = block_bar(views, total + padding)
-    lengths = [int(each) for each in bar.documents.split()]
-    assert len(lengths) == len(runs) and sum(lengths) == bar.filled == round(BAR_WIDTH * total / (total + padding))
-    dashes = [int(each) for each in bar.trained.split()]
-    assert len(dashes) % 2 == 0 and sum(dashes) >= BAR_WIDTH, "or the pattern would begin again"
-    drawn = np.repeat(np.arange(len(dashes)) % 2 == 0, dashes)[:BAR_WIDTH]
-    at = 0
-    expected = np.zeros(BAR_WIDTH + 1, np.bool_)
-    for tokens, trained in runs:
-        start, end = (round(BAR_WIDTH * each / (total + padding)) for each in (at, at + tokens))
-        if trained:
-            expected[start : max(start + 1, end)] = True
-        at += tokens
-    assert drawn.tolist() == expected[:BAR_WIDTH].tolist()
-
-
-def _run(run):
-    return SimpleNamespace(num_tokens=run[0], kind="trained" if run[1] else "masked")
 
 
 def test_reasons_are_counted_and_shown_with_their_rows(hostile_cache, tmp_path):

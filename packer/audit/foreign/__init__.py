@@ -1,6 +1,6 @@
 """Audit of training rows that another tool prepared (ids with labels or masks): what a model would learn from them."""
 
 from packer.audit.foreign.foreign_report import audit_foreign
-from packer.audit.foreign.row_checks import CODES
+from packer.audit.foreign.rows import CODES
 
 __all__ = ["CODES", "audit_foreign"]

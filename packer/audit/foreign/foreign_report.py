@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from packer.audit.findings import CodedFinding, Example, Findings, in_order
-from packer.audit.foreign.row_checks import CODES, OF_ANY_TOKENIZER, Hit, check
-from packer.audit.foreign.row_parts import MASKS, TokenRow, find_parts
+from packer.audit.foreign.rows import CODES, MASKS, OF_ANY_TOKENIZER, Hit, TokenRow, check, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.display import number, percent, plural

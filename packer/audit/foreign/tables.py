@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.foreign.row_parts import MASKS, TOKEN_COLUMNS, TokenRow
+from packer.audit.foreign.rows import MASKS, TOKEN_COLUMNS, TokenRow
 from packer.batches import Int64
 from packer.display import in_shell
 from packer.errors import InputError

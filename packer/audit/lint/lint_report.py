@@ -21,7 +21,7 @@ from packer.audit.lint.template_checks import (
 from packer.batches import RowBatch
 from packer.display import number, plural
 from packer.model.model import Model
-from packer.pipeline.messages.rewrite_cost import LIMIT, last_tokens
+from packer.pipeline.messages.losses import MOST_TIMES, last_tokens
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import open_inputs
@@ -116,7 +116,7 @@ def verdict_on(files: Sequence[FirstRows], recipe: Recipe, *, ok: bool, begins: 
     num_kept, num_rows = sum(each.num_kept for each in files), sum(each.num_rows for each in files)
     if not num_kept:
         return f"a build would keep none of the {plural(num_rows, 'row')} examined"
-    if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > LIMIT:
+    if recipe.supervision.history_rewrite is None and _rewrite_cost(files) > MOST_TIMES:
         return "a build would stop and ask about rewritten history (supervision.history_rewrite)"
     rules = "; the recipe's rules about rows are not applied here" if recipe.row_rules.is_set else ""
     return f"a build keeps {num_kept:,} of the {plural(num_rows, 'row')} examined{rules}"

@@ -26,7 +26,7 @@ from packer.audit.lint.probed_template import (
 from packer.batches import Rejection
 from packer.errors import TemplateError
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
-from packer.pipeline.messages.rewrite_cost import LIMIT, choices_hint
+from packer.pipeline.messages.losses import MOST_TIMES, choices_hint
 from packer.pipeline.messages.suggestions import templates_hint, tried_hint
 from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.recipe.named_options import as_option
@@ -114,7 +114,9 @@ def find_rewriting(probed: ProbedTemplate, price: float | None) -> Iterator[Code
     decided = probed.recipe.supervision.history_rewrite
     if not decided:
         message += "; each answer is trained as it was given, in a document of its own"
-        message += f"; above {LIMIT:g} times, a build stops until you choose" * (price is not None and price > LIMIT)
+        message += f"; above {MOST_TIMES:g} times, a build stops until you choose" * (
+            price is not None and price > MOST_TIMES
+        )
         ways.append(choices_hint(probed.model, probed.recipe))
     level: Severity = "note" if decided else "warning"
     yield finding("history_rewritten", message, examples=examples, hint="; or ".join(ways) or None, level=level)

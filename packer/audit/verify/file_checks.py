@@ -15,11 +15,8 @@ import numpy as np
 
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError
-from packer.model.model import TEMPLATE_FILE, digests_of, read_model_files
-from packer.pipeline.identity import Provenance, model_digests
+from packer.pipeline.identity import Provenance
 from packer.pipeline.kept_tokenizer import kept_model
-from packer.pipeline.plan.input_resolution import tokenizer_place
-from packer.pipeline.plan.source_roots import BelowNoRootError, SourceRoots
 from packer.pipeline.selecting import decide, read_traits
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import check_conservation
@@ -146,13 +143,6 @@ def check_rejected(folder: Path, manifest: Manifest) -> tuple[list[Finding], lis
     return findings, [num_bytes], num_lines
 
 
-def find_strays(folder: Path, manifest: Manifest) -> tuple[str, ...]:
-    """Return the files in the shard folders that the manifest does not name."""
-    files = CacheFiles(folder)
-    there = [path for kind in ("documents", "blocks", "rows", "media") for path in files.names(kind, ".arrow")]
-    return tuple(sorted({*there} - {file.path for file in manifest.stored}))
-
-
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {code}" for code, count in sorted(counts.items())) or "none"
 
@@ -175,34 +165,3 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
         *((f"model.{name}", getattr(manifest.model, name), getattr(model, name)) for name in numbers),
         ("recipe_fingerprint", manifest.recipe_fingerprint, Provenance.of(manifest, recipe).recipe_fingerprint),
     )
-
-
-def check_tokenizer(manifest: Manifest, roots: SourceRoots) -> tuple[list[Finding], tuple[str, ...]]:
-    """Compare the tokenizer and the template that the recipe names with those the cache was built with.
-
-    Returns:
-        findings; and a note if they were not compared, because they are below none of the roots
-    """
-    recorded, place = model_digests(manifest.model), str(manifest.recipe.get("tokenizer"))
-    recorded.pop("processor", None)  # not a file
-    try:
-        recipe = make_recipe(manifest.recipe, where="the manifest's recipe")
-        tokenizer, template = tokenizer_place(roots.tokenizer(place)), recipe.template.path
-        if recipe.template.file is not None:
-            template = Path(roots.place(recipe.template.file))
-        found = digests_of(read_model_files(tokenizer, template=template, processor=recipe.reads_images))
-    except BelowNoRootError as error:
-        return [], (f"{error.message}; the copy in the cache is what was built with",)
-    except PackerError as error:
-        return differing(place, ("tokenizer", f"{len(recorded)} files", error.message)), ()
-    findings = []
-    for name in sorted(recorded | found):
-        own = tokenizer if tokenizer.is_file() else tokenizer / name
-        where = template if name == TEMPLATE_FILE and template is not None else own
-        expected, digest = _sha256(recorded.get(name)), _sha256(found.get(name))
-        findings += differing(where.as_posix(), ("tokenizer", expected, digest))
-    return findings, ()
-
-
-def _sha256(digest: str | None) -> str:
-    return "no such file" if digest is None else f"sha256 {digest}"

@@ -3,8 +3,8 @@
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
     full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
 
-Independent of the level, inputs, tokenizer and template can be compared with those of the build, and the inputs can be
-re-encoded (:mod:`reencode`).
+Independent of the level, inputs can be compared with those of the build, and re-encoded (:mod:`reencode`) with the
+tokenizer and the template that the cache keeps.
 
 Everything else is compared with the manifest. Nothing in the cache vouches for the manifest except its own conservation
 laws and its canonical form; to know that the rows are those that were built, pin the fingerprint (`expect`).
@@ -26,8 +26,6 @@ from packer.audit.verify.file_checks import (
     check_manifest,
     check_rejected,
     check_selection,
-    check_tokenizer,
-    find_strays,
 )
 from packer.audit.verify.shard_checks import check_media, check_references, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
@@ -79,7 +77,7 @@ def verify(
     Args:
         folder: the cache.
         level: how much to check; see the module.
-        sources: roots below which inputs, tokenizer and template are read again, to compare their sha256; see
+        sources: roots below which inputs are read again, to compare their sha256; see
             :mod:`packer.pipeline.plan.source_roots`. An input that is missing, has changed or is below no root is a
             finding. By default nothing outside of the cache is read.
         reencode: also make the documents again from the inputs, and compare them with the stored ones. Needs `sources`;
@@ -129,8 +127,8 @@ def verify(
         files = manifest.model.files
         model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
         audit.record("model", model, _sizes(files))
-        parts, notes = audit.check_sources(roots, cut=reencode) if roots else ({}, ())
-        notes += audit.check_images(roots) if documents else ()
+        parts = audit.check_sources(roots, cut=reencode) if roots else {}
+        notes = audit.check_images(roots) if documents else ()
         audit.check_identity(documents, model_is_intact=not model)
         if level == "full":
             audit.check_blocks(documents)
@@ -140,7 +138,6 @@ def verify(
             level=level,
             checked=tuple(audit.checked),
             findings=tuple(audit.findings),
-            strays=find_strays(place, manifest),
             fingerprint=found,
             manifest_sha256=sha256(content).hexdigest(),
             content_fingerprint=manifest.content_fingerprint,
@@ -210,12 +207,10 @@ class _Audit:
             is_intact &= not findings
         return documents_of(self.folder, manifest) if is_intact else {}
 
-    def check_sources(
-        self, roots: SourceRoots, *, cut: bool
-    ) -> tuple[dict[int, tuple[InputPart, ...]], tuple[str, ...]]:
-        """Check the sha256 of inputs and tokenizer; `cut` also partitions inputs in the same pass, for re-encoding.
+    def check_sources(self, roots: SourceRoots, *, cut: bool) -> dict[int, tuple[InputPart, ...]]:
+        """Check the sha256 of inputs; `cut` also partitions them in the same pass, for re-encoding.
 
-        Returns the partitions of unchanged inputs, by the index of the input; and notes.
+        Returns the partitions of unchanged inputs, by the index of the input.
         """
         inputs, partition_bytes = self.manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
@@ -227,10 +222,7 @@ class _Audit:
             if isinstance(found, str)
         ]
         self.record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
-        found, notes = check_tokenizer(self.manifest, roots)
-        if not notes:
-            self.record("tokenizer", found, _sizes(self.manifest.model.files))
-        return {source: own for source, own in enumerate(looked) if partition_bytes and not isinstance(own, str)}, notes
+        return {source: own for source, own in enumerate(looked) if partition_bytes and not isinstance(own, str)}
 
     def check_images(self, roots: SourceRoots) -> tuple[str, ...]:
         """Check the images that an intact cache only names; return a note if they may not be opened."""

@@ -53,7 +53,7 @@ def _shown(value: object) -> str:
 
 def _is_mended(finding: Finding) -> bool:
     """Whether `build --repair` would fix this; it keeps files that match their digest."""
-    if finding.what in {"re-encoded", "partition", "input", "tokenizer"}:
+    if finding.what in {"re-encoded", "partition", "input"}:
         return False  # findings about inputs
     return finding.what in _REPAIRABLE or not finding.path.startswith(("documents/", "blocks"))
 
@@ -63,8 +63,8 @@ class Checked:
     """How much of one kind of file was checked."""
 
     kind: str
-    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs`, `tokenizer` (where the recipe says it is) or
-    `re-encoded`; for the last, files and rows are those of the inputs."""
+    """`manifest`, `documents`, `blocks`, `rejected`, `model`, `inputs` or `re-encoded`; of the last, files and
+    rows are those of the inputs."""
 
     num_files: int
     num_rows: int
@@ -83,9 +83,6 @@ class VerifyReport:
     checked: tuple[Checked, ...]
     findings: tuple[Finding, ...]
     """Everything that is wrong, in the order of the manifest; empty if the cache is intact."""
-
-    strays: tuple[str, ...] = ()
-    """Shard files that the manifest does not name, left by a build that was killed. The next build removes them."""
 
     fingerprint: str | None
     manifest_sha256: str
@@ -117,13 +114,10 @@ class VerifyReport:
         folder = in_shell(self.folder)
         if self.is_another:
             return f"nothing else is wrong: it has other rows or rules. packer diff OLD {folder} shows why"
-        if self.content_fingerprint is None:
-            return f"packer build -c RECIPE -o {folder} --repair makes it again; its own recipe was in the manifest"
-        if whats <= {"input", "tokenizer", "fingerprint"}:
-            force = " --force" if "tokenizer" in whats else ""
+        if whats <= {"input", "fingerprint"}:
             return (
-                f"the cache itself is intact; packer build -o {folder} --sources .{force} brings it up to date with "
-                "them. Names are looked up from the current folder and below --sources"
+                "the cache itself is intact; to build it again brings it up to date with them. Names are looked up "
+                "from the current folder and below --sources"
             )
         if not any(_is_mended(finding) for finding in self.findings):
             return (

@@ -4,30 +4,132 @@ Lines that begin with two spaces continue the line before them; a warning begins
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from packer.batches import SelectedRows
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
-from packer.errors import PackerError
 from packer.names import shown
 from packer.pipeline.messages.changes import Changes
-from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses
-from packer.pipeline.messages.row_report import RowReport
+from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses, token_losses
+from packer.recipe.recipe import make_recipe
+from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache
 from packer.store.entries import Totals
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
-from packer.store.rejected import read_rejected
+from packer.store.selected import read_selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRows:
+    """Number of rows that one rule leaves out."""
+
+    code: str
+    rule: str | None
+    """The filter, or the condition of a source; None for codes with a single rule."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReport:
+    """Number of rows in each split, rows that rules leave out, and warnings about the rules."""
+
+    splits: Mapping[str, int]
+    left_out: tuple[RuleRows, ...]
+    """In the order in which rules are applied, including filters that leave out no row."""
+
+    warnings: tuple[str, ...]
+
+    @property
+    def num_left_out(self) -> int:
+        """Number of rows that rules leave out."""
+        return sum(each.rows for each in self.left_out)
+
+    def warning_lines(self) -> Iterator[str]:
+        yield from (f"warning: {warning}" for warning in self.warnings)
+
+    def split_lines(self) -> Iterator[str]:
+        """Yield the number of rows in each split."""
+        yield "rows of each split"
+        whole = max(1, sum(self.splits.values()))
+        yield from aligned("<>>", [(name, number(rows), percent(rows / whole)) for name, rows in self.splits.items()])
+
+    def rule_lines(self, num_rows: int, *, listed: str) -> Iterator[str]:
+        """Yield how many of the inputs' rows each rule leaves out."""
+        if self.left_out:
+            yield f"left out by rules: {number(self.num_left_out)} of {plural(num_rows, 'row')}; {listed}"
+            shares = [(each, percent(each.rows / max(num_rows, 1))) for each in self.left_out]
+            yield from aligned(
+                ">><<", [(number(each.rows), share, each.code, each.rule or "") for each, share in shares]
+            )
+
+
+def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
+    """Count the rows of a cache by split and by rule; None if its recipe has no rules about rows."""
+    if manifest.selection is None:
+        return None
+    rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
+    left_out = tuple(_left_out(rows, rules.names))
+    counts = np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits))
+    return RowReport(
+        splits=dict(zip(rows.splits, counts.tolist(), strict=True)),
+        left_out=left_out,
+        warnings=(
+            *(f"{named_rule(each.rule)} leaves out no row" for each in left_out if each.rule and not each.rows),
+            *_of_splits(rows, rules, manifest),
+            *_of_near_copies(rows),
+        ),
+    )
+
+
+def _left_out(rows: SelectedRows, names: Sequence[str]) -> Iterator[RuleRows]:
+    by_rule = np.bincount(rows.detail[rows.detail >= 0], minlength=len(names)).tolist()
+    by_code = np.bincount(rows.reason, minlength=len(ROW_REASONS) + 1)[1:].tolist()
+    for rule, count in zip(names, by_rule, strict=True):
+        yield RuleRows(code="filtered", rule=rule, rows=count)
+    for code, count in zip(ROW_REASONS, by_code, strict=True):
+        if count and code != "filtered":
+            yield RuleRows(code=code, rule=None, rows=count)
+
+
+def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Iterator[str]:
+    """Warn about requested splits without rows."""
+    split = rules.split
+    if split is None:
+        return
+    asked = [name for name in ("validation", "test") if getattr(split.shares, name) or getattr(split.cutoffs, name)]
+    has_train = any(shard.split == "train" for shard in manifest.document_shards)
+    for name in (*["train"] * has_train, *asked):
+        if name not in rows.splits:
+            yield f"split '{name}' has no row"
+    if split.leakage is not None and "train" not in {shard.split for shard in manifest.shards}:
+        yield (
+            "split.leakage leaves out rows of the split 'train' alone, and no source has it: sources.split: train "
+            "names what is trained on"
+        )
+
+
+def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
+    """Warn about near copies that may have stayed among many rows of one template."""
+    if rows.num_capped:
+        yield (
+            "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
+            "alone; some that are nearly the same may have stayed"
+        )
+
 
 _WORTH_A_LINE = 1.01
 """Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
 """
 
-_VAGUE = frozenset({"wrong_type"})
-"""Codes that say little without the reason given for a row."""
+_SKIPPED = "answers not trained: they are empty, or the template has no prompt for them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +142,7 @@ class BuildResult:
     manifest: Manifest | None
     """Manifest of the cache; None after a dry run that found work to do."""
 
-    built: bool
+    built: bool = False
     """False if the cache was up to date already, and after a dry run."""
 
     num_partitions_built: int
@@ -65,6 +167,19 @@ class BuildResult:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Time of the consecutive parts: ``plan``, ``documents``, ``rows`` (if there are rules about rows), ``blocks``,
     ``commit``; empty if nothing was built."""
+
+    @classmethod
+    def of_cache(cls, folder: Path, manifest: Manifest, *, num_built: int = 0, **more: Any) -> "BuildResult":
+        """Describe a finished cache, of whose partitions so many were built."""
+        return cls(
+            folder=folder,
+            manifest=manifest,
+            num_partitions_built=num_built,
+            num_partitions_reused=len(manifest.document_shards) - num_built,
+            left_out=token_losses(folder, manifest),
+            rows=row_report(folder, manifest),
+            **more,
+        )
 
     @property
     def fingerprint(self) -> str | None:
@@ -157,7 +272,7 @@ class BuildResult:
             ratio = f"{totals.tokens / last:.2f}"
             facts.append(("rewritten", ratio, "times the tokens: the template rewrites earlier turns"))
         if totals.skipped:
-            facts.append(("skipped", number(totals.skipped), skipped_answers(self.rows)))
+            facts.append(("skipped", number(totals.skipped), _SKIPPED))
         if pack["mode"] != "none":
             full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
             facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
@@ -167,16 +282,7 @@ class BuildResult:
         rejected = sorted(manifest.totals.rejected.items(), key=lambda entry: -entry[1])
         if rejected:
             yield f"rows rejected; {listed}; packer explain CODE says what to do"
-            yield from aligned("><<", [(number(n), code, self._meaning(code, manifest)) for code, n in rejected])
-
-    def _meaning(self, code: str, manifest: Manifest) -> str:
-        """Return the meaning of a code; of a vague one also the reason of its first row, if that can be read."""
-        meaning = CODES.get(code, "")
-        if code in _VAGUE:
-            with suppress(PackerError):
-                first = next((line for line in read_rejected(self.folder, manifest) if line.code == code), None)
-                return meaning if first is None else f"{meaning.partition(';')[0]}; the first: {first.reason}"
-        return meaning
+            yield from aligned("><<", [(number(n), code, CODES.get(code, "")) for code, n in rejected])
 
 
 def in_sections(sections: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -200,9 +306,3 @@ def kept_rows(num_rows: int, num_kept: int, rows: RowReport | None) -> str:
     left_out = 0 if rows is None else rows.num_left_out
     by_rules = "" if rows is None else f"{number(left_out)} left out by rules, "
     return f"{number(num_kept - left_out)} kept, {by_rules}{number(num_rows - num_kept)} rejected"
-
-
-def skipped_answers(rows: RowReport | None) -> str:
-    """Say what is counted as skipped; the documents of rows that rules leave out are counted too."""
-    also = " (also of rows left out)" if rows is not None and rows.num_left_out else ""
-    return f"answers not trained{also}: they are empty, or the template has no prompt for them"

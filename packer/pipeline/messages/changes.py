@@ -1,4 +1,4 @@
-"""What a build would change about an existing cache, and whether that needs `--force`.
+"""What differs between recipes; what a build would change about an existing cache, and whether that needs `--force`.
 
 Adding or changing inputs is what building again is for, and needs no force. Changing the rules does, and so does a
 build that keeps none of the cache's inputs, since it would replace the cache by an unrelated one.
@@ -20,7 +20,7 @@ import msgspec
 from packer.errors import UsageError
 from packer.hub import data_name
 from packer.pipeline.identity import Provenance, model_digests
-from packer.recipe.recipe import Source, to_json
+from packer.recipe.recipe import Recipe, Source, to_json
 from packer.source.files import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
 
@@ -28,6 +28,25 @@ _MOST_NAMED = 8
 
 PLACES = ("sources", "tokenizer", "template.file", "template.name", "media.root")
 """Keys that name places; their contents are compared by digest instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A named value that differs; None if it is absent or null."""
+
+    key: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        """Say what it was and is, as JSON; of long values, at most 60 characters from shortly before they part."""
+        texts = [msgspec.json.encode(value, order="sorted").decode() for value in (self.old, self.new)]
+        same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))])
+        first = max(0, same - 20) if len(max(texts, key=len)) > 60 else 0
+        was, now = (
+            ("…" if first else "") + each[first : first + 60] + "…" * bool(each[first + 60 :]) for each in texts
+        )
+        return f"was {was}, is {now}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +71,7 @@ class Changes:
         """Say of the cache what would change, one sentence per kind; inputs that leave come last."""
         inputs = named(self.leaving)
         return [
-            *([f"was built by another recipe: {'; '.join(self.rules)}"] if self.rules else ()),
+            *([f"was built by another recipe: {named(self.rules, '; ')}"] if self.rules else ()),
             *([f"would lose inputs ({len(self.leaving)} of {self.num_inputs}): {inputs}"] if self.leaving else ()),
         ]
 
@@ -74,47 +93,67 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
             leaving.append(inputs[0].path)
         else:
             kept.append((inputs, new))
-    before, after = _taken(manifest.recipe), _taken(to_json(wanted.recipe))
+    before, after = manifest.recipe, to_json(wanted.recipe)
+    rules = (f"{change.key} {change}" for change in compare_recipes(before, after) if _is_rule(change.key))
+    files = compare(model_digests(manifest.model), model_digests(wanted.model))
     return Changes(
         num_inputs=len(kept) + len(leaving),
         leaving=tuple(leaving),
-        keeps_none=not kept and before.keys().isdisjoint(after),
-        rules=(
-            *_recipe(manifest, wanted),
-            *_differences((name, taken, after[name]) for name, taken in before.items() if name in after),
-            *_differences(_readings(kept)),
-            *_model(manifest, wanted),
-        ),
+        keeps_none=not kept and _taken(before).keys().isdisjoint(_taken(after)),
+        rules=(*rules, *_readings(kept), *(f"{change.key} differs" for change in files)),
     )
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], between: str = ", ") -> str:
     """Join names for a message, at most the first eight."""
     more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return between.join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Return the values that differ as JSON.
+
+    In Python true, 1 and 1.0 are equal, but a template prints them, and a rule tells them apart.
+    """
+    texts = [{name: msgspec.json.encode(value, order="sorted") for name, value in each.items()} for each in (old, new)]
+    names = dict.fromkeys([*old, *new])
+    return tuple(
+        Change(key=name, old=old.get(name), new=new.get(name))
+        for name in names
+        if texts[0].get(name, b"null") != texts[1].get(name, b"null")
+    )
+
+
+def compare_recipes(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Return the keys that differ, such as `pack.seed`; a key that an older recipe lacks has its default.
+
+    Keys that are paths are excluded. So are keys of sources that decide how inputs are read; those that choose rows are
+    named by the source's path, `sources[PATH].take`, if both recipes have the source.
+    """
+    before, after = _taken(old), _taken(new)
+    both = before.keys() & after
+    rules = []
+    for recipe, taken in ((old, before), (new, after)):
+        flat = {**_flat_keys(to_json(Recipe())), **_flat_keys(recipe)}
+        chosen = {
+            f"sources[{name}].{key}": value or None
+            for name, own in taken.items()
+            for key, value in own.items()
+            if name in both
+        }
+        rules.append(
+            {key: value for key, value in flat.items() if key not in PLACES and value not in ({}, [])} | chosen
+        )
+    return compare(*rules)
+
+
+def _flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten nested keys: `{"pack": {"seed": 1}}` becomes `{"pack.seed": 1}`; an empty mapping is a value."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, Mapping) and value
-        flat |= flat_keys(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+        flat |= _flat_keys(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return flat
-
-
-def _was_is(old: object, new: object) -> str:
-    """Say what a value was and is, as JSON; of long values, at most 60 characters from shortly before they part.
-
-    Example:
-        >>> _was_is({"max": 3}, {"max": 4})
-        'was {"max":3}, is {"max":4}'
-    """
-    texts = [msgspec.json.encode(value, order="sorted").decode() for value in (old, new)]
-    same = len([*takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))])
-    first = max(0, same - 20) if len(max(texts, key=len)) > 60 else 0
-    shown = [("…" if first else "") + text[first : first + 60] + ("…" if text[first + 60 :] else "") for text in texts]
-    return f"was {shown[0]}, is {shown[1]}"
 
 
 def _grouped(inputs: Iterable[Input]) -> tuple[dict[str, list[Input]], dict[str, list[Input]]]:
@@ -133,16 +172,10 @@ def _name(path: str) -> str:
     return path if hub is None else str(replace(hub, revision=None))
 
 
-def _recipe(manifest: Manifest, wanted: Provenance) -> list[str]:
-    old, new = flat_keys(manifest.recipe), flat_keys(to_json(wanted.recipe))
-    return [
-        f"{key} {_was_is(old.get(key), new.get(key))}"
-        for key in sorted(old.keys() | new.keys())
-        if not same_as_json(old.get(key), new.get(key))
-        and key not in (*PLACES, "engine")  # every engine makes the same documents
-        and not re.fullmatch(r"(token|document)_columns\..*\.file", key)
-        and not key.startswith("read.")  # affects neither documents nor blocks
-    ]
+def _is_rule(key: str) -> bool:
+    """Whether a key of a recipe decides documents or blocks; every engine makes the same."""
+    is_place = re.fullmatch(r"(token|document)_columns\..*\.file", key)
+    return not (is_place or key == "engine" or key.startswith("read."))
 
 
 def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -160,38 +193,18 @@ def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             by_name.setdefault(_name(source.path), []).append(source)
     taken = {}
     for name, own in by_name.items():
-        values = {key: [getattr(source, key) for source in own] for key in ("limit", "where", "take")}
+        values = {key: [to_json(getattr(source, key)) for source in own] for key in ("limit", "where", "take")}
         taken[name] = {key: each[0] if each.count(each[0]) == len(each) else each for key, each in values.items()}
     return taken
 
 
-def _differences(read: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
-    """Describe each changed key in a phrase that names all inputs or sources with the same change."""
-    names: dict[tuple[str, str], list[str]] = {}
-    for name, before, after in read:
-        for key, was in before.items():
-            if not same_as_json(was, after[key]):
-                names.setdefault((key, _was_is(was, after[key])), []).append(name)
-    return [f"{key} of {named(own)} {said}" for (key, said), own in names.items()]
-
-
-def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield how an input was read and is read now, if none of the old ways of reading it is among the new ones."""
+def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[str]:
+    """Say how an input was read and is read now, if none of the old ways of reading it is among the new ones."""
     for old, new in kept:
         before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
         if not any(reading in after for reading in before):
-            yield old[0].path, before[0], after[0]
+            yield from (f"{change.key} of {old[0].path} {change}" for change in compare(before[0], after[0]))
 
 
 def _reading(entry: Input) -> dict[str, Any]:
     return {"split": entry.split, "schema": entry.schema, "columns": entry.columns, "roles": entry.roles}
-
-
-def _model(manifest: Manifest, wanted: Provenance) -> list[str]:
-    old, new = model_digests(manifest.model), model_digests(wanted.model)
-    return [f"{name} differs" for name in sorted(old.keys() | new) if old.get(name) != new.get(name)]
-
-
-def same_as_json(old: object, new: object) -> bool:
-    """Compare as JSON: in Python true, 1 and 1.0 are equal, but a template prints them, and a rule tells them apart."""
-    return msgspec.json.encode(old, order="sorted") == msgspec.json.encode(new, order="sorted")

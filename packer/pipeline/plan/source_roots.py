@@ -1,12 +1,13 @@
 """Which of the files that a cache names may be read: those below a root that the user named in the same command.
 
-A manifest names the inputs, the tokenizer, the template and the benchmarks of its build. A cache may come from anybody,
-so these names are only words: what they lead to is opened if it is below a root (`--sources ROOT`), and not otherwise,
-here or on another machine. Then its bytes are compared with the digest in the manifest before any of them is shown.
+A manifest names the inputs and the images of its build. A cache may come from anybody, so these names are only words:
+what they lead to is opened if it is below a root (`--sources ROOT`), and not otherwise, here or on another machine.
+Then its bytes are compared with the digest in the manifest before any of them is shown. The other places that a recipe
+has, such as that of the tokenizer, lead nowhere: what they had is in the cache.
 
-A root is a folder or a file of this machine, a dataset of the Hub (`hf://datasets/ORG/NAME`), a tokenizer of the Hub
-(`hf://ORG/NAME`), or a folder of a bucket (`s3://BUCKET/FOLDER`). What was standard input is not read again. With the
-roots `data` and `/mnt/chats`, and `/home/me` as the current folder:
+A root is a folder or a file of this machine, a dataset of the Hub (`hf://datasets/ORG/NAME`), or a folder of a bucket
+(`s3://BUCKET/FOLDER`). What was standard input is not read again. With the roots `data` and `/mnt/chats`, and
+`/home/me` as the current folder:
 
     name in the manifest       is read from
     data/a.jsonl               /home/me/data/a.jsonl: a relative name is looked up from the current folder,
@@ -17,7 +18,6 @@ roots `data` and `/mnt/chats`, and `/home/me` as the current folder:
     s3://other/d.jsonl         nowhere, and no request is sent
 """
 
-import glob
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -27,19 +27,14 @@ import msgspec
 
 from packer.display import in_shell
 from packer.errors import InputError, UsageError
-from packer.hub import SCHEME, data_name, tokenizer_name
+from packer.hub import SCHEME, data_name
 from packer.names import is_address
-from packer.pipeline.plan.input_resolution import input_place, source_files
-from packer.recipe.column_rules import with_rules
+from packer.pipeline.plan.input_resolution import input_place
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT
 
 _PIPED = "build from a file: what was piped in is not read again, and counts as not compared"
-
-
-class BelowNoRootError(InputError):
-    """A cache names something that is below no root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +64,8 @@ class SourceRoots:
         """Return the file of an input that a manifest names.
 
         Raises:
-            BelowNoRootError: it is below no root.
-            InputError: a symbolic link leads to it; or it is on the Hub or in a bucket, and cannot be had.
+            InputError: it is below no root, or a symbolic link leads to it; or it is on the Hub or in a bucket, and
+                cannot be had.
         """
         return input_place(self.place(name))
 
@@ -78,11 +73,10 @@ class SourceRoots:
         """Return the path or address of what a manifest names.
 
         Raises:
-            BelowNoRootError: it is below no root.
-            InputError: a symbolic link leads to it.
+            InputError: it is below no root, or a symbolic link leads to it.
         """
         if name == STANDARD_INPUT:
-            raise BelowNoRootError(f"{name}: not read: it was standard input", hint=_PIPED)
+            raise InputError(f"{name}: not read: it was standard input", hint=_PIPED)
         if is_address(name):
             if any(_is_at(name, root) for root in self.roots):
                 return name
@@ -107,51 +101,10 @@ class SourceRoots:
         From a root, a name is looked up only if something is there, so that what is missing is called so by its name.
         """
         roots = [root for root in self.roots if not is_address(root) and "\0" not in name]
-        there = [root for root in roots if glob.has_magic(name) or os.path.lexists(Path(root, name))]
+        there = [root for root in roots if os.path.lexists(Path(root, name))]
         for path, root in [(Path(name), root) for root in roots] + [(Path(root, name), root) for root in there]:
             if _absolute(path).is_relative_to(_absolute(root)):
                 yield root, os.path.normpath(path)
-
-    def tokenizer(self, name: str) -> str:
-        """Return the name, path or file of a tokenizer that a manifest names.
-
-        Raises:
-            InputError: as :meth:`place`.
-        """
-        hub = tokenizer_name(name)
-        if hub is not None and hub.is_pinned:
-            self.place(f"hf://{hub}")
-            return name
-        place = self.place(name)
-        # Of `./ORG/NAME`, which names no file: it would be fetched from the Hub.
-        if not is_address(name) and tokenizer_name(place) is not None:
-            raise InputError(f"tokenizer {name}: no such file or folder")
-        return place
-
-    def recipe(self, recipe: Recipe, *, trusted: Iterable[str | None] = ()) -> Recipe:
-        """Return a cache's own recipe with the places of everything that it names.
-
-        `trusted` are names that the user typed, which may be anywhere.
-
-        Raises:
-            InputError: it names something that is below no root.
-        """
-        typed = {*trusted}
-        sources = tuple(msgspec.structs.replace(each, path=self.place(each.path)) for each in recipe.sources)
-        for file in (file for source in sources for file in source_files(source)):
-            self.place(file.name)  # a pattern may match links
-        tokenizer, template, asked = recipe.tokenizer, recipe.template, recipe.decontaminate
-        if tokenizer is not None and tokenizer not in typed:
-            tokenizer = self.tokenizer(tokenizer)
-        if template.file is not None and template.file not in typed:
-            template = msgspec.structs.replace(template, file=self.place(template.file))
-        if asked is not None:
-            against = tuple(msgspec.structs.replace(each, path=self.place(each.path)) for each in asked.against)
-            asked = msgspec.structs.replace(asked, against=against)
-        recipe = with_rules(recipe, lambda it: msgspec.structs.replace(it, file=it.file and self.place(it.file)))
-        return msgspec.structs.replace(
-            self.images(recipe), sources=sources, tokenizer=tokenizer, template=template, decontaminate=asked
-        )
 
     def images(self, recipe: Recipe) -> Recipe:
         """Return a cache's own recipe with the place of its folder of images.
@@ -165,9 +118,9 @@ class SourceRoots:
         return msgspec.structs.replace(recipe, media=media)
 
 
-def _refused(name: str) -> BelowNoRootError:
+def _refused(name: str) -> InputError:
     where = name if is_address(name) else Path(name).parent
-    return BelowNoRootError(
+    return InputError(
         f"{name}: not read: it is below no --sources",
         hint=f"what a cache names is read only where you say so; if you trust this name: --sources {in_shell(where)}",
     )
@@ -188,7 +141,5 @@ def _is_at(name: str, root: str) -> bool:
 def _paths(address: str) -> Iterator[list[str]]:
     """Yield the parts of an address; of a name of the Hub also without its revision."""
     yield address.split("/")
-    if address.startswith(SCHEME):
-        hub = data_name(address) if address.startswith(f"{SCHEME}datasets/") else tokenizer_name(address)
-        if hub is not None:
-            yield f"{SCHEME}{str(replace(hub, revision=None)).removeprefix(SCHEME)}".split("/")
+    if address.startswith(f"{SCHEME}datasets/") and (hub := data_name(address)) is not None:
+        yield f"{SCHEME}{str(replace(hub, revision=None)).removeprefix(SCHEME)}".split("/")

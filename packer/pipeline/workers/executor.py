@@ -44,10 +44,6 @@ class Workers(Protocol):
         """Return how many tasks run at a time."""
         ...
 
-    def are_apart(self, folder: Path) -> bool:
-        """Whether tasks run on machines that have no common folder, and fetch what others have made."""
-        ...
-
     def run(
         self,
         make: Callable[..., Callable[[Task], Result]],
@@ -74,9 +70,6 @@ class Processes:
 
     def number(self, sizes: Sequence[int]) -> int:
         return min(self.jobs or fork_server.jobs_for(sum(sizes)), len(sizes))
-
-    def are_apart(self, folder: Path) -> bool:  # noqa: ARG002 - of whatever folder
-        return False
 
     def run(
         self,

@@ -199,9 +199,6 @@ class RayWorkers:
         self._connect()
         return min(self._jobs or self._processors(), len(sizes))
 
-    def are_apart(self, folder: Path) -> bool:
-        return SentFolder.of(folder).url is not None
-
     def run(
         self,
         make: Callable[..., Callable[[Task], Result]],

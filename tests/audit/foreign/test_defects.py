@@ -17,7 +17,7 @@ from search_effort import percent_of_examples
 from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
-from packer.audit.foreign.row_parts import LEFT, TokenRow, find_parts
+from packer.audit.foreign.rows import LEFT, TokenRow, find_parts
 from packer.audit.foreign.tokenizer_facts import load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
