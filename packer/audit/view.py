@@ -1,7 +1,7 @@
 """A block, a document or a row of a cache as runs of text, with its origin."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -157,6 +157,20 @@ def view_document(cache: Cache, doc_id: int, *, split: str | None = None) -> Doc
     raise UsageError(
         f"no document {doc_id} in {cache.folder}", hint="--block N shows documents with their numbers; --row FILE:N too"
     )
+
+
+def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32, Int32]]) -> Iterator[DocumentView]:
+    """Yield views of documents, or pieces of them, as they appear in a batch, with the ids and labels found there.
+
+    A piece is its doc_id, where in the document it begins, and its ids and labels.  # int32[n] each
+
+    Raises:
+        UsageError: no such document or split.
+        CheckError: a document or the kept tokenizer is damaged.
+    """
+    reader = _Reader(cache, split)
+    for doc_id, start, input_ids, labels in pieces:
+        yield reader.piece(doc_id, start, input_ids, labels, input_ids[:0])
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from packer.load.batch_view import view_batch as view_batch
     from packer.load.contract import check_batch as check_batch
     from packer.load.datasets import PackedDataset as PackedDataset
     from packer.load.datasets import StepDataset as StepDataset
@@ -31,6 +32,7 @@ _HOME = {
     "collate": "datasets",
     "poison_test": "poison",
     "shift_labels": "step",
+    "view_batch": "batch_view",
 }
 
 __all__ = list(_HOME)

@@ -2,17 +2,19 @@
 
 A state records what decides which rows a step has, and a position among them, but nothing about who reads them. So it
 is restored in constant time on another world size, micro-batch size or global batch size, and resumes at the same row.
-It also records what shapes micro-batches, which a loader that resumes may change.
+It also records what shapes micro-batches, so that :func:`packer.load.view_batch` shows them as the run had them.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from packer.errors import CheckError
+from packer.errors import CheckError, InputError
+from packer.host.regular_file import read_regular_bytes
 from packer.load.batching import End, Padded
 from packer.load.ordering import OrderName
 from packer.recipe.read_rules import BatchingName
@@ -153,3 +155,24 @@ _HINTS = {
     for name in ("split", "batching", "cutoff_len", "order", "order_by", "seed", "end")
 }
 """Fields that decide which rows a step has, each with the hint to give if it differs."""
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json."""
+    hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
+    try:
+        found = list(_states(msgspec.json.decode(read_regular_bytes(path))))
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None
+    if len(found) != 1:
+        raise InputError(f"{path} has {len(found)} states of a reader; expected one", hint=hint)
+    return found[0]
+
+
+def _states(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict) and {"fingerprint", "cursor", "counters"} <= value.keys():
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _states(item)

@@ -38,6 +38,7 @@ _COMMANDS = (
     "inspect --row chat.jsonl:7 {cache}",
     "inspect --doc {doc} {cache}",
     "inspect --block 0 --ids {cache}",
+    "inspect --step 0 {cache}",
     "check {cache}",
     "check --near {cache}",
     "report {cache} -o {out}/page.html",

@@ -20,6 +20,7 @@ from worker_tasks import aborting
 
 from packer.errors import CheckError, InputError, RecipeError, ResourceError
 from packer.host.limits import out_of, path_errors, storage_errors
+from packer.load.state import read_state
 from packer.pipeline.partition import JOURNALS
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe.recipe import load_recipe
@@ -224,6 +225,8 @@ def test_small_files_of_gigabytes_are_refused_without_being_held(tmp_path: Path,
     tracemalloc.start()
     with pytest.raises(RecipeError, match="has more than 67,108,864 bytes"):
         load_recipe(tmp_path / "recipe.yaml")
+    with pytest.raises(InputError, match="has more than 67,108,864 bytes"):
+        read_state(tmp_path / "state.json")
     with pytest.raises(InputError, match="has more than 67,108,864 bytes"):
         data_set_splits(tmp_path)
     cache = CacheFiles(tmp_path)

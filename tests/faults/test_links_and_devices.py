@@ -30,6 +30,7 @@ READ = [
     "verify {cache} --full -j 1",
     "verify {cache} --reencode --sources / -j 1",
     "inspect {cache}",
+    "inspect {cache} --step 0",
     "inspect {cache} --row JOB/chat.jsonl:3",
     "stats {cache}",
     "stats {cache} --rows train",

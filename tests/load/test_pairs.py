@@ -15,7 +15,7 @@ from tiny_decoder import TinyDecoder, causal  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, check_batch  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
@@ -178,18 +178,15 @@ def test_log_probabilities_of_every_answer_are_those_of_the_answer_alone(caches,
 
 
 @pytest.mark.parametrize("batching", ["padded", "padding_free"])
-def test_a_step_of_pairs_names_its_documents_and_keeps_the_contract(caches, batching):
+def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(caches, batching):
     cache = Cache.open(caches / "pairs")
     documents = cache.documents("train")
-    with loader_of(cache, batching=batching, micro_batch_size=3) as loader:
-        step = next(iter(loader))
-        named = loader.doc_ids(step)
-    pairs = step[0]["pair_ids"].tolist()
-    assert [own.tolist() for own in named] == [
-        [documents.read(2 * pair + side).doc_id for side in (0, 1)] for pair in pairs
-    ]
-    found = check_batch(step, num_items_in_batch=step.num_items_in_batch)
-    assert found.ok, str(found)
+    view = view_batch(cache, batching=batching, micro_batch_size=3, step=1)
+    shown = [(part.doc_id, part.input_ids.tolist()) for part in view.parts if part.kind == "document"]
+    pairs = view.micro_batch["pair_ids"].tolist()
+    numbers = [2 * pair + side for side in (0, 1) for pair in pairs]
+    assert shown == [(documents.read(number).doc_id, documents.read(number).input_ids.tolist()) for number in numbers]
+    assert view.check.ok, str(view.check)
 
 
 def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_column(caches):

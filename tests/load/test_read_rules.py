@@ -1,5 +1,6 @@
 """Rules for the reader in a recipe: kept in the manifest, outside the content, and what a loader does unless told."""
 
+import json
 import warnings
 
 import pytest
@@ -9,7 +10,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from packed_again import packed_again  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
+from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
 from packer.load.arguments import batching_from_recipe  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
@@ -80,6 +81,18 @@ def test_rules_change_without_force_and_tokenize_nothing(starter, ruled, tmp_pat
     cache = Cache.open(tmp_path / "other")
     assert cache.manifest.recipe["read"]["side"] == "right"
     assert cache.manifest.content_fingerprint == Cache.open(ruled / "plain").manifest.content_fingerprint
+
+
+def test_a_state_shows_the_batch_as_the_run_had_it(ruled):
+    options = {"batching": Padded(multiple_of=4), "micro_batch_size": 2, **ALONE}
+    with PackedLoader(ruled / "plain", **options) as loader:
+        steps = iter(loader)
+        next(steps)
+        state = json.loads(json.dumps(loader.state_dict()))
+        following = next(steps)
+    shown = view_batch(Cache.open(ruled / "plain"), state=state)
+    assert shown.step[0]["input_ids"].tolist() == following[0]["input_ids"].tolist()
+    assert shown.step[0]["attention_mask"].tolist() == following[0]["attention_mask"].tolist()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import packer  # noqa: E402
 from packer.audit.verify.verify_cache import verify  # noqa: E402
 from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, poison_test  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
 from packer.load.adapters import (  # noqa: E402
     huggingface,
     model_arguments,
@@ -184,6 +184,11 @@ def test_a_mixture_of_images_and_text_has_pixels_on_every_rank(cache, tmp_path, 
         with PackedLoader(mixed, batching=batching, global_batch_size=2, rank=rank, world_size=2, prefetch=0) as loader:
             steps = [["pixel_values" in micro_batch for micro_batch in step] for step in loader]
         assert len(steps) > 2 and all(map(all, steps))
+
+
+def test_a_view_of_a_batch_needs_no_processor(cache):
+    view = view_batch(cache, batching="padded", micro_batch_size=2)
+    assert view.check and "pixel_values" not in view.micro_batch
 
 
 def test_a_damaged_image_is_an_error_and_never_trained(cache, tmp_path):

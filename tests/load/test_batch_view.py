@@ -1,0 +1,220 @@
+"""What a look at a step shows is what the loader returns there, and every slot of it is accounted for."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+
+from packed_caches import table  # noqa: E402
+from small_blocks import small_cache  # noqa: E402
+from small_documents import small_document_cache  # noqa: E402
+
+from packer.errors import CheckError, InputError, UsageError  # noqa: E402
+from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
+from packer.load.ordering import weighted  # noqa: E402
+from packer.load.state import read_state  # noqa: E402
+from packer.pipeline.from_python import build  # noqa: E402
+from packer.recipe.recipe import make_recipe  # noqa: E402
+from packer.store.cache import Cache  # noqa: E402
+
+BATCHINGS = ["packed", "padded", "padding_free", "token_budget"]
+
+
+def cache_of(batching):
+    return small_cache(20) if batching == "packed" else small_document_cache(20)[0]
+
+
+def sizes_of(batching, world_size):
+    size = 24 if batching == "token_budget" else 1
+    return {"micro_batch_size": size, "global_batch_size": 2 * size * world_size}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert value.equal(other[name]) if hasattr(value, "equal") else value == other[name]
+
+
+@given(
+    batching=st.sampled_from(BATCHINGS),
+    world_size=st.integers(1, 3),
+    seed=st.integers(0, 3),
+    order=st.sampled_from(["random", "sequential"]),
+    epoch=st.integers(0, 2),
+    data=st.data(),
+)
+def test_a_step_is_shown_as_the_loader_returns_it(batching, world_size, seed, order, epoch, data):
+    """Read literally: every step before it too, on that rank."""
+    cache, sizes = cache_of(batching), sizes_of(batching, world_size)
+    rank = data.draw(st.integers(0, world_size - 1))
+    common = {"batching": batching, "rank": rank, "world_size": world_size, "seed": seed, "order": order, **sizes}
+    loader = PackedLoader(cache, prefetch=0, **common)
+    loader.set_epoch(epoch)
+    steps = list(loader)
+    number = data.draw(st.integers(0, len(steps) - 1))
+    micro_batch = data.draw(st.integers(0, len(steps[number]) - 1))
+    source = data.draw(st.sampled_from([cache, cache.folder]))
+    view = view_batch(source, step=number, epoch=epoch, micro_batch=micro_batch, **common)
+    assert_same(view.micro_batch, steps[number][micro_batch])
+    assert view.step.block_ids.tolist() == steps[number].block_ids.tolist()
+    assert view.step.num_items_in_batch == steps[number].num_items_in_batch
+    assert view.check.ok, str(view.check)
+
+
+@given(batching=st.sampled_from(BATCHINGS), taken=st.integers(0, 4), further=st.integers(0, 3), end=st.sampled_from(["drop", "wrap", "pad"]))  # fmt: skip
+def test_a_state_shows_the_step_that_follows_it_and_those_after(batching, taken, further, end):
+    cache = cache_of(batching)
+    arguments = {"batching": batching, "seed": 5, "end": end, "rank": 0, "world_size": 1, **sizes_of(batching, 1)}
+    if batching == "token_budget" and end == "pad":
+        arguments["end"] = "short"
+    loader = PackedLoader(cache, prefetch=0, **arguments)
+    steps = loader.endless()
+    for _ in range(taken):
+        next(steps)
+    state = json.loads(json.dumps(loader.state_dict()))
+    for _ in range(further):
+        next(steps)
+    expected = next(steps)
+    view = view_batch(cache, step=further, state=state, micro_batch_size=arguments["micro_batch_size"])
+    assert_same(view.micro_batch, expected[0])
+    assert view.step.epoch == expected.epoch
+
+
+@pytest.mark.parametrize(
+    ("rules", "kinds"),
+    [
+        ({"block_len": 96, "align": 8}, {"document", "padding"}),
+        ({"block_len": 30, "overlong": "split"}, {"document", "padding"}),
+        ({"block_len": 64, "mode": "eos"}, {"document", "separator", "padding"}),
+        ({"block_len": 64, "mode": "stream"}, {"document", "padding"}),
+    ],
+)
+def test_parts_of_blocks_are_the_pieces_of_the_files_and_what_is_between_them(rules, kinds, starter, tmp_path):
+    """Rows of tokens that end in no stop token, so that an EOS follows each where the mode has one."""
+    ids = [list(range(20, 20 + length)) for length in range(3, 40)]
+    rows = [json.dumps({"input_ids": row, "labels": [-100, *row[1:]]}) + "\n" for row in ids]
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    recipe = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    build(make_recipe(recipe | {"pack": rules}), tmp_path / "cache", jobs=1)
+    cache = Cache.open(tmp_path / "cache")
+    blocks = table(tmp_path / "cache", "blocks", "train")
+    seen = set()
+    for step in range(0, len(blocks) // 2, max(len(blocks) // 20, 1)):
+        view = view_batch(cache, step=step, micro_batch_size=2, order="sequential")
+        at, pieces = 0, []
+        for part in view.parts:
+            length = len(part.input_ids)
+            assert (part.row, part.start) == (0, at)
+            assert part.input_ids.tolist() == view.micro_batch["input_ids"][0, at : at + length].tolist()
+            assert part.labels.tolist() == view.micro_batch["labels"][0, at : at + length].tolist()
+            ends = view.micro_batch["position_ids"][0, [at, at + length - 1]].tolist()
+            assert part.positions == tuple(ends)
+            if part.kind == "document":
+                pieces.append((part.doc_id, part.piece_start, length, at))
+            else:
+                assert part.doc_id is None and (part.labels == -100).all()
+            seen.add(part.kind)
+            at += length
+        assert at == view.micro_batch["input_ids"].numel()
+        expected = [
+            (*piece[:3], piece[3] + place * rules["block_len"])
+            for place, row in enumerate(view.step.block_ids.tolist())
+            for piece in zip(*(blocks[row][name] for name in ("doc_ids", "doc_starts", "doc_lengths", "doc_places")), strict=True)
+        ]  # fmt: skip
+        assert pieces == expected
+        assert view.check.ok, str(view.check)
+    assert seen == kinds
+
+
+@pytest.mark.parametrize("batching", ["padded", "padding_free"])
+def test_parts_of_documents_are_whole_and_what_fills_their_rows(batching):
+    cache, documents = small_document_cache(20)
+    view = view_batch(cache, step=1, batching=batching, micro_batch_size=5)
+    found = [part for part in view.parts if part.kind == "document"]
+    assert [part.input_ids.tolist() for part in found] == [
+        documents[row].input_ids.tolist() for row in view.step.block_ids.tolist()
+    ]
+    assert [part.row for part in found] == (list(range(5)) if batching == "padded" else [0] * 5)
+    assert sum(len(part.labels) for part in view.parts) == view.micro_batch["input_ids"].numel()
+    assert {part.kind for part in view.parts} == ({"document", "padding"} if batching == "padded" else {"document"})
+
+
+def test_a_step_whose_labels_were_changed_on_the_way_does_not_pass(monkeypatch):
+    from packer.store.cache import FoundBlocks
+
+    values = FoundBlocks.values
+    monkeypatch.setattr(
+        FoundBlocks, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
+    )
+    found = view_batch(small_cache(20), micro_batch_size=4).check
+    assert {"first_targets", "num_items"} <= {*found.failed}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"step": 10, "micro_batch_size": 2}, "no step 10 in epoch 0"),
+        ({"rank": 1}, "no rank 1 of 1"),
+        ({"micro_batch": 1}, "no micro-batch 1"),
+        ({"global_batch_size": 21}, "exceeds the 20 blocks"),
+        ({"split": "test"}, "no blocks of split 'test'"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(arguments, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        view_batch(small_cache(20), **arguments)
+    assert caught.value.hint
+    assert "global_batch_size" not in arguments or caught.value.hint.startswith("global_batch_size=20 or less")
+
+
+def test_a_state_of_other_data_or_with_another_order_is_refused():
+    state = PackedLoader(small_cache(20), rank=0, world_size=1).state_dict()
+    with pytest.raises(CheckError, match="fingerprint"):
+        view_batch(small_cache(20, fingerprint="beef"), state=state)
+    with pytest.raises(CheckError, match="order"):
+        view_batch(small_cache(20), state=state, order="sequential")
+    with pytest.raises(CheckError, match="reader state"):
+        view_batch(small_cache(20), state={"cursor": 1})
+
+
+def test_a_state_that_does_not_say_which_rows_come_is_refused_unless_an_argument_says_it():
+    cache = small_cache(20)
+    orders = weighted(np.arange(20)), lambda _: np.arange(20)[::-1]
+    for order in orders:
+        state = PackedLoader(cache, rank=0, world_size=1, order=order).state_dict()
+        with pytest.raises(UsageError, match="saved with a function as order") as caught:
+            view_batch(cache, state=state)
+        assert caught.value.hint
+        with PackedLoader(cache, rank=0, world_size=1, order=order) as loader:
+            assert (
+                view_batch(cache, state=state, order=order).step.block_ids.tolist()
+                == next(iter(loader)).block_ids.tolist()
+            )
+    mixture = PackedLoader(Mixture([(cache, 1), (small_cache(20), 1)]), rank=0, world_size=1)
+    with pytest.raises(UsageError, match="several caches"):
+        view_batch(cache, state=mixture.state_dict())
+
+
+def test_a_state_is_found_alone_or_within_a_checkpoint(tmp_path):
+    state = PackedLoader(small_cache(20), rank=0, world_size=1).state_dict()
+    file = tmp_path / "state.json"
+    for value in (state, {"global_step": 3, "stateful_callbacks": {"packer": {"reader": state, "beginning": {}}}}):
+        file.write_text(json.dumps(value))
+        assert read_state(file) == state
+    for content in ("", "{", "[]", json.dumps([state, state]), "[" * 100_000):
+        file.write_text(content)
+        with pytest.raises(InputError, match=r"state\.json"):
+            read_state(file)
+    with pytest.raises(InputError, match="none"):
+        read_state(tmp_path / "none.json")
+
+
+def test_loss_weights_are_used_where_there_are_some():
+    view = view_batch(small_cache(20, weighted=True), micro_batch_size=4)
+    assert view.micro_batch["loss_weights"].dtype == torch.float32
+    assert view.check.ok
+    assert np.isclose(float(view.micro_batch["loss_weights"].sum()), view.step.num_items_in_batch)
