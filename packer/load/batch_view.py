@@ -171,7 +171,7 @@ def _state_after_steps(loader: PackedLoader, num_steps: int, *, through_epochs: 
     for passed, plan in enumerate(islice(plans, num_steps + 1)):
         if passed == num_steps:
             return state
-        state |= {"epoch": plan.next_epoch, "cursor": plan.next_cursor, "batch_size": plan.size}
+        state |= {"epoch": plan.epoch, "cursor": plan.next_cursor, "batch_size": plan.size}
     raise UsageError(
         f"no step {num_steps} in epoch {loader.epoch}", hint=f"it has {passed + 1} steps of this size, numbered from 0"
     )

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from packer.recipe.read_rules import BatchingName, Side, Tokens
 
-End = Literal["drop", "pad", "short", "wrap"]
+End = Literal["drop", "pad", "short"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,8 +72,7 @@ class PackedLoader:
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
             summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
-            step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
-            the first blocks of the next epoch's order, which that epoch then skips.
+            step, with only as many masked rows as the micro-batches of all ranks need: for evaluation.
         balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
             attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
             gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
@@ -213,7 +212,7 @@ class PackedLoader:
         """Steps of the whole current epoch at the present global batch size, including those already returned.
 
         Raises:
-            TypeError: with a schedule, or with a token budget that wraps around: no number is right for every epoch.
+            TypeError: with a schedule: no number is right for every epoch.
         """
         return self._source.steps_of_epoch(self._state)
 

@@ -165,7 +165,7 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
     before = state.counters
     return msgspec.structs.replace(
         state,
-        epoch=plan.next_epoch,
+        epoch=plan.epoch,
         cursor=plan.next_cursor,
         batch_size=plan.size,
         taken=plan.taken,

@@ -8,8 +8,7 @@ Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4:
 
     step 0    Ω[0:4] = 4 1 6 0, cursor 4
     step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` yields 5 2 3 and a masked row;
-              ``short`` yields 5 2 3; ``wrap`` yields 5 2 3 and the first block of the next epoch's order, cursor 1 of
-              that epoch
+              ``short`` yields 5 2 3
 
 Worked example in tokens, G = 9, documents of 5 3 4 2 6 tokens in Ω: one step takes 5 3, the next 4 2, and the document
 of 6 is left at the end of the epoch.
@@ -51,8 +50,9 @@ class StepPlan:
     coverage: float
     """Fraction of `epoch` that has been taken after this step, 0 to 1."""
 
-    next_epoch: int
     next_cursor: int
+    """Rows of the epoch's order that are taken after this step."""
+
     size: int
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
@@ -147,7 +147,7 @@ class RowSource:
                 epoch, cursor = epoch + 1, 0
                 continue
             yield plan
-            index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
+            index, cursor = index + 1, plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
         """Count the steps from a state on that begin before an epoch: by arithmetic, unless sizes or epochs vary."""
@@ -162,20 +162,11 @@ class RowSource:
         )
 
     def steps_of_epoch(self, state: ReaderState) -> int:
-        """Count the steps of the state's whole epoch at the state's batch size; with ``wrap``, those that begin in it.
-
-        TypeError if that depends on what was read before: sizes vary, or steps counted in tokens wrap around.
-        """
-        end, is_planned = self._options.end, self._counts_tokens or self._is_function
-        is_scheduled = self._options.schedule is not None
-        if is_scheduled or (is_planned and end == "wrap"):
-            kind = "sizes follow a schedule" if is_scheduled else "steps of varying size wrap around"
-            raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
-        if is_planned:
-            return self.steps_until(self.state_at_epoch(state, state.epoch), state.epoch + 1)
-        # Worked example, 7 rows, steps of 4 that wrap: if the cursor is 5, steps of this epoch began at 1 and 5.
-        cursor = state.cursor % state.batch_size if end == "wrap" else 0
-        return steps_left(num_items=self.length(state.epoch), cursor=cursor, size=state.batch_size, end=end)
+        """Count the steps of the state's whole epoch at the state's batch size; TypeError if sizes vary."""
+        if self._options.schedule is not None:
+            what = "an epoch has no fixed number of steps where sizes follow a schedule"
+            raise TypeError(f"{what}: use steps_left or steps_until(epoch)")
+        return self.steps_until(self.state_at_epoch(state, state.epoch), state.epoch + 1)
 
     def rows_left(self, state: ReaderState) -> Int64:
         """Return the rows left in the state's epoch.  # int64[n]"""
@@ -272,8 +263,7 @@ def plan_step(
     """Return the step that begins at `cursor`, or None if the epoch has no step left.
 
     It takes rows as long as they fit. If the rest of an epoch does not fill a step, ``drop`` leaves it out, ``pad``
-    adds padding rows, ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens), and ``wrap``
-    continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
+    adds padding rows, and ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens).
 
     Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
     """
@@ -282,7 +272,7 @@ def plan_step(
         return None
     stop, remaining = cursor + len(rows), size - _total(rows, lengths)
     length = order.length(epoch)
-    next_epoch, coverage, num_rows = epoch, stop / length, len(rows)
+    num_rows = len(rows)
     if stop == length and remaining:
         if end == "drop":
             if cursor == 0:
@@ -290,24 +280,14 @@ def plan_step(
             return None
         if end == "pad" and lengths is None:
             rows = np.concatenate([rows, np.full(remaining, PADDING_ROW, np.int64)])
-        elif end == "wrap":
-            parts = [rows]
-            while remaining and stop == order.length(next_epoch):
-                next_epoch += 1
-                parts.append(_rows_that_fit(order, lengths, next_epoch, 0, remaining))
-                remaining -= _total(parts[-1], lengths)
-                stop = len(parts[-1])
-            rows = np.concatenate(parts)
-            num_rows = len(rows)
     return StepPlan(
         epoch=epoch,
         rows=rows,
         num_rows=num_rows,
-        coverage=coverage,
-        next_epoch=next_epoch,
+        coverage=stop / length,
         next_cursor=stop,
         size=size,
-        taken=order.taken(epoch=next_epoch, cursor=stop),
+        taken=order.taken(epoch=epoch, cursor=stop),
     )
 
 
@@ -315,13 +295,11 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
     """Count the steps of `size` rows that begin in the rest of an epoch and in the epochs after it.
 
     Worked example: 7 rows per epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
-    2 + 2. ``wrap`` continues across the boundary, so that the remaining 12 rows make 3.
+    2 + 2.
     """
     if num_epochs < 1:
         return 0
     left = num_items - cursor
-    if end == "wrap":
-        return -(-(left + (num_epochs - 1) * num_items) // size)
     first, whole = (rows // size if end == "drop" else -(-rows // size) for rows in (left, num_items))
     return first + (num_epochs - 1) * whole
 
@@ -345,7 +323,7 @@ def check_fits(*, size: int, num_items: int, unit: str) -> None:
     if size > num_items:
         raise UsageError(
             f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",
-            hint=f"global_batch_size={num_items} or less, or end='pad', 'short' or 'wrap'",
+            hint=f"global_batch_size={num_items} or less, or end='pad' or 'short'",
         )
 
 

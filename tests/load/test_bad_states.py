@@ -268,7 +268,7 @@ PLACES = [
     {},
     {"seed": 1},
     {"order": "sequential"},
-    *({"end": end} for end in ("pad", "wrap")),
+    *({"end": end} for end in ("pad", "short")),
     *({"batching": "padded", "cutoff_len": cutoff} for cutoff in (None, 200, 201)),
     {"batching": "padded", "order": "length_bucketed"},
     {"batching": "padded", "end": "pad"},

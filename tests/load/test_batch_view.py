@@ -65,7 +65,7 @@ def test_a_step_is_shown_as_the_loader_returns_it(batching, world_size, seed, or
     assert view.check.ok, str(view.check)
 
 
-@given(batching=st.sampled_from(BATCHINGS), taken=st.integers(0, 4), further=st.integers(0, 3), end=st.sampled_from(["drop", "wrap", "pad"]))  # fmt: skip
+@given(batching=st.sampled_from(BATCHINGS), taken=st.integers(0, 4), further=st.integers(0, 3), end=st.sampled_from(["drop", "pad"]))  # fmt: skip
 def test_a_state_shows_the_step_that_follows_it_and_those_after(batching, taken, further, end):
     cache = cache_of(batching)
     arguments = {"batching": batching, "seed": 5, "end": end, "rank": 0, "world_size": 1, **sizes_of(batching, 1)}

@@ -136,10 +136,9 @@ def split_by(step, sizes):
     world_size=st.integers(1, 3),
     micro=st.integers(1, 3),
     accumulation=st.integers(1, 2),
-    end=st.sampled_from(["pad", "wrap"]),
 )
 def test_micro_batches_are_the_documents_laid_out_literally(
-    batching, cutoff, num_documents, world_size, micro, accumulation, end
+    batching, cutoff, num_documents, world_size, micro, accumulation
 ):
     cache, documents = small_document_cache(num_documents, weighted=True)
     there = trained_within(documents, cutoff) if cutoff else list(range(num_documents))
@@ -151,7 +150,7 @@ def test_micro_batches_are_the_documents_laid_out_literally(
         micro_batch_size=micro,
         global_batch_size=size,
         batching=batching,
-        end=end,
+        end="pad",
         weights="use",
         cutoff_len=cutoff,
         prefetch=0,
@@ -176,8 +175,7 @@ def test_micro_batches_are_the_documents_laid_out_literally(
             assert part.num_items_in_batch == pytest.approx(weight)
         num_steps += 1
     assert num_steps == -(-len(there) // size)
-    if end == "pad":
-        assert taken == [there[i] for i in omega(len(there))]
+    assert taken == [there[i] for i in omega(len(there))]
 
 
 @pytest.mark.parametrize("batching", BUDGETS, ids=str)
@@ -187,14 +185,13 @@ def test_micro_batches_are_the_documents_laid_out_literally(
     world_size=st.integers(1, 4),
     budget=st.integers(20, 70),
     steps=st.integers(1, 3),
-    end=st.sampled_from(["pad", "wrap"]),
 )
 def test_token_budgets_hold_every_document_of_the_step_once_and_no_more_than_fits(
-    batching, num_documents, world_size, budget, steps, end
+    batching, num_documents, world_size, budget, steps
 ):
     cache, documents = small_document_cache(num_documents)
     size = world_size * budget * steps
-    options = {"micro_batch_size": budget, "global_batch_size": size, "batching": batching, "end": end}
+    options = {"micro_batch_size": budget, "global_batch_size": size, "batching": batching, "end": "pad"}
     loaders = ranks_of(cache, world_size, **options, prefetch=0)
     alone = loader_of(cache, **{**options, "micro_batch_size": size}, prefetch=0)
     taken, num_steps = [], 0
@@ -230,8 +227,7 @@ def test_token_budgets_hold_every_document_of_the_step_once_and_no_more_than_fit
         taken += rows
         num_steps += 1
     assert num_steps > 0
-    if end == "pad":
-        assert sorted(taken) == list(range(num_documents))
+    assert sorted(taken) == list(range(num_documents))
 
 
 @given(num_documents=st.integers(1, 40), size=st.integers(20, 90), seed=st.integers(0, 9))
@@ -255,7 +251,7 @@ def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_docum
         assert kept.left_out.tolist() == expected[-1]
 
 
-ENDS = ("drop", "pad", "short", "wrap")
+ENDS = ("drop", "pad", "short")
 RESUMED = [
     *itertools.product(["padded", "padding_free"], ["random", "sequential", "length_bucketed"], ENDS),
     *itertools.product(["token_budget"], ORDERS, ENDS),

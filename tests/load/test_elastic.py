@@ -57,7 +57,7 @@ def same(step, other):
     return step[0] == other[0] and torch.equal(step[1], other[1]) and step[2:] == other[2:]
 
 
-@pytest.mark.parametrize("end", ["pad", *(pytest.param(end, marks=pytest.mark.slow) for end in ("drop", "wrap"))])
+@pytest.mark.parametrize("end", ["pad", pytest.param("drop", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "schedule", [pytest.param(None, id="one size", marks=pytest.mark.slow), pytest.param(growing, id="growing")]
 )
@@ -120,7 +120,7 @@ def test_counters_say_what_was_returned():
     assert 0 < counters.padding_share == 1 - tokens / slots
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short"])
 def test_a_schedule_is_asked_once_a_step_also_where_an_epoch_ends_before_it(end):
     """Sizes of an endless run are those of epoch after epoch, for a schedule that goes on from the size before."""
     cache = small_cache(20)

@@ -170,7 +170,7 @@ def test_what_a_step_says_of_itself():
 # Counting
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short"])
 @pytest.mark.parametrize("flatten", [True, False])
 def test_num_items_is_the_literal_count_of_targets_of_all_ranks_and_micro_batches(end, flatten):
     loaders = ranks_of(small_cache(11, 16), 2, micro_batch_size=2, global_batch_size=8, end=end, flatten=flatten)
@@ -255,20 +255,11 @@ def test_pad_can_fill_a_whole_micro_batch():
     assert last[3]["labels"].tolist() == [[-100] * 8]
 
 
-def test_wrap_takes_from_the_next_epoch_and_does_not_give_it_again():
-    loader = loader_of(small_cache(5), global_batch_size=4, end="wrap")
-    first, second = list(loader), list(loader)
-    taken = [block for step in [*first, *second] for block in step.block_ids.tolist()]
-    assert taken[:10] == omega(5) + omega(5, epoch=1)
-    assert taken[10:] == omega(5, epoch=2)[: len(taken) - 10]
-    assert [step.epoch for step in [*first, *second]] == [0, 0, 1]
-
-
 # Resume
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short"])
 def test_resume_at_any_step_goes_on_exactly_as_the_uninterrupted_run(prefetch, end):
     cache = small_cache(7)
 
@@ -343,7 +334,6 @@ def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything()
         loader_of(small_cache(3), global_batch_size=4)
     with pytest.raises(UsageError, match="would drop them all"):
         next(loader_of(small_cache(3), schedule=lambda step, size: 4).endless())
-    assert len(next(iter(loader_of(small_cache(3), global_batch_size=4, end="wrap"))).block_ids) == 4
 
 
 # The thread

@@ -136,7 +136,7 @@ def test_pairs_resume_on_other_ranks_and_the_loss_of_a_pair_needs_no_other_rank(
                 yield pairs, parts[0].num_items_in_batch, loaders[0].state_dict()
 
     def ranks(world_size):
-        sizes = {"micro_batch_size": size, "global_batch_size": 6 * size, "end": "wrap", "batching": batching}
+        sizes = {"micro_batch_size": size, "global_batch_size": 6 * size, "end": "pad", "batching": batching}
         return [loader_of(caches / "pairs", rank=rank, world_size=world_size, **sizes) for rank in range(world_size)]
 
     whole = list(run(ranks(1)))

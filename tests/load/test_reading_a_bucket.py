@@ -52,7 +52,7 @@ def taken(step):
     ],
 )
 def test_steps_are_those_of_a_local_cache(local, url, tmp_path, order, world_size):
-    options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "end": "wrap", "world_size": world_size}
+    options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "world_size": world_size}
     for rank in range(world_size):
         expected = PackedLoader(local, rank=rank, **options).endless()
         first = PackedLoader(Cache.open(url, cache_dir=tmp_path / "kept"), rank=rank, **options)
