@@ -11,7 +11,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.layout import concatenated_ranges
-from packer.load.arguments import open_cache, resolve_batching
+from packer.load.arguments import open_cache
 from packer.load.attention import documents_of
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
@@ -146,7 +146,7 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
     if order is None and state.order == "function":
         hint = "packer.load.view_batch takes it as order="
         raise UsageError("the state was saved with a function as order, whose rows a state does not name", hint=hint)
-    names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
+    names = ("split", "order", "seed", "end", "micro_batch_size")
     arguments = {name: getattr(state, name) for name in names}
     return arguments | {
         "batching": (state.batching == "padded" and state.padded) or state.batching,
@@ -156,7 +156,7 @@ def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
     """Return the rows to read, and fill in the default split."""
-    if resolve_batching([cache], arguments.get("batching"), None)[0] != "packed":
+    if arguments.get("batching", "packed") != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
         hint = "batching padded, padding_free and token_budget are made of its documents"

@@ -58,11 +58,8 @@ class PackedLoader:
         schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
             second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
-            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
-            cutoff, by default ``packed``; departing from the recipe gives a warning.
+            of :mod:`packer.load.batching`.
         max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
-        cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
-            every epoch: a warning counts them, and :attr:`untrained` lists them.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
@@ -118,9 +115,8 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         schedule: Schedule | None = None,
-        batching: Batching | None = None,
+        batching: Batching = "packed",
         max_pixels: int | None = None,
-        cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
@@ -138,8 +134,7 @@ class PackedLoader:
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "cache")}
         self._cache = cache if isinstance(cache, Mixture) else open_cache(cache)
-        caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
-        self._options = resolve_options(caches, self._arguments)
+        self._options = resolve_options(self._arguments)
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
@@ -199,11 +194,6 @@ class PackedLoader:
     def left_out(self) -> Int64:
         """Blocks that ``drop`` left out of the last finished epoch.  # int64[n]"""
         return np.zeros(0, np.int64) if self._epoch_end is None else self._source.rows_left(self._epoch_end)
-
-    @property
-    def untrained(self) -> Int64:
-        """Documents that `cutoff_len` leaves without a trained token; no step contains them.  # int64[n]"""
-        return self._source.rows.untrained
 
     def __bool__(self) -> bool:
         return True  # so that `loader or other` does not count steps
@@ -287,7 +277,7 @@ class PackedLoader:
         padding or schedule was saved.
 
         Raises:
-            CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
+            CheckError: the state is damaged, or of other data, split, batching, order, seed or end.
             UsageError: the size cannot be divided among these ranks.
         """
         restored = restore(state, reader=self._state, length=self._source.length)

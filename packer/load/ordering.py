@@ -146,29 +146,25 @@ class EpochOrder(Order):
     """Every row once per epoch; the cost of a slice depends only on its length, and no table is kept in memory.
 
     The content fingerprint of the cache is part of the key, like `seed`. If not `shuffled`, the order is that stored.
-    `rows` are the rows to put in order, `num_items` of them; None means 0 to num_items.
     """
 
-    def __init__(
-        self, *, fingerprint: str, seed: int, num_items: int, shuffled: bool, rows: Int64 | None = None
-    ) -> None:
+    def __init__(self, *, fingerprint: str, seed: int, num_items: int, shuffled: bool) -> None:
         super().__init__(num_items)
         self.fingerprint, self.seed = fingerprint, seed
-        self._shuffled, self._numbers = shuffled, rows
+        self._shuffled = shuffled
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         places = np.arange(start, stop, dtype=np.int64)
-        if self._shuffled:
-            key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
-            places = permute(places, self.num_items, key)
-        return places if self._numbers is None else self._numbers[places]
+        if not self._shuffled:
+            return places
+        return permute(places, self.num_items, permutation_key("packer.load.order", self.fingerprint, self.seed, epoch))
 
 
 class FunctionOrder(Order):
-    """The rows that a function returns for each epoch, in its order, without those left out; ValueError if wrong."""
+    """The rows that a function returns for each epoch, in its order; ValueError if wrong."""
 
-    def __init__(self, rows_of_epoch: Any, num_rows: int, *, left_out: Int64) -> None:
-        self._rows_of_epoch, self._num_rows, self._left_out = rows_of_epoch, num_rows, left_out
+    def __init__(self, rows_of_epoch: Any, num_rows: int) -> None:
+        self._rows_of_epoch, self._num_rows = rows_of_epoch, num_rows
         self._epoch: tuple[int, Int64] = (0, self._checked_rows(0))
         super().__init__(len(self._epoch[1]))
 
@@ -193,10 +189,7 @@ class FunctionOrder(Order):
             raise ValueError(f"order: epoch {epoch} is {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
         if not len(rows) or rows.min() < 0 or rows.max() >= self._num_rows:
             raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {self._num_rows - 1}")
-        kept: Int64 = rows[~np.isin(rows, self._left_out)].astype(np.int64)
-        if not len(kept):
-            raise ValueError(f"order: epoch {epoch} has no row with a trained token")
-        return kept
+        return rows.astype(np.int64)
 
 
 class BucketedOrder(Order):

@@ -78,15 +78,15 @@ class RowSource:
         self._counts_tokens = options.batching == "token_budget"
         self._is_function = order_name(options.order) == "function"
         self._check_order(kind)
-        self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
+        self.rows = rows = OrderedRows(self.caches, options.split, kind=kind)
         self.unit = "pairs" if rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
         self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
         if self._mixture is not None:
-            of_tokens = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
+            of_tokens = [Fraction(part.num_tokens(), len(part)) for part in rows.parts]
             self._shares = self._mixture.of_rows(self._mixture.shares, of_tokens)
-            self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
+            self._num_items = self._mixture.num_items(self._shares, [len(part) for part in rows.parts])
         else:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.weights == "use")
@@ -98,12 +98,6 @@ class RowSource:
                 "np.random.default_rng(epoch).permutation(rows), or say order='sequential'",
                 stacklevel=4,
             )
-        if len(rows.untrained):
-            warnings.warn(
-                f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
-                f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
-                stacklevel=4,  # the caller who opens the loader
-            )
 
     def initial_state(self) -> ReaderState:
         """Return the state of a loader that has returned no step yet."""
@@ -114,7 +108,6 @@ class RowSource:
             split=options.split,
             batching=options.batching,
             padded=options.padded,
-            cutoff_len=options.cutoff_len,
             order=order_name(options.order),
             order_by=self._order_by(),
             seed=options.seed,
@@ -209,14 +202,13 @@ class RowSource:
         if mixture is None and taken is not None:
             raise ValueError("rows taken of each cache, but there is only one cache")
         if self._is_function:
-            return FunctionOrder(order, len(self.rows), left_out=self.rows.untrained)
+            return FunctionOrder(order, len(self.rows))
         orders = [
             EpochOrder(
                 fingerprint=part.fingerprint,
                 seed=self._options.seed,
-                num_items=part.num_ordered,
+                num_items=len(part),
                 shuffled=order != "sequential",
-                rows=part.ordered,
             )
             for part in self.rows.parts
         ]
@@ -237,11 +229,6 @@ class RowSource:
     def _check_order(self, kind: RowKind) -> None:
         """Refuse an order that is impossible for rows of this kind or for a mixture."""
         options = self._options
-        if kind == "blocks" and options.cutoff_len is not None:
-            raise UsageError(
-                "cutoff_len is for documents; blocks were cut when they were packed",
-                hint="choose a batching of documents, or build with another --block-len",
-            )
         if kind != "blocks" and options.static_shapes:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and options.order == "length_bucketed":

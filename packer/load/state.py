@@ -15,11 +15,10 @@ from msgspec import Meta
 
 from packer.errors import CheckError, InputError
 from packer.host.regular_file import read_regular_bytes
-from packer.load.batching import End, Padded
+from packer.load.batching import BatchingName, End, Padded
 from packer.load.ordering import OrderName
-from packer.recipe.read_rules import BatchingName
 
-STATE_VERSION: Final = 6
+STATE_VERSION: Final = 7
 
 UNCHANGED: Final = "pass what state_dict() returned, unchanged"
 
@@ -54,7 +53,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     No field has a default: a checkpoint that lacks one is refused.
     """
 
-    version: Literal[6]
+    version: Literal[7]
     fingerprint: str
     """Content fingerprint of the cache (not that of its bytes); for a mixture, of all its caches and how its epochs
     end."""
@@ -66,7 +65,6 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     padded: Padded | None
     """How documents were padded. Informational: a loader that pads differently continues, with a warning."""
 
-    cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
     """Of a function of the epoch, a hash of its rows of epoch 0."""
@@ -152,7 +150,7 @@ _HINTS = {
     "shares": "mix with the proportions the state was saved with, or start over",
 } | {
     name: f"open the loader with the {name} the state was saved with, or start over"
-    for name in ("split", "batching", "cutoff_len", "order", "order_by", "seed", "end")
+    for name in ("split", "batching", "order", "order_by", "seed", "end")
 }
 """Fields that decide which rows a step has, each with the hint to give if it differs."""
 

@@ -1,13 +1,16 @@
 """How documents become blocks: the recipe's group `pack`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
-from packer.recipe.read_rules import MAX_BLOCK_LEN, Tokens
 
+MAX_BLOCK_LEN: Final = 2**20
+"""Limit for the length of blocks and of padded rows: batches are allocated by it, and a cache may come from anybody."""
+
+Tokens = Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 
 EVERY_KEY = "packer explain recipe lists every key with its values"

@@ -22,7 +22,7 @@ from packer.host.regular_file import MAX_SMALL_BYTES, ContainedPaths
 from packer.names import FilePath, SplitName, in_words
 from packer.near_names import did_you_mean, near_paths
 from packer.recipe.column_rules import ColumnRules
-from packer.recipe.read_rules import Read, Tokens
+from packer.recipe.pack_rules import Tokens
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
 from packer.store.files import CacheFiles
@@ -190,7 +190,6 @@ class _ReaderMedia(msgspec.Struct, frozen=True):
 class _ReaderRecipe(msgspec.Struct, frozen=True):
     pack: _ReaderPack
     sources: tuple[_ReaderSource, ...] = ()
-    read: Read = Read()
     media: _ReaderMedia = _ReaderMedia()
     token_columns: ColumnRules = {}
     document_columns: ColumnRules = {}

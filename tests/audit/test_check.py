@@ -208,19 +208,7 @@ def test_a_field_that_no_row_has_is_refused_and_one_of_the_recipe_alone_is_not(c
 )
 def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
     found = {each.code: each.message for each in check_cache(caches.build(rules=rules, train=rows)).findings}
-    assert (found["loss_mask"], found["cutoff"]) == (rule, "none: readers take documents whole")
-
-
-@pytest.mark.parametrize("most", [2, 3, 5, 9])
-def test_documents_that_readers_cut_are_counted_and_those_without_a_target_are_a_warning(caches, most):
-    rows = [{"input_ids": [5] * n, "labels": [-100] * (n - 1) + [5]} for n in range(2, 8)]
-    rows.append({"input_ids": [5] * 6, "labels": [-100, 5, 5, 5, 5, 5]})
-    rules = {"read": {"batching": "padded", "cutoff_len": most}}
-    (found,) = [each for each in check_cache(caches.build(rules=rules, train=rows)).findings if each.code == "cutoff"]
-    cut = [row for row in rows if len(row["labels"]) > most]
-    lost = sum(not any(label >= 0 for label in row["labels"][:most]) for row in cut)
-    assert f"{most} tokens of a document: {len(cut)} of {len(rows)} are cut" in found.message
-    assert (found.level, found.count) == ("warning" if lost else "ok", lost)
+    assert found["loss_mask"] == rule
 
 
 def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):

@@ -50,12 +50,12 @@ def test_a_forged_value_is_an_error_of_the_cache_and_never_an_internal_one(
 
 STATES = {
     "packed": ("blocks", {"order": "random"}),
-    "padding_free": ("documents", {"order": "length_bucketed", "cutoff_len": 50}),
+    "padding_free": ("documents", {"order": "length_bucketed"}),
     "token_budget": ("documents", {"micro_batch_size": 600}),
 }
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # options that differ, documents that a cutoff leaves out
+@pytest.mark.filterwarnings("ignore::UserWarning")  # options that differ
 @pytest.mark.parametrize("batching", STATES)
 def test_a_state_that_was_edited_or_cut_off_goes_on_or_is_one_error(batching: str, jobs: Path, tmp_path: Path) -> None:
     """By the loader, and by `inspect --state`, which also opens the loader that the state describes."""

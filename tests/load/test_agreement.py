@@ -106,13 +106,11 @@ def test_splits_are_compared(connect, starter_cache):
         next(iter(open_rank(1, starter_cache, global_batch_size=3, end="pad", split="eval")))
 
 
-@pytest.mark.filterwarnings("ignore:.* are left out")
-def test_batching_padding_and_cutoff_are_compared(connect):
+def test_batching_and_padding_are_compared(connect):
     cache, _ = small_document_cache(NUM_BLOCKS)
     for different, what in (
         ({"batching": "padding_free"}, "batching 'padded' and 'padding_free'"),
         ({"batching": Padded(multiple_of=8)}, "padded {"),
-        ({"cutoff_len": 4}, "cutoff_len None and 4"),
     ):
         connect()
         next(iter(open_rank(0, cache, batching="padded")))

@@ -62,19 +62,6 @@ def documents_of(loader, epochs=1):
     return [[i for _ in range(1) for step in loader for i in step.block_ids.tolist() if i >= 0] for _ in range(epochs)]
 
 
-def test_rows_that_a_cutoff_leaves_out_are_left_out_of_an_order_of_ones_own():
-    cache, documents = small_document_cache(40)
-    options = {"batching": "padded", "end": "short", **ALONE}
-    lengths = [len(document.input_ids) for document in documents]
-    whole = documents_of(PackedLoader(cache, order=weighted(lengths), **options))[0]
-    assert whole == weighted(lengths)(0).tolist() and len(set(whole)) < 40
-    with pytest.warns(UserWarning, match="no trained token"):
-        cut = PackedLoader(cache, order=weighted(lengths), cutoff_len=3, **options)
-    untrained = set(cut.untrained.tolist())
-    assert untrained & set(whole)
-    assert documents_of(cut)[0] == [number for number in whole if number not in untrained]
-
-
 def test_a_function_of_the_epoch_gives_its_rows_in_its_order_in_epochs_of_its_length():
     cache, documents = small_document_cache(30)
     options = {"batching": "padding_free", "end": "short", "global_batch_size": 4, **ALONE}

@@ -251,8 +251,6 @@ def test_no_consumer_of_examples_gets_preference_data(name, caches):
         assert "packer.load.trainers" in caught.value.hint
     with pytest.raises(UsageError, match="cannot be mixed"):
         loader_of(Mixture({caches / name: 1, small_cache(5).folder: 1}))
-    with pytest.raises(UsageError, match="compared whole"):
-        loader_of(caches / name, batching="padded", cutoff_len=64)
 
 
 @pytest.mark.parametrize("name", ["pairs", "rated"])

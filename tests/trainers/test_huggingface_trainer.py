@@ -70,10 +70,7 @@ class Seen:
     ("schedule", "end"),
     [
         ("growing", "pad"),
-        *(
-            pytest.param(*other, marks=pytest.mark.slow)
-            for other in [("shrinking", "drop"), ("fixed", "drop")]
-        ),
+        *(pytest.param(*other, marks=pytest.mark.slow) for other in [("shrinking", "drop"), ("fixed", "drop")]),
     ],
 )
 def test_training_is_the_plain_loop_over_the_loader(schedule, end, tmp_path):

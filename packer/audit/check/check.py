@@ -84,7 +84,7 @@ def check(
                 if field and found is None:
                     raise UsageError(f"no row has a value of {field}", hint="name a field, such as metadata.user_id")
             checks += _with_texts(compare_rows(facts), facts, parts, most)
-        checks += [_check_mask(recipe, inputs), _check_cutoff(cache, recipe.read.cutoff_len)]
+        checks.append(_check_mask(recipe, inputs))
         return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, findings=tuple(checks))
 
 
@@ -183,19 +183,3 @@ def _check_mask(recipe: Recipe, inputs: Sequence[Input]) -> CodedFinding:
     said = {"text": "of texts, every token", "tokens": "of rows of ids, as they say", "": ", ".join(named)}
     schemas = {entry.schema if entry.schema in said else "" for entry in inputs}
     return checked("loss_mask", "; ".join(said[each] for each in sorted(schemas)), None)
-
-
-def _check_cutoff(cache: Cache, most: int | None) -> CodedFinding:
-    """Count the documents that readers cut by default, and those of which nothing trained is left."""
-    if most is None:
-        return checked("cutoff", "none: readers take documents whole", None)
-    total = cut = lost = 0
-    for each in map(cache.documents, cache.splits("documents")):
-        lengths, trained = each.lengths(), each.num_trained()
-        left = each.trained_within(most, lengths, trained)
-        total, cut = total + len(lengths), cut + int((lengths > most).sum())
-        lost += int(((trained > 0) & (left == 0)).sum())
-    message = f"readers take {most:,} tokens of a document: {cut:,} of {total:,} are cut"
-    message += f", {lost:,} of them before anything is trained" if lost else ""
-    hint = "readers leave these out; a larger read.cutoff_len tokenizes nothing again"
-    return checked("cutoff", message, "warning" if lost else None, count=lost, hint=hint)

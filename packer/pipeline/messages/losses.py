@@ -22,7 +22,7 @@ from packer.errors import CheckError, NothingKeptError
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan.build_plan import BuildPlan
-from packer.recipe.read_rules import MAX_BLOCK_LEN
+from packer.recipe.pack_rules import MAX_BLOCK_LEN
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut, Totals
