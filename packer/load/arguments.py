@@ -5,7 +5,7 @@ Nothing here needs torch before a loader is opened.
 
 import os
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -13,7 +13,6 @@ from typing import (
     Any,
     Final,
     Literal,
-    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
-Schedule: TypeAlias = Callable[[int, int], int]
-"""Maps the index of a step and the size of the step before it to the step's size."""
-
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""
 
@@ -52,7 +48,6 @@ class LoaderOptions:
     split: str
     micro_batch_size: Size
     global_batch_size: Annotated[int, Meta(le=MAX_INT32)]
-    schedule: Schedule | None
     batching: BatchingName
     padded: Padded | None
     max_pixels: Size | None

@@ -167,7 +167,6 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
         state,
         epoch=plan.epoch,
         cursor=plan.next_cursor,
-        batch_size=plan.size,
         taken=plan.taken,
         counters=Counters(
             steps=before.steps + 1,

@@ -22,15 +22,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from typing import Annotated
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, LoaderOptions, checked
+from packer.load.arguments import LoaderOptions
 from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
@@ -53,7 +51,6 @@ class StepPlan:
     next_cursor: int
     """Rows of the epoch's order that are taken after this step."""
 
-    size: int
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
 
@@ -90,7 +87,7 @@ class RowSource:
         else:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.weights == "use")
-        self.check_size(options.global_batch_size)
+        self._check_size(options)
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
             warnings.warn(
@@ -107,17 +104,12 @@ class RowSource:
             fingerprint=self._fingerprint,
             split=options.split,
             batching=options.batching,
-            padded=options.padded,
             order=order_name(options.order),
             order_by=self._order_by(),
             seed=options.seed,
             end=options.end,
-            schedule=options.schedule and str(getattr(options.schedule, "__qualname__", "a callable")),
             epoch=0,
             cursor=0,
-            batch_size=options.global_batch_size,
-            opened_batch_size=options.global_batch_size,
-            micro_batch_size=options.micro_batch_size,
             shares=None if mixture is None else tuple(map(str, mixture.shares)),
             taken=self._order().taken(epoch=0, cursor=0),
             counters=ZERO_COUNTERS,
@@ -125,45 +117,32 @@ class RowSource:
 
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
         """Yield the plans of the steps from a state on, to the end of `last_epoch` or endlessly; no row is read."""
-        order, schedule = self.order_at(state), self._options.schedule
-        index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
-        size = state.batch_size
+        order, size = self.order_at(state), self._options.global_batch_size
+        epoch, cursor = state.epoch, state.cursor
         lengths = self.rows.lengths if self._counts_tokens else None
-        last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
-            if schedule is not None and last_scheduled != index:
-                size = checked("the schedule's size", schedule(index, size), Annotated[int, Meta(le=MAX_INT32)])
-                self._check_division(size)
-                last_scheduled = index
             plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
             yield plan
-            index, cursor = index + 1, plan.next_cursor
+            cursor = plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
-        """Count the steps from a state on that begin before an epoch: by arithmetic, unless sizes or epochs vary."""
-        if self._options.schedule is not None or self._counts_tokens or self._is_function:
+        """Count the steps from a state on that begin before an epoch: by arithmetic, unless these vary."""
+        if self._counts_tokens or self._is_function:
             return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
             num_items=self.length(state.epoch),
             cursor=state.cursor,
-            size=state.batch_size,
+            size=self._options.global_batch_size,
             end=self._options.end,
             num_epochs=epoch - state.epoch,
         )
 
     def steps_of_epoch(self, state: ReaderState) -> int:
-        """Count the steps of the state's whole epoch at the state's batch size; TypeError if sizes vary."""
-        if self._options.schedule is not None:
-            what = "an epoch has no fixed number of steps where sizes follow a schedule"
-            raise TypeError(f"{what}: use steps_left or steps_until(epoch)")
+        """Count the steps of the state's whole epoch."""
         return self.steps_until(self.state_at_epoch(state, state.epoch), state.epoch + 1)
-
-    def rows_left(self, state: ReaderState) -> Int64:
-        """Return the rows left in the state's epoch.  # int64[n]"""
-        return self.order_at(state).rows(state.epoch, state.cursor, self.length(state.epoch)).copy()
 
     def state_at_epoch(self, state: ReaderState, epoch: int) -> ReaderState:
         """Return the state moved to the beginning of an epoch."""
@@ -174,15 +153,16 @@ class RowSource:
         """Return the number of rows of an epoch."""
         return self._order().length(epoch) if self._is_function else self._num_items
 
-    def check_size(self, batch_size: int) -> None:
+    def _check_size(self, options: LoaderOptions) -> None:
         """Refuse a size that cannot be divided among the ranks, or that no epoch fills."""
-        self._check_division(batch_size)
-        if self._options.end != "drop":
+        size = options.global_batch_size
+        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
+        if options.end != "drop":
             return
         if not self._counts_tokens:
-            check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
+            check_fits(size=size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not self._is_function:
-            check_fits(size=batch_size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
+            check_fits(size=size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
         """Return the order, ready to continue from a state; ValueError if what it took of a mixture is impossible."""
@@ -239,10 +219,6 @@ class RowSource:
         if self._mixture is not None and self._is_function:
             raise UsageError("a function of the epoch says which row comes next, and so do the shares of a mixture")
 
-    def _check_division(self, size: int) -> None:
-        options = self._options
-        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
-
 
 def plan_step(
     order: Order, *, epoch: int, cursor: int, size: int, end: End, lengths: Int32 | None = None
@@ -273,7 +249,6 @@ def plan_step(
         num_rows=num_rows,
         coverage=stop / length,
         next_cursor=stop,
-        size=size,
         taken=order.taken(epoch=epoch, cursor=stop),
     )
 

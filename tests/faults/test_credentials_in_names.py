@@ -67,7 +67,6 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "export", cache, "--to", "datasets", "-o", name
     yield "verify", "--foreign", name
     yield "inspect", cache, "--row", f"{name}:0"
-    yield "inspect", cache, "--state", name
     yield "diff", cache, name
     yield "diff", name, cache
     yield "init", name

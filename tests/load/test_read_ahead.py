@@ -20,7 +20,7 @@ def planned(num_rows, num_real=None):
     rows = np.arange(num_rows)
     rows[num_real if num_real is not None else num_rows :] = PADDING_ROW
     real = num_rows if num_real is None else num_real
-    return StepPlan(epoch=0, rows=rows, num_rows=real, coverage=0.5, next_cursor=0, size=num_rows)
+    return StepPlan(epoch=0, rows=rows, num_rows=real, coverage=0.5, next_cursor=0)
 
 
 @given(sizes=st.lists(st.integers(1, 40), max_size=60), most=st.integers(1, 100), ends=st.sets(st.integers(0, 59)))
