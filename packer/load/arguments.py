@@ -107,7 +107,7 @@ def ordering_of(order: Any) -> Ordering:
     """Return the name of an order, or a function of the epoch; ValueError if it is neither."""
     if (order in _ORDERS) if isinstance(order, str) else (callable(order) and not isinstance(order, type)):
         return order  # type: ignore[no-any-return]
-    expected = f"{', '.join(_ORDERS)}, or a function of the epoch like weighted(weights)"
+    expected = f"{', '.join(_ORDERS)}, or a function of the epoch"
     raise ValueError(f"order is {reprlib.repr(order)}; expected {expected}")
 
 

@@ -32,7 +32,7 @@ from packer.load.arguments import LoaderOptions
 from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
-from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name, window_start
+from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -192,15 +192,12 @@ class RowSource:
             )
             for part in self.rows.parts
         ]
-        found: Order = orders[0]
         if mixture is not None:
-            first = window_start(cursor) if order == "length_bucketed" else cursor
-            bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + first
-            found = MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
+            bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + cursor
+            return MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
         if order != "length_bucketed":
-            return found
-        lengths, seed = self.rows.lengths, self._options.seed
-        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed)
+            return orders[0]
+        return BucketedOrder(orders[0], self.rows.lengths, fingerprint=self._fingerprint, seed=self._options.seed)
 
     def _order_by(self) -> str | None:
         """Return what identifies a function of the epoch in a state."""
@@ -216,8 +213,11 @@ class RowSource:
                 "order='length_bucketed' is for documents; all blocks are of one length",
                 hint="choose batching='padded', 'padding_free' or 'token_budget'",
             )
-        if self._mixture is not None and self._is_function:
-            raise UsageError("a function of the epoch says which row comes next, and so do the shares of a mixture")
+        if self._mixture is not None and options.order not in ("random", "sequential"):
+            raise UsageError(
+                "the shares of a mixture say which row comes next: its order is random or sequential",
+                hint="batching='padding_free' or 'token_budget' needs no order by length",
+            )
 
 
 def plan_step(

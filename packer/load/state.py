@@ -72,8 +72,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """For a mixture, the proportion of each cache, as a fraction of integers."""
 
     taken: tuple[Count, ...] | None
-    """For a mixture, the rows of each cache before this position, over all epochs; if windows are sorted by length,
-    before the current window."""
+    """For a mixture, the rows of each cache before this position, over all epochs."""
 
     counters: Counters
 

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -15,7 +16,6 @@ from torchrun import torchrun  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, agreement  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.load.ordering import weighted  # noqa: E402
 
 NUM_BLOCKS, WORLD_SIZE = 40, 3
 CACHE, OTHER = small_cache(NUM_BLOCKS), small_cache(NUM_BLOCKS, fingerprint="cafe")
@@ -60,7 +60,7 @@ DIFFERENT = {
     "fingerprint": lambda rank: open_rank(rank, OTHER),
     "shares": lambda rank: open_rank(rank, Mixture([(CACHE, 1), (OTHER, 1)])),
     "order": lambda rank: open_rank(rank, order="sequential"),
-    "order_by": lambda rank: open_rank(rank, order=weighted([1.0] * NUM_BLOCKS)),
+    "order_by": lambda rank: open_rank(rank, order=lambda epoch: np.arange(NUM_BLOCKS)[::-1]),
     "global_batch_size": lambda rank: open_rank(rank, global_batch_size=12),
     "micro_batch_size": lambda rank: open_rank(rank, micro_batch_size=2),
     "end": lambda rank: open_rank(rank, end="pad"),
