@@ -2,7 +2,6 @@
 
 import functools
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,11 +23,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": _PLACE,
         "help": "The batch of step N of an epoch, from 0, and whether it meets the contract.",
     },
-    "state": {
-        "type": click.Path(path_type=Path),
-        "metavar": "FILE",
-        "help": "The batch that follows a reader's state, in JSON; --step counts from there.",
-    },
     "epoch": {"type": _PLACE, "help": "Epoch of --step [0]."},
     "rank": {"type": _PLACE, "help": "Rank, of --world-size [0]."},
     "world_size": {"type": _SIZE, "help": "Number of ranks [1]."},
@@ -38,7 +32,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "batching": {
         "metavar": None,
         "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
-        "help": "Blocks, or how documents become batches [as the recipe says: packed].",
+        "help": "Blocks, or how documents become batches [packed].",
     },
     "balance": {"type": int, "help": "The loader's balance, by which rows are dealt to ranks [24576]; 0 turns it off."},
     "order": {
@@ -48,7 +42,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "seed": {"type": int, "help": "Seed of the order [0]."},
 }
-"""Arguments of the loader; those not given take their default, or the value in the state."""
+"""Arguments of the loader; those not given take their default."""
 
 _BATCH_OPTIONS = [
     click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings}) for name, settings in _OPTIONS.items()
@@ -66,10 +60,8 @@ def batch_options(function: Function) -> Function:
     def gathered(**values: Any) -> Any:
         asked = {name: values.pop(name) for name in _OPTIONS}
         batch = {name: value for name, value in asked.items() if value is not None}
-        if batch and not {"step", "state"} & batch.keys():
-            raise click.UsageError(f"--{next(iter(batch)).replace('_', '-')} goes with --step or --state")
-        if {"epoch", "state"} <= batch.keys():
-            raise click.UsageError("--epoch and --state cannot go together: a state names its epoch")
+        if batch and "step" not in batch:
+            raise click.UsageError(f"--{next(iter(batch)).replace('_', '-')} goes with --step")
         return function(batch=batch, **values)
 
     return gathered
@@ -82,17 +74,14 @@ def show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with
 
     try:
         from packer.load.batch_view import view_batch  # noqa: PLC0415 - as above
-        from packer.load.state import read_state  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise UsageError(
-            "--step and --state show what the training loader returns, which needs torch",
+            "--step shows what the training loader returns, which needs torch",
             hint='pip install "token-packer[torch]"; --block, --doc and --row need no torch',
         ) from None
     arguments = asked | ({} if split is None else {"split": split})
-    if "state" in arguments:
-        arguments["state"] = read_state(arguments["state"])
     view = view_batch(cache, **arguments)
     pieces = [
         (part.doc_id, part.piece_start, part.input_ids, part.labels) for part in view.parts if part.doc_id is not None
@@ -109,15 +98,16 @@ def show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with
 def _print(view: "BatchView", documents: "list[DocumentView]", asked: dict[str, Any], *, with_ids: bool) -> None:
     page, out = ViewPage(with_ids=with_ids), stdout()
     step, state = view.step, view.state
-    number = asked.get("step", 0) + (state.counters.steps if "state" in asked else 0)
     page.heading(
         [
-            f"step {number:,}, epoch {step.epoch} ({state.split})",
+            f"step {asked['step']:,}, epoch {step.epoch} ({state.split})",
             f"rank {asked.get('rank', 0)} of {asked.get('world_size', 1)}",
             f"micro-batch {asked.get('micro_batch', 0)} of {len(step)}",
         ]
     )
-    page.note([state.batching, f"order {state.order}", f"seed {state.seed}", f"global batch size {state.batch_size:,}"])
+    page.note(
+        [state.batching, f"order {state.order}", f"seed {state.seed}", f"global batch size {view.global_batch_size:,}"]
+    )
     items = f"{step.num_items_in_batch:,} trained"
     page.note([f"the step, all ranks: {step.num_tokens:,} tokens", items, f"{step.num_slots:,} slots"])
     out.line()

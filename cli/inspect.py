@@ -36,11 +36,11 @@ def command(
     """Show a block, a document, a row or a batch as text.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
-    text is context and is masked. Every run of tokens begins on a line of its own. With --step or --state, show the
+    text is context and is masked. Every run of tokens begins on a line of its own. With --step, show the
     micro-batch that training gets there, and whether it is what a model expects; if not, the exit code is 1.
     """
     if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
-        raise click.UsageError("--block, --doc, --row and --step or --state cannot go together")
+        raise click.UsageError("--block, --doc, --row and --step cannot go together")
     from packer.audit.view import view_block, view_document, view_row  # noqa: PLC0415 - not for --help
     from packer.store.cache import Cache  # noqa: PLC0415 - as above
 

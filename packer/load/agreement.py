@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 from packer.errors import UsageError
@@ -45,8 +46,8 @@ class Agreement:
 
     def __init__(self, options: LoaderOptions) -> None:
         self._rank, self._world_size = options.rank, options.world_size
-        names = ("world_size", "balance", "max_pixels", "flatten", "labels", "weights")
-        self._form = {name: getattr(options, name) for name in names}
+        names = ("world_size", "micro_batch_size", "global_batch_size", "padded", "balance", "max_pixels", "flatten")
+        self._form = msgspec.to_builtins({name: getattr(options, name) for name in (*names, "labels", "weights")})
         self._loader: int | None = None
         self._begun: ReaderState | None = None
         self._num_begun = 0

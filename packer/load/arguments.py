@@ -5,8 +5,7 @@ Nothing here needs torch before a loader is opened.
 
 import os
 import reprlib
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -14,7 +13,6 @@ from typing import (
     Any,
     Final,
     Literal,
-    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -26,9 +24,8 @@ import numpy as np
 from msgspec import Meta
 
 from packer.errors import UsageError
-from packer.load.batching import Batching, End, Padded
+from packer.load.batching import Batching, BatchingName, End, Padded
 from packer.load.ordering import Ordering
-from packer.recipe.read_rules import BatchingName, Read
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:
@@ -36,14 +33,10 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 
-Schedule: TypeAlias = Callable[[int, int], int]
-"""Maps the index of a step and the size of the step before it to the step's size."""
-
 MAX_INT32: Final = 2**31 - 1
 """Upper bound of sizes and lengths, which are counted in int32."""
 
 Size = Annotated[int, Meta(ge=1, le=MAX_INT32)]
-Cutoff = Annotated[int, Meta(ge=2, le=MAX_INT32)]
 
 _ORDERS = ("random", "sequential", "length_bucketed")
 
@@ -55,11 +48,9 @@ class LoaderOptions:
     split: str
     micro_batch_size: Size
     global_batch_size: Annotated[int, Meta(le=MAX_INT32)]
-    schedule: Schedule | None
     batching: BatchingName
     padded: Padded | None
     max_pixels: Size | None
-    cutoff_len: Cutoff | None
     rank: int
     world_size: int
     seed: int
@@ -78,14 +69,13 @@ class LoaderOptions:
     columns: tuple[str, ...]
 
 
-def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> LoaderOptions:
+def resolve_options(given: Mapping[str, Any]) -> LoaderOptions:
     """Check the arguments of a loader by the types of their options, and fill in defaults; it documents the errors."""
-    batching, cutoff_len = resolve_batching(caches, given["batching"], given["cutoff_len"])
+    batching = as_batching(given["batching"])
     rank, world_size = resolve_rank(given["rank"], given["world_size"])
     resolved: dict[str, Any] = {
         "batching": "padded" if isinstance(batching, Padded) else batching,
         "padded": batching if isinstance(batching, Padded) else None,
-        "cutoff_len": cutoff_len,
         "rank": rank,
         "world_size": world_size,
         "order": ordering_of(given["order"]),
@@ -100,41 +90,6 @@ def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> Loader
     return LoaderOptions(
         **resolved, **{name: checked(name, given[name], kinds[name]) for name in kinds.keys() - resolved.keys()}
     )
-
-
-def resolve_batching(
-    caches: Sequence[Cache], batching: Batching | None, cutoff_len: int | None
-) -> tuple[Batching, int | None]:
-    """Return the batching and cutoff: those of the arguments if given, else those of the caches' recipes.
-
-    A `batching` replaces everything the recipe says about reading, a `cutoff_len` replaces only the recipe's cutoff.
-    Any departure from the recipe gives a warning.
-    """
-    if cutoff_len is not None:
-        cutoff_len = checked("cutoff_len", cutoff_len, Cutoff)
-    rules = [msgspec.convert(cache.manifest.recipe.get("read", {}), Read) for cache in caches]
-    if batching is None:
-        if any(read != rules[0] for read in rules):
-            raise UsageError("the recipes of these caches batch documents differently", hint="name a batching")
-        resolved, cutoff_len = batching_from_recipe(rules[0]), rules[0].cutoff_len if cutoff_len is None else cutoff_len
-    else:
-        resolved = as_batching(batching)
-    for cache, read in zip(caches, rules, strict=True):
-        saved = batching_from_recipe(read)
-        if read != Read() and (saved, read.cutoff_len) != (resolved, cutoff_len):
-            warnings.warn(
-                f"{cache.folder} is to be read as {saved}, cutoff_len {read.cutoff_len}, says its recipe; "
-                f"this loader reads it as {resolved}, cutoff_len {cutoff_len}",
-                stacklevel=5,  # the caller who opens the loader
-            )
-    return resolved, cutoff_len
-
-
-def batching_from_recipe(read: Read) -> Batching:
-    """Return the batching that a recipe asks for."""
-    if read.batching == "padded":
-        return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
-    return read.batching
 
 
 def as_batching(batching: Any) -> Batching:
@@ -152,7 +107,7 @@ def ordering_of(order: Any) -> Ordering:
     """Return the name of an order, or a function of the epoch; ValueError if it is neither."""
     if (order in _ORDERS) if isinstance(order, str) else (callable(order) and not isinstance(order, type)):
         return order  # type: ignore[no-any-return]
-    expected = f"{', '.join(_ORDERS)}, or a function of the epoch like weighted(weights)"
+    expected = f"{', '.join(_ORDERS)}, or a function of the epoch"
     raise ValueError(f"order is {reprlib.repr(order)}; expected {expected}")
 
 

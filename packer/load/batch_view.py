@@ -11,7 +11,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.layout import concatenated_ranges
-from packer.load.arguments import open_cache, resolve_batching
+from packer.load.arguments import open_cache
 from packer.load.attention import documents_of
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
@@ -54,6 +54,7 @@ class BatchView:
     state: ReaderState
     """The state of a loader that is about to return this step."""
 
+    global_batch_size: int
     step: Step
     """The step as the rank sees it."""
 
@@ -69,7 +70,6 @@ def view_batch(
     step: int = 0,
     epoch: int = 0,
     micro_batch: int = 0,
-    state: dict[str, Any] | None = None,
     rank: int = 0,
     world_size: int = 1,
     **arguments: Any,
@@ -78,22 +78,19 @@ def view_batch(
 
     Args:
         cache: folder or URL of a cache, or an open one.
-        step: its number in the epoch, from 0; with a state, the number of steps after it.
-        epoch: from 0; not with a state, which has its own.
+        step: its number in the epoch, from 0.
+        epoch: from 0.
         micro_batch: index in the rank's share of the step, from 0.
-        state: saved by a run; supplies what `arguments` leave out.
         rank: of `world_size`.
         world_size: number of ranks.
         arguments: other arguments of the loader; `split` is by default the first of the cache.
 
     Raises:
         UsageError: no such rank, step or micro-batch, or something the loader refuses.
-        CheckError: the state is invalid, or belongs to other data or other arguments; or a row is damaged.
+        CheckError: a row is damaged.
     """
     if not 0 <= rank < world_size:
         raise UsageError(f"no rank {rank} of {world_size}", hint=f"they are numbered 0 to {world_size - 1}")
-    if state is not None:
-        arguments = _saved_arguments(decode_state(state), order=arguments.get("order")) | arguments
     cache = open_cache(cache)
     shards = _shards(cache, arguments)
     arguments |= {
@@ -103,11 +100,8 @@ def view_batch(
         "weights": "use" if shards.weighted else "refuse",
     }
     loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]
-    if state is None:
-        loaders[0].set_epoch(epoch)
-    else:
-        loaders[0].load_state_dict(state)
-    target_state = _state_after_steps(loaders[0], step, through_epochs=state is not None)
+    loaders[0].set_epoch(epoch)
+    target_state = _state_after_steps(loaders[0], step)
     steps = [_step_at(loader, target_state) for loader in loaders]
     rank_step = steps[rank]
     if not 0 <= micro_batch < len(rank_step):
@@ -120,6 +114,7 @@ def view_batch(
     rows = rank_step.block_ids[first : first + sizes[micro_batch]]
     return BatchView(
         state=decode_state(target_state),
+        global_batch_size=loaders[0].global_batch_size,
         step=rank_step,
         micro_batch=rank_step[micro_batch],
         parts=tuple(
@@ -138,25 +133,9 @@ def view_batch(
     )
 
 
-def _saved_arguments(state: ReaderState, *, order: Any) -> dict[str, Any]:
-    """Return the arguments of the loader that saved a state, except a function; `order` is the order if it is known."""
-    if state.shares is not None:
-        hint = "only the loader of the run can show it: it has the caches of the mixture"
-        raise UsageError("the state was saved by a loader of several caches", hint=hint)
-    if order is None and state.order == "function":
-        hint = "packer.load.view_batch takes it as order="
-        raise UsageError("the state was saved with a function as order, whose rows a state does not name", hint=hint)
-    names = ("split", "cutoff_len", "order", "seed", "end", "micro_batch_size")
-    arguments = {name: getattr(state, name) for name in names}
-    return arguments | {
-        "batching": (state.batching == "padded" and state.padded) or state.batching,
-        "global_batch_size": state.opened_batch_size,
-    }
-
-
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
     """Return the rows to read, and fill in the default split."""
-    if resolve_batching([cache], arguments.get("batching"), None)[0] != "packed":
+    if arguments.get("batching", "packed") != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
         hint = "batching padded, padding_free and token_budget are made of its documents"
@@ -164,14 +143,13 @@ def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentSh
     return cache.blocks(arguments.setdefault("split", cache.splits("blocks")[0]))
 
 
-def _state_after_steps(loader: PackedLoader, num_steps: int, *, through_epochs: bool) -> dict[str, Any]:
+def _state_after_steps(loader: PackedLoader, num_steps: int) -> dict[str, Any]:
     """Return the state of a loader after `num_steps` more steps, except for its counters."""
     state, passed = loader.state_dict(), -1
-    plans = loader.plans(last_epoch=None if through_epochs else loader.epoch)
-    for passed, plan in enumerate(islice(plans, num_steps + 1)):
+    for passed, plan in enumerate(islice(loader.plans(last_epoch=loader.epoch), num_steps + 1)):
         if passed == num_steps:
             return state
-        state |= {"epoch": plan.next_epoch, "cursor": plan.next_cursor, "batch_size": plan.size}
+        state |= {"epoch": plan.epoch, "cursor": plan.next_cursor}
     raise UsageError(
         f"no step {num_steps} in epoch {loader.epoch}", hint=f"it has {passed + 1} steps of this size, numbered from 0"
     )

@@ -10,9 +10,10 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from packer.recipe.read_rules import BatchingName, Side, Tokens
+from packer.recipe.pack_rules import Tokens
 
-End = Literal["drop", "pad", "short", "wrap"]
+BatchingName = Literal["packed", "padded", "padding_free", "token_budget"]
+End = Literal["drop", "pad", "short"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Padded:
     multiple_of: Tokens = 1
     """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
 
-    side: Side = "right"
+    side: Literal["right", "left"] = "right"
 
     def rounded(self, longest: int) -> int:
         """Return the padded row length of a micro-batch whose longest document has `longest` tokens."""

@@ -196,7 +196,7 @@ class StepDataset(IterableDataset[Any]):
         return self._steps()
 
     def __len__(self) -> int:
-        """Steps of the whole current epoch at the present global batch size, including those already returned."""
+        """Steps of the whole current epoch, including those already returned."""
         return self._num_taken() + self.loader.steps_left
 
     def __repr__(self) -> str:

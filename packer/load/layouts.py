@@ -129,8 +129,7 @@ class Layout:
         return {"position_ids": places, "attention_mask": in_row}
 
     def _aligned(self, rows: list[Any], fill: npt.NDArray[Any], sizes: Int64, widths: Int64) -> list[Any]:
-        """Return one column's values of each document, cut to its size, with padding before or after it."""
-        rows = [row if len(row) == size else row[:size] for row, size in zip(rows, sizes.tolist(), strict=True)]
+        """Return one column's values of each document, with padding before or after it."""
         if self._padded is None:
             return rows
         padding = np.repeat(fill, int((widths - sizes).max()), axis=0)

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
-import numpy as np
 import torch
 from msgspec import Meta
 from torch.utils.data import get_worker_info
@@ -12,7 +11,7 @@ from torch.utils.data import get_worker_info
 from packer.batches import Int64
 from packer.errors import CheckError, UsageError
 from packer.load.agreement import Agreement
-from packer.load.arguments import Schedule, check_instance, checked, open_cache, resolve_options
+from packer.load.arguments import check_instance, checked, open_cache, resolve_options
 from packer.load.batching import Batching, End
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
@@ -55,25 +54,19 @@ class PackedLoader:
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
             ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
             number of ranks.
-        schedule: function from a step's index and the size of the step before it to the step's size; for step 0 the
-            second argument is `global_batch_size`. It must be pure: it is called ahead of time, in another thread.
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
-            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, with its
-            cutoff, by default ``packed``; departing from the recipe gives a warning.
+            of :mod:`packer.load.batching`.
         max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
-        cutoff_len: documents are truncated to this many tokens. Those left without a trained token are excluded from
-            every epoch: a warning counts them, and :attr:`untrained` lists them.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
         order: ``random``; ``sequential``, as stored; for documents ``length_bucketed``, which keeps documents of
-            similar length together; or a pure function from an epoch to its row numbers, such as ``weighted(…)`` of
-            :mod:`packer.load.ordering`.
+            similar length together; or a pure function from an epoch to its row numbers. Of a mixture ``random`` or
+            ``sequential``.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
-            them out and lists them in :attr:`left_out`. ``pad`` fills the step with fully masked rows of the pad id:
-            summed losses and `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller
-            step, with only as many masked rows as the micro-batches of all ranks need: for evaluation. ``wrap`` takes
-            the first blocks of the next epoch's order, which that epoch then skips.
+            them out. ``pad`` fills the step with fully masked rows of the pad id: summed losses and
+            `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller step, with only as
+            many masked rows as the micro-batches of all ranks need: for evaluation.
         balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
             attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
             gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
@@ -118,10 +111,8 @@ class PackedLoader:
         split: str = "train",
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
-        schedule: Schedule | None = None,
-        batching: Batching | None = None,
+        batching: Batching = "packed",
         max_pixels: int | None = None,
-        cutoff_len: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,
@@ -139,15 +130,12 @@ class PackedLoader:
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "cache")}
         self._cache = cache if isinstance(cache, Mixture) else open_cache(cache)
-        caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
-        self._options = resolve_options(caches, self._arguments)
+        self._options = resolve_options(self._arguments)
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
-        self._epoch_end: ReaderState | None = None  # the state at the end of the last finished epoch
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
-        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
 
     @property
     def epoch(self) -> int:
@@ -161,8 +149,8 @@ class PackedLoader:
 
     @property
     def global_batch_size(self) -> int:
-        """Size of the last returned step, or of the first one if none was returned yet."""
-        return self._state.batch_size
+        """Size of a step, over all ranks."""
+        return self._options.global_batch_size
 
     @property
     def block_len(self) -> int:
@@ -196,25 +184,11 @@ class PackedLoader:
         """
         return self._state.counters
 
-    @property
-    def left_out(self) -> Int64:
-        """Blocks that ``drop`` left out of the last finished epoch.  # int64[n]"""
-        return np.zeros(0, np.int64) if self._epoch_end is None else self._source.rows_left(self._epoch_end)
-
-    @property
-    def untrained(self) -> Int64:
-        """Documents that `cutoff_len` leaves without a trained token; no step contains them.  # int64[n]"""
-        return self._source.rows.untrained
-
     def __bool__(self) -> bool:
         return True  # so that `loader or other` does not count steps
 
     def __len__(self) -> int:
-        """Steps of the whole current epoch at the present global batch size, including those already returned.
-
-        Raises:
-            TypeError: with a schedule, or with a token budget that wraps around: no number is right for every epoch.
-        """
+        """Steps of the whole current epoch, including those already returned."""
         return self._source.steps_of_epoch(self._state)
 
     @property
@@ -237,18 +211,6 @@ class PackedLoader:
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
 
-    def __next__(self) -> Step:
-        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
-        prefetch, steps = self._own
-        if prefetch is None or prefetch is not self._prefetch:
-            steps = iter(self)
-        step = next(steps, None)
-        self._own = (self._prefetch, steps)
-        if step is None:
-            self.close()
-            raise StopIteration
-        return step
-
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""
         return self._steps(through_epochs=True)
@@ -264,8 +226,8 @@ class PackedLoader:
         state, rank = self._state, self._options.rank
         return (
             f"<PackedLoader of {self._source.unit} of {self._cache!r}, split '{state.split}': rank {rank} of "
-            f"{self.world_size}, global batch size {state.batch_size:,}, {state.counters.steps:,} steps returned, in "
-            f"epoch {state.epoch}>"
+            f"{self.world_size}, global batch size {self.global_batch_size:,}, {state.counters.steps:,} steps "
+            f"returned, in epoch {state.epoch}>"
         )
 
     def doc_ids(self, step: Step) -> list[Int64]:
@@ -281,24 +243,18 @@ class PackedLoader:
         return self._state.to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a saved state, with any world size and micro-batch size. Ends a running iteration.
-
-        A size that a schedule had changed is restored, unless this loader was opened with a different size than the
-        loader that saved the state. Its own micro-batch size, padding and schedule are used, with a warning if another
-        padding or schedule was saved.
+        """Resume from a saved state, with any world size, sizes and padding. Ends a running iteration.
 
         Raises:
-            CheckError: the state is damaged, or of other data, split, batching, cutoff_len, order, seed or end.
-            UsageError: the size cannot be divided among these ranks.
+            CheckError: the state is damaged, or of other data, split, batching, order, seed or end.
         """
         restored = restore(state, reader=self._state, length=self._source.length)
-        self._source.check_size(restored.batch_size)
         try:
             self._source.order_at(restored)
         except ValueError as error:
             raise CheckError(f"reader state: {error}", hint=UNCHANGED) from None
         self.close()
-        self._state, self._epoch_end = restored, None
+        self._state = restored
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch and end a running iteration; for the current epoch this is a no-op.
@@ -343,8 +299,6 @@ class PackedLoader:
         try:
             for step, state in self._agreement.checked(prefetch, self._state) if self._agreement else prefetch:
                 if self._prefetch is prefetch:  # else a signal handler ended it while this waited
-                    if step.epoch > self._state.epoch:
-                        self._epoch_end = self._state
                     self._state = state
                     device = self._options.device
                     yield step if device.type == "cpu" else step.to(device, non_blocking=True)
@@ -355,7 +309,6 @@ class PackedLoader:
         if self._prefetch is not prefetch:
             raise RuntimeError("this iteration was ended by close, load_state_dict or another one")
         if last_epoch is not None and self._state.epoch == last_epoch:
-            self._epoch_end = self._state
             self._state = self._source.state_at_epoch(self._state, last_epoch + 1)
 
 

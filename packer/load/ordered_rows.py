@@ -15,7 +15,7 @@ from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.store.cache import BlockShards, Cache, DocumentShards, FoundBlocks, FoundDocuments
+from packer.store.cache import BlockShards, Cache, FoundBlocks, FoundDocuments
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
@@ -29,9 +29,9 @@ FILLER_ROW = -2
 
 
 class CacheRows:
-    """The rows of one split of one cache, numbered from 0, and which of them are put in order."""
+    """The rows of one split of one cache, numbered from 0."""
 
-    def __init__(self, cache: Cache, split: str, *, kind: RowKind, cutoff_len: int | None) -> None:
+    def __init__(self, cache: Cache, split: str, *, kind: RowKind) -> None:
         self.fingerprint = cache.manifest.content_fingerprint
         self.shards: Any = cache.blocks(split) if kind == "blocks" else cache.documents(split)
         self.num_sides = 2 if content_of(cache) == "pairs" else 1
@@ -40,45 +40,32 @@ class CacheRows:
         if not len(self.shards):
             raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
         lengths, trained = self.shards.stored_together({"length": np.int32, "num_trained": np.int32})
-        if cutoff_len is not None and isinstance(self.shards, DocumentShards):
-            trained = self.shards.trained_within(cutoff_len, lengths, trained)
-            lengths = np.minimum(lengths, np.int32(cutoff_len))
         self.num_trained: Int32 = trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
         """Trained targets of each row.  # int32[N]"""
 
         self.lengths_of_sides: Int32 = lengths.reshape(-1, self.num_sides)
         """Tokens of each document of a row.  # int32[N, 1 or 2]"""
 
-        self.ordered = None if cutoff_len is None else np.flatnonzero(self.num_trained)
-        """The rows that are put in order, those that a cutoff leaves a trained token; None means all.  # int64[n]"""
-
-        self.num_ordered = len(self) if self.ordered is None else len(self.ordered)
-        if not self.num_ordered:
-            raise InputError(
-                f"no document of split '{split}' of {cache.folder} has a trained token among its first {cutoff_len}",
-                hint="set a larger cutoff_len",
-            )
-
     def __len__(self) -> int:
         return len(self.shards) // self.num_sides
 
     def num_tokens(self) -> int:
-        """Count the tokens of the rows that are put in order."""
-        lengths = self.lengths_of_sides if self.ordered is None else self.lengths_of_sides[self.ordered]
-        return int(lengths.sum(dtype=np.int64))
+        """Count the tokens of all rows."""
+        return int(self.lengths_of_sides.sum(dtype=np.int64))
 
 
 class OrderedRows:
-    """The rows of one split of some caches. Safe to read from two threads.
+    """The rows of one split of some caches. Safe to read from two threads."""
 
-    Of each document `cutoff_len` tokens are read; None reads it whole.
-    """
-
-    def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind, cutoff_len: int | None = None) -> None:
-        self._cutoff_len = cutoff_len
+    def __init__(self, caches: Sequence[Cache], split: str, *, kind: RowKind) -> None:
         self.content = content_of_all(caches)
-        _check_preference(self.content, kind, cutoff_len)
-        self.parts = [CacheRows(cache, split, kind=kind, cutoff_len=cutoff_len) for cache in caches]
+        if kind == "blocks" and self.content != "examples":
+            raise UsageError(
+                f"there are no blocks of {self.content}",
+                hint="trainers of pairs and rated answers are in packer.load.trainers, and read PreferenceData; in a "
+                "loop of your own, batching='padding_free', 'padded' or 'token_budget'",
+            )
+        self.parts = [CacheRows(cache, split, kind=kind) for cache in caches]
         self.num_sides = self.parts[0].num_sides
         self._shards = [part.shards for part in self.parts]
         self.bounds = offsets_of([len(part) for part in self.parts])
@@ -133,11 +120,6 @@ class OrderedRows:
         none = [np.zeros(0, np.int64)]
         return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
-    @cached_property
-    def untrained(self) -> Int64:
-        """Documents that a cutoff leaves without a trained token; no order includes them.  # int64[n]"""
-        return np.zeros(0, np.int64) if self._cutoff_len is None else np.flatnonzero(self.num_trained == 0)
-
     def lengths_of_each(self, rows: Int64) -> Int64:
         """Return the positions of each document or block of rows; a padding row is a pad token.  # int64[R, 1 or 2]"""
         if self.block_len:
@@ -165,7 +147,7 @@ class OrderedRows:
             self._weight_sums = np.full(len(self), np.nan)
         unknown = np.unique(rows[np.isnan(self._weight_sums[rows])])
         if len(unknown):
-            of_sides = self.locate(self.documents_of(unknown)).weight_sums(self._cutoff_len)
+            of_sides = self.locate(self.documents_of(unknown)).weight_sums()
             self._weight_sums[unknown] = of_sides.reshape(self.num_sides, -1).sum(0)
         sums: Float64 = self._weight_sums[rows]
         return sums
@@ -227,20 +209,6 @@ def refuse_preference(content: Content, what: str) -> None:
         )
 
 
-def _check_preference(content: Content, kind: RowKind, cutoff_len: int | None) -> None:
-    """Refuse ways of reading that preference data does not allow."""
-    if content == "examples":
-        return
-    if cutoff_len is not None:
-        raise UsageError("cutoff_len would cut answers that are compared whole", hint="leave it out")
-    if kind == "blocks":
-        raise UsageError(
-            f"there are no blocks of {content}",
-            hint="trainers of pairs and rated answers are in packer.load.trainers, and read PreferenceData; in a loop "
-            "of your own, batching='padding_free', 'padded' or 'token_budget'",
-        )
-
-
 def check_weights(*, weighted: bool, wanted: bool) -> None:
     """Refuse a cache with loss weights for a consumer that does not declare that it uses them."""
     if weighted and not wanted:
@@ -258,13 +226,12 @@ def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
     if options.batching == "token_budget":
         limits.append((options.micro_batch_size, rows.lengths, "a micro-batch holds no more"))
     for longest, of_rows, reason in limits:
-        lengths = np.delete(of_rows, rows.untrained)
-        if too_long := int(np.count_nonzero(lengths > longest)):
+        if too_long := int(np.count_nonzero(of_rows > longest)):
             what = "pairs" if rows.num_sides == 2 else "documents"
             raise UsageError(
-                f"{too_long} of {len(lengths)} {what} have more than {longest} tokens, the longest {lengths.max()}: "
+                f"{too_long} of {len(of_rows)} {what} have more than {longest} tokens, the longest {of_rows.max()}: "
                 f"{reason}",
-                hint="make the micro-batch larger, or set cutoff_len, which trains only their beginning",
+                hint="make the micro-batch larger, or leave these rows out: a filter of the recipe on `tokens`",
             )
     if max_pixels is not None and (largest := int(rows.pixels.max(initial=0))) > max_pixels:
         raise UsageError(

@@ -17,13 +17,11 @@ b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
 The windows correspond to the mega-batches of transformers' ``LengthGroupedSampler``, which only moves the longest one
 to the front; here the buckets are shuffled.
 
-A function of the epoch gives the row numbers itself; :func:`weighted` returns such a function.
+A function of the epoch gives the row numbers itself.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from operator import index
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -35,7 +33,7 @@ from packer.permute import permutation_key, permute
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "function"]
 RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
 """A pure function from an epoch to its row numbers, as in ``step.block_ids``: in any order, any of them, any number of
-times. Epochs may differ in length. With an attribute ``num_rows``, it is refused for a split of another size."""
+times. Epochs may differ in length."""
 
 WINDOW = 8192
 """Documents that ``length_bucketed`` sorts together."""
@@ -47,65 +45,12 @@ SLICE = 4096
 """Rows of an order computed per call: the permutation costs as much for one row as for hundreds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SampledRows:
-    """What :func:`weighted` returns: a value that can be pickled, for processes that are spawned."""
-
-    cumulative: npt.NDArray[np.float64]
-    seed: int
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.cumulative)
-
-    def __call__(self, epoch: int) -> Int64:
-        key = permutation_key("packer.load.weighted", self.seed, epoch)
-        first = float(key[0] >> np.uint64(11)) / 2**53
-        positions = permute(np.arange(self.num_rows), self.num_rows, key)
-        points = (positions + first) * (self.cumulative[-1] / self.num_rows)
-        last = np.searchsorted(self.cumulative, self.cumulative[-1])  # rounding must not lead past it
-        rows: Int64 = np.minimum(np.searchsorted(self.cumulative, points, side="right"), last)
-        return rows
-
-
-def weighted(weights: npt.ArrayLike, *, seed: int = 0) -> RowsOfEpoch:
-    """Return the rows of an epoch as a function of it, sampled by weight and shuffled: for a loader's `order`.
-
-    An epoch has as many rows as there are weights. A row with a fraction w of the total weight comes n·w times in an
-    epoch of n, rounded up or down; one of weight 0 never. The weights are laid end to end on a line, and n equally
-    spaced points select the rows that they fall on; where the first one lies is drawn for each epoch.
-
-    Worked example, weights 3 1 0 2, n = 4, points 1.5 apart from 0.6 on: 0.6 2.1 3.6 5.1 fall on rows 0 0 1 3; they
-    come shuffled, for example 3 0 1 0.
-
-    This is systematic sampling: W. G. Madow and L. H. Madow, "On the Theory of Systematic Sampling, I", The Annals of
-    Mathematical Statistics 15 (1944); with unequal weights W. G. Madow, "II", the same 20 (1949).
-
-    Args:
-        weights: one for each row of the split, none negative.
-        seed: of the drawing and the shuffling.
-
-    Raises:
-        TypeError: a seed that is not an integer.
-        ValueError: no weight above 0, or one that is negative or not finite.
-    """
-    values = np.asarray(weights, np.float64)
-    if values.ndim != 1 or not np.isfinite(values).all() or values.min(initial=0) < 0 or not values.any():
-        raise ValueError(f"weights of shape {values.shape}; expected a number for each row, none below 0, some above")
-    return _SampledRows(np.cumsum(values), index(seed))
-
-
 Ordering: TypeAlias = Literal["random", "sequential", "length_bucketed"] | RowsOfEpoch
 
 
 def order_name(order: Ordering) -> OrderName:
     """Return the name of an order's kind."""
     return order if isinstance(order, str) else "function"
-
-
-def window_start(position: int) -> int:
-    """Return where the window of ``length_bucketed`` that a position of an epoch is in begins."""
-    return position - position % WINDOW
 
 
 class Order(ABC):
@@ -146,29 +91,25 @@ class EpochOrder(Order):
     """Every row once per epoch; the cost of a slice depends only on its length, and no table is kept in memory.
 
     The content fingerprint of the cache is part of the key, like `seed`. If not `shuffled`, the order is that stored.
-    `rows` are the rows to put in order, `num_items` of them; None means 0 to num_items.
     """
 
-    def __init__(
-        self, *, fingerprint: str, seed: int, num_items: int, shuffled: bool, rows: Int64 | None = None
-    ) -> None:
+    def __init__(self, *, fingerprint: str, seed: int, num_items: int, shuffled: bool) -> None:
         super().__init__(num_items)
         self.fingerprint, self.seed = fingerprint, seed
-        self._shuffled, self._numbers = shuffled, rows
+        self._shuffled = shuffled
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         places = np.arange(start, stop, dtype=np.int64)
-        if self._shuffled:
-            key = permutation_key("packer.load.order", self.fingerprint, self.seed, epoch)
-            places = permute(places, self.num_items, key)
-        return places if self._numbers is None else self._numbers[places]
+        if not self._shuffled:
+            return places
+        return permute(places, self.num_items, permutation_key("packer.load.order", self.fingerprint, self.seed, epoch))
 
 
 class FunctionOrder(Order):
-    """The rows that a function returns for each epoch, in its order, without those left out; ValueError if wrong."""
+    """The rows that a function returns for each epoch, in its order; ValueError if wrong."""
 
-    def __init__(self, rows_of_epoch: Any, num_rows: int, *, left_out: Int64) -> None:
-        self._rows_of_epoch, self._num_rows, self._left_out = rows_of_epoch, num_rows, left_out
+    def __init__(self, rows_of_epoch: Any, num_rows: int) -> None:
+        self._rows_of_epoch, self._num_rows = rows_of_epoch, num_rows
         self._epoch: tuple[int, Int64] = (0, self._checked_rows(0))
         super().__init__(len(self._epoch[1]))
 
@@ -185,48 +126,29 @@ class FunctionOrder(Order):
         return cached[1]
 
     def _checked_rows(self, epoch: int) -> Int64:
-        expected = getattr(self._rows_of_epoch, "num_rows", self._num_rows)
-        if expected != self._num_rows:
-            raise ValueError(f"order: weights of {expected} rows; the split has {self._num_rows}")
         rows = np.asarray(self._rows_of_epoch(epoch))
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise ValueError(f"order: epoch {epoch} is {rows.dtype} {list(rows.shape)}; expected the numbers of rows")
         if not len(rows) or rows.min() < 0 or rows.max() >= self._num_rows:
             raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {self._num_rows - 1}")
-        kept: Int64 = rows[~np.isin(rows, self._left_out)].astype(np.int64)
-        if not len(kept):
-            raise ValueError(f"order: epoch {epoch} has no row with a trained token")
-        return kept
+        return rows.astype(np.int64)
 
 
 class BucketedOrder(Order):
-    """A random order with windows sorted by length and their buckets shuffled. A slice costs its windows.
+    """A random order with windows sorted by length and their buckets shuffled. A slice costs its windows."""
 
-    For a mixture, the windows are cut from the mixed order, so that proportions hold at the end of each window.
-    """
-
-    def __init__(self, order: Order, lengths: Int32, *, fingerprint: str, seed: int) -> None:
+    def __init__(self, order: EpochOrder, lengths: Int32, *, fingerprint: str, seed: int) -> None:
         super().__init__(order.num_items)
         self._order, self._lengths = order, lengths
         self._key = (fingerprint, seed)
         self._slice = WINDOW  # so that a window is sorted at most twice
-        self._taken_before: dict[
-            tuple[int, int], tuple[int, ...] | None
-        ] = {}  # each window, by its epoch and first row
-
-    def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...] | None:
-        first = window_start(cursor)
-        if (epoch, first) not in self._taken_before:
-            self._taken_before[epoch, first] = self._order.taken(epoch=epoch, cursor=first)
-        return self._taken_before[epoch, first]
 
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
-        first = window_start(start)
+        first = start - start % WINDOW
         windows = [self._sorted_window(epoch, begin) for begin in range(first, stop, WINDOW)]
         return np.concatenate([np.zeros(0, np.int64), *windows])[start - first : stop - first]
 
     def _sorted_window(self, epoch: int, first: int) -> Int64:
-        self.taken(epoch=epoch, cursor=first)  # now, before the slice below moves the mixed order past it
         rows = self._order.rows(epoch, first, min(first + WINDOW, self.num_items))
         ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
         key = permutation_key("packer.load.bucketed", *self._key, epoch, first // WINDOW)

@@ -165,9 +165,8 @@ def _state_after(state: ReaderState, plan: StepPlan, *, trained: int, tokens: in
     before = state.counters
     return msgspec.structs.replace(
         state,
-        epoch=plan.next_epoch,
+        epoch=plan.epoch,
         cursor=plan.next_cursor,
-        batch_size=plan.size,
         taken=plan.taken,
         counters=Counters(
             steps=before.steps + 1,

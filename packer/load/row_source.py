@@ -8,8 +8,7 @@ Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4:
 
     step 0    Ω[0:4] = 4 1 6 0, cursor 4
     step 1    three blocks are left: ``drop`` ends the epoch; ``pad`` yields 5 2 3 and a masked row;
-              ``short`` yields 5 2 3; ``wrap`` yields 5 2 3 and the first block of the next epoch's order, cursor 1 of
-              that epoch
+              ``short`` yields 5 2 3
 
 Worked example in tokens, G = 9, documents of 5 3 4 2 6 tokens in Ω: one step takes 5 3, the next 4 2, and the document
 of 6 is left at the end of the epoch.
@@ -23,19 +22,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from typing import Annotated
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import MAX_INT32, LoaderOptions, checked
+from packer.load.arguments import LoaderOptions
 from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
-from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name, window_start
+from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name
 from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -51,9 +48,9 @@ class StepPlan:
     coverage: float
     """Fraction of `epoch` that has been taken after this step, 0 to 1."""
 
-    next_epoch: int
     next_cursor: int
-    size: int
+    """Rows of the epoch's order that are taken after this step."""
+
     taken: tuple[int, ...] | None = None
     """For a mixture, the rows of each cache up to the end of this step."""
 
@@ -78,31 +75,25 @@ class RowSource:
         self._counts_tokens = options.batching == "token_budget"
         self._is_function = order_name(options.order) == "function"
         self._check_order(kind)
-        self.rows = rows = OrderedRows(self.caches, options.split, kind=kind, cutoff_len=options.cutoff_len)
+        self.rows = rows = OrderedRows(self.caches, options.split, kind=kind)
         self.unit = "pairs" if rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
         self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
         if self._mixture is not None:
-            of_tokens = [Fraction(part.num_tokens(), part.num_ordered) for part in rows.parts]
+            of_tokens = [Fraction(part.num_tokens(), len(part)) for part in rows.parts]
             self._shares = self._mixture.of_rows(self._mixture.shares, of_tokens)
-            self._num_items = self._mixture.num_items(self._shares, [part.num_ordered for part in rows.parts])
+            self._num_items = self._mixture.num_items(self._shares, [len(part) for part in rows.parts])
         else:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.weights == "use")
-        self.check_size(options.global_batch_size)
+        self._check_size(options)
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
             warnings.warn(
                 "order: the function's rows of epoch 0 come in the order of the files; shuffle them, as in "
                 "np.random.default_rng(epoch).permutation(rows), or say order='sequential'",
                 stacklevel=4,
-            )
-        if len(rows.untrained):
-            warnings.warn(
-                f"{len(rows.untrained)} of {len(rows)} documents of split '{options.split}' have no trained "
-                f"token among their first {options.cutoff_len} and are left out; loader.untrained names them",
-                stacklevel=4,  # the caller who opens the loader
             )
 
     def initial_state(self) -> ReaderState:
@@ -113,18 +104,12 @@ class RowSource:
             fingerprint=self._fingerprint,
             split=options.split,
             batching=options.batching,
-            padded=options.padded,
-            cutoff_len=options.cutoff_len,
             order=order_name(options.order),
             order_by=self._order_by(),
             seed=options.seed,
             end=options.end,
-            schedule=options.schedule and str(getattr(options.schedule, "__qualname__", "a callable")),
             epoch=0,
             cursor=0,
-            batch_size=options.global_batch_size,
-            opened_batch_size=options.global_batch_size,
-            micro_batch_size=options.micro_batch_size,
             shares=None if mixture is None else tuple(map(str, mixture.shares)),
             taken=self._order().taken(epoch=0, cursor=0),
             counters=ZERO_COUNTERS,
@@ -132,54 +117,32 @@ class RowSource:
 
     def steps(self, state: ReaderState, *, last_epoch: int | None) -> Iterator[StepPlan]:
         """Yield the plans of the steps from a state on, to the end of `last_epoch` or endlessly; no row is read."""
-        order, schedule = self.order_at(state), self._options.schedule
-        index, epoch, cursor = state.counters.steps, state.epoch, state.cursor
-        size = state.batch_size
+        order, size = self.order_at(state), self._options.global_batch_size
+        epoch, cursor = state.epoch, state.cursor
         lengths = self.rows.lengths if self._counts_tokens else None
-        last_scheduled = -1  # the last step the schedule was called for: once per step, even if an epoch ends before it
         while last_epoch is None or epoch <= last_epoch:
-            if schedule is not None and last_scheduled != index:
-                size = checked("the schedule's size", schedule(index, size), Annotated[int, Meta(le=MAX_INT32)])
-                self._check_division(size)
-                last_scheduled = index
             plan = plan_step(order, epoch=epoch, cursor=cursor, size=size, end=self._options.end, lengths=lengths)
             if plan is None:
                 epoch, cursor = epoch + 1, 0
                 continue
             yield plan
-            index, epoch, cursor = index + 1, plan.next_epoch, plan.next_cursor
+            cursor = plan.next_cursor
 
     def steps_until(self, state: ReaderState, epoch: int) -> int:
-        """Count the steps from a state on that begin before an epoch: by arithmetic, unless sizes or epochs vary."""
-        if self._options.schedule is not None or self._counts_tokens or self._is_function:
+        """Count the steps from a state on that begin before an epoch: by arithmetic, unless these vary."""
+        if self._counts_tokens or self._is_function:
             return sum(1 for _ in self.steps(state, last_epoch=epoch - 1))
         return steps_left(
             num_items=self.length(state.epoch),
             cursor=state.cursor,
-            size=state.batch_size,
+            size=self._options.global_batch_size,
             end=self._options.end,
             num_epochs=epoch - state.epoch,
         )
 
     def steps_of_epoch(self, state: ReaderState) -> int:
-        """Count the steps of the state's whole epoch at the state's batch size; with ``wrap``, those that begin in it.
-
-        TypeError if that depends on what was read before: sizes vary, or steps counted in tokens wrap around.
-        """
-        end, is_planned = self._options.end, self._counts_tokens or self._is_function
-        is_scheduled = self._options.schedule is not None
-        if is_scheduled or (is_planned and end == "wrap"):
-            kind = "sizes follow a schedule" if is_scheduled else "steps of varying size wrap around"
-            raise TypeError(f"an epoch has no fixed number of steps where {kind}: use steps_left or steps_until(epoch)")
-        if is_planned:
-            return self.steps_until(self.state_at_epoch(state, state.epoch), state.epoch + 1)
-        # Worked example, 7 rows, steps of 4 that wrap: if the cursor is 5, steps of this epoch began at 1 and 5.
-        cursor = state.cursor % state.batch_size if end == "wrap" else 0
-        return steps_left(num_items=self.length(state.epoch), cursor=cursor, size=state.batch_size, end=end)
-
-    def rows_left(self, state: ReaderState) -> Int64:
-        """Return the rows left in the state's epoch.  # int64[n]"""
-        return self.order_at(state).rows(state.epoch, state.cursor, self.length(state.epoch)).copy()
+        """Count the steps of the state's whole epoch."""
+        return self.steps_until(self.state_at_epoch(state, state.epoch), state.epoch + 1)
 
     def state_at_epoch(self, state: ReaderState, epoch: int) -> ReaderState:
         """Return the state moved to the beginning of an epoch."""
@@ -190,15 +153,16 @@ class RowSource:
         """Return the number of rows of an epoch."""
         return self._order().length(epoch) if self._is_function else self._num_items
 
-    def check_size(self, batch_size: int) -> None:
+    def _check_size(self, options: LoaderOptions) -> None:
         """Refuse a size that cannot be divided among the ranks, or that no epoch fills."""
-        self._check_division(batch_size)
-        if self._options.end != "drop":
+        size = options.global_batch_size
+        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
+        if options.end != "drop":
             return
         if not self._counts_tokens:
-            check_fits(size=batch_size, num_items=self._num_items, unit=self.unit)
+            check_fits(size=size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not self._is_function:
-            check_fits(size=batch_size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
+            check_fits(size=size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
     def order_at(self, state: ReaderState) -> Order:
         """Return the order, ready to continue from a state; ValueError if what it took of a mixture is impossible."""
@@ -218,26 +182,22 @@ class RowSource:
         if mixture is None and taken is not None:
             raise ValueError("rows taken of each cache, but there is only one cache")
         if self._is_function:
-            return FunctionOrder(order, len(self.rows), left_out=self.rows.untrained)
+            return FunctionOrder(order, len(self.rows))
         orders = [
             EpochOrder(
                 fingerprint=part.fingerprint,
                 seed=self._options.seed,
-                num_items=part.num_ordered,
+                num_items=len(part),
                 shuffled=order != "sequential",
-                rows=part.ordered,
             )
             for part in self.rows.parts
         ]
-        found: Order = orders[0]
         if mixture is not None:
-            first = window_start(cursor) if order == "length_bucketed" else cursor
-            bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + first
-            found = MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
+            bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + cursor
+            return MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
         if order != "length_bucketed":
-            return found
-        lengths, seed = self.rows.lengths, self._options.seed
-        return BucketedOrder(found, lengths, fingerprint=self._fingerprint, seed=seed)
+            return orders[0]
+        return BucketedOrder(orders[0], self.rows.lengths, fingerprint=self._fingerprint, seed=self._options.seed)
 
     def _order_by(self) -> str | None:
         """Return what identifies a function of the epoch in a state."""
@@ -246,11 +206,6 @@ class RowSource:
     def _check_order(self, kind: RowKind) -> None:
         """Refuse an order that is impossible for rows of this kind or for a mixture."""
         options = self._options
-        if kind == "blocks" and options.cutoff_len is not None:
-            raise UsageError(
-                "cutoff_len is for documents; blocks were cut when they were packed",
-                hint="choose a batching of documents, or build with another --block-len",
-            )
         if kind != "blocks" and options.static_shapes:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and options.order == "length_bucketed":
@@ -258,12 +213,11 @@ class RowSource:
                 "order='length_bucketed' is for documents; all blocks are of one length",
                 hint="choose batching='padded', 'padding_free' or 'token_budget'",
             )
-        if self._mixture is not None and self._is_function:
-            raise UsageError("a function of the epoch says which row comes next, and so do the shares of a mixture")
-
-    def _check_division(self, size: int) -> None:
-        options = self._options
-        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
+        if self._mixture is not None and options.order not in ("random", "sequential"):
+            raise UsageError(
+                "the shares of a mixture say which row comes next: its order is random or sequential",
+                hint="batching='padding_free' or 'token_budget' needs no order by length",
+            )
 
 
 def plan_step(
@@ -272,8 +226,7 @@ def plan_step(
     """Return the step that begins at `cursor`, or None if the epoch has no step left.
 
     It takes rows as long as they fit. If the rest of an epoch does not fill a step, ``drop`` leaves it out, ``pad``
-    adds padding rows, ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens), and ``wrap``
-    continues with the next epoch's order, and with the one after that if the step is larger than an epoch.
+    adds padding rows, and ``short`` returns it as a smaller step (so does ``pad`` if sizes count tokens).
 
     Sizes count rows; if `lengths` has the tokens of every row, none longer than `size`, they count tokens.
     """
@@ -282,7 +235,7 @@ def plan_step(
         return None
     stop, remaining = cursor + len(rows), size - _total(rows, lengths)
     length = order.length(epoch)
-    next_epoch, coverage, num_rows = epoch, stop / length, len(rows)
+    num_rows = len(rows)
     if stop == length and remaining:
         if end == "drop":
             if cursor == 0:
@@ -290,24 +243,13 @@ def plan_step(
             return None
         if end == "pad" and lengths is None:
             rows = np.concatenate([rows, np.full(remaining, PADDING_ROW, np.int64)])
-        elif end == "wrap":
-            parts = [rows]
-            while remaining and stop == order.length(next_epoch):
-                next_epoch += 1
-                parts.append(_rows_that_fit(order, lengths, next_epoch, 0, remaining))
-                remaining -= _total(parts[-1], lengths)
-                stop = len(parts[-1])
-            rows = np.concatenate(parts)
-            num_rows = len(rows)
     return StepPlan(
         epoch=epoch,
         rows=rows,
         num_rows=num_rows,
-        coverage=coverage,
-        next_epoch=next_epoch,
+        coverage=stop / length,
         next_cursor=stop,
-        size=size,
-        taken=order.taken(epoch=next_epoch, cursor=stop),
+        taken=order.taken(epoch=epoch, cursor=stop),
     )
 
 
@@ -315,13 +257,11 @@ def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: 
     """Count the steps of `size` rows that begin in the rest of an epoch and in the epochs after it.
 
     Worked example: 7 rows per epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:
-    2 + 2. ``wrap`` continues across the boundary, so that the remaining 12 rows make 3.
+    2 + 2.
     """
     if num_epochs < 1:
         return 0
     left = num_items - cursor
-    if end == "wrap":
-        return -(-(left + (num_epochs - 1) * num_items) // size)
     first, whole = (rows // size if end == "drop" else -(-rows // size) for rows in (left, num_items))
     return first + (num_epochs - 1) * whole
 
@@ -345,7 +285,7 @@ def check_fits(*, size: int, num_items: int, unit: str) -> None:
     if size > num_items:
         raise UsageError(
             f"global_batch_size {size} exceeds the {num_items} {unit} of an epoch; end='drop' would drop them all",
-            hint=f"global_batch_size={num_items} or less, or end='pad', 'short' or 'wrap'",
+            hint=f"global_batch_size={num_items} or less, or end='pad' or 'short'",
         )
 
 

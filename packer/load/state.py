@@ -1,30 +1,25 @@
 """The position of a reader: a few numbers, the same on every rank.
 
-A state records what decides which rows a step has, and a position among them, but nothing about who reads them. So it
-is restored in constant time on another world size, micro-batch size or global batch size, and resumes at the same row.
-It also records what shapes micro-batches, so that :func:`packer.load.view_batch` shows them as the run had them.
+A state records what decides the order of rows, and a position in it, but nothing about sizes and about who reads them.
+So it is restored in constant time on another world size, micro-batch size or global batch size, and resumes at the same
+row.
 """
 
-import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from packer.errors import CheckError, InputError
-from packer.host.regular_file import read_regular_bytes
-from packer.load.batching import End, Padded
+from packer.errors import CheckError
+from packer.load.batching import BatchingName, End
 from packer.load.ordering import OrderName
-from packer.recipe.read_rules import BatchingName
 
-STATE_VERSION: Final = 6
+STATE_VERSION: Final = 7
 
 UNCHANGED: Final = "pass what state_dict() returned, unchanged"
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +49,7 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     No field has a default: a checkpoint that lacks one is refused.
     """
 
-    version: Literal[6]
+    version: Literal[7]
     fingerprint: str
     """Content fingerprint of the cache (not that of its bytes); for a mixture, of all its caches and how its epochs
     end."""
@@ -63,38 +58,21 @@ class ReaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     batching: BatchingName
     """Decides whether blocks or documents are ordered, and what sizes count."""
 
-    padded: Padded | None
-    """How documents were padded. Informational: a loader that pads differently continues, with a warning."""
-
-    cutoff_len: Annotated[int, Meta(ge=2, le=2**31 - 1)] | None
     order: OrderName
     order_by: str | None
     """Of a function of the epoch, a hash of its rows of epoch 0."""
 
     seed: int
     end: End
-    schedule: str | None
-    """Name of the schedule of sizes. Informational: a loader with another one continues, with a warning."""
-
     epoch: Count
     cursor: Count
     """Rows of the epoch's order that were returned."""
-
-    batch_size: Size
-    """Size of the last step, or of the first one if none was returned yet."""
-
-    opened_batch_size: Size
-    """Size the loader was opened with; a schedule does not change it."""
-
-    micro_batch_size: Size
-    """Size of micro-batches. Informational: a loader with another one continues."""
 
     shares: tuple[str, ...] | None
     """For a mixture, the proportion of each cache, as a fraction of integers."""
 
     taken: tuple[Count, ...] | None
-    """For a mixture, the rows of each cache before this position, over all epochs; if windows are sorted by length,
-    before the current window."""
+    """For a mixture, the rows of each cache before this position, over all epochs."""
 
     counters: Counters
 
@@ -118,10 +96,7 @@ def decode_state(value: Any) -> ReaderState:
 
 
 def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) -> ReaderState:
-    """Return a saved state adapted to a reader, after checking that it belongs to the reader's data.
-
-    A size that a schedule changed is kept, unless the reader was opened with another size than the reader that saved
-    the state. A warning names any other option that differs between the two; the reader's own applies.
+    """Return a saved state, after checking that it belongs to the reader's data.
 
     `reader` is any state of the reader that is to continue, `length` gives the number of rows of an epoch.
     """
@@ -135,16 +110,7 @@ def restore(value: Any, *, reader: ReaderState, length: Callable[[int], int]) ->
     if state.cursor > length(state.epoch):
         rows = "blocks" if state.batching == "packed" else "documents"
         raise CheckError(f"reader state: cursor {state.cursor} is beyond the {length(state.epoch)} {rows} of an epoch")
-    changes: dict[str, Any] = {"micro_batch_size": reader.micro_batch_size}
-    for name in ("padded", "schedule"):
-        saved, changes[name] = getattr(state, name), getattr(reader, name)
-        if saved != changes[name]:
-            warnings.warn(
-                f"reader state: saved with {name} {saved}; this loader continues with {changes[name]}", stacklevel=3
-            )
-    if state.opened_batch_size != reader.opened_batch_size:
-        changes |= {"batch_size": reader.opened_batch_size, "opened_batch_size": reader.opened_batch_size}
-    return msgspec.structs.replace(state, **changes)
+    return state
 
 
 _HINTS = {
@@ -152,27 +118,6 @@ _HINTS = {
     "shares": "mix with the proportions the state was saved with, or start over",
 } | {
     name: f"open the loader with the {name} the state was saved with, or start over"
-    for name in ("split", "batching", "cutoff_len", "order", "order_by", "seed", "end")
+    for name in ("split", "batching", "order", "order_by", "seed", "end")
 }
 """Fields that decide which rows a step has, each with the hint to give if it differs."""
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """Read the state of a reader from a JSON file: alone, or nested as in a Trainer's trainer_state.json."""
-    hint = "write json.dumps(loader.state_dict()) to a file, or name the trainer_state.json of a checkpoint"
-    try:
-        found = list(_states(msgspec.json.decode(read_regular_bytes(path))))
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path} cannot be read as JSON: {reason}", hint=hint) from None
-    if len(found) != 1:
-        raise InputError(f"{path} has {len(found)} states of a reader; expected one", hint=hint)
-    return found[0]
-
-
-def _states(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict) and {"fingerprint", "cursor", "counters"} <= value.keys():
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _states(item)

@@ -59,20 +59,16 @@ def stream(
     it to predict it from, and after another document it would be predicted from that.
 
     Documents come in the order of a keyed hash, so that a block mixes sources. Blocks are stored in such an order too,
-    since a long document fills many consecutive ones. With ``sequential``, both stay in source order. A block that
-    would train nothing is left out.
+    since a long document fills many consecutive ones. A block that would train nothing is left out.
 
     A piece begins where a document or a block does. Worked example, ``block_len`` 4, documents of 3, 4 and 1 tokens:
     documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
 
     Returns:
-        the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
+        the plan, and what is dropped: the pieces of blocks that would train nothing
     """
-    is_mixed = pack.strategy != "sequential"
     sizes = selected.length.astype(np.int64)
-    documents = np.arange(len(sizes))
-    if is_mixed:
-        documents = shuffled(len(sizes), order_key("pack.stream", pack.seed, group))
+    documents = shuffled(len(sizes), order_key("pack.stream", pack.seed, group))
     documents = documents[sizes[documents] > 0]
     begins = offsets_of(sizes[documents])
     total = int(begins[-1])
@@ -80,10 +76,9 @@ def stream(
     which = np.searchsorted(begins, place, side="right") - 1
     start, length = place - begins[which], np.diff(place, append=total)
     num_pieces = np.bincount(place // pack.block_len)
-    if is_mixed:
-        stored = shuffled(len(num_pieces), order_key("pack.stream.store", pack.seed, group))
-        moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
-        which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
+    stored = shuffled(len(num_pieces), order_key("pack.stream.store", pack.seed, group))
+    moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
+    which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
     block = np.repeat(np.arange(len(num_pieces)), num_pieces)
     document, end = documents[which], start + length
     targets = count_trained(document, start + 1, end)

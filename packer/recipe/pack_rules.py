@@ -1,13 +1,16 @@
 """How documents become blocks: the recipe's group `pack`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
-from packer.recipe.read_rules import MAX_BLOCK_LEN, Tokens
 
+MAX_BLOCK_LEN: Final = 2**20
+"""Limit for the length of blocks and of padded rows: batches are allocated by it, and a cache may come from anybody."""
+
+Tokens = Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
 
 EVERY_KEY = "packer explain recipe lists every key with its values"
@@ -19,10 +22,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
 
     block_len: Tokens = 4096
-    strategy: Literal["best_fit", "sequential"] = "best_fit"
-    overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
-    min_length: PositiveInt = 1
-    max_documents: PositiveInt | None = None
+    overlong: Literal["reject", "truncate_right", "split"] = "reject"
     max_pixels: PositiveInt | None = None
     align: Tokens = 1
     """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
@@ -49,20 +49,8 @@ def check_pack(pack: Pack, where: str) -> None:
             f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
             hint=f"--block-len {nearest}" if nearest <= MAX_BLOCK_LEN else EVERY_KEY,
         )
-    if pack.mode != "stream":
-        if pack.min_length > pack.block_len:
-            raise RecipeError(
-                f"{where}: pack.min_length: {pack.min_length} is more than pack.block_len {pack.block_len}; "
-                "nothing would be kept",
-                hint="--set pack.min_length=1",
-            )
-        return
-    meaningless = {"overlong": "reject"} if pack.overlong != "reject" else {}
-    if pack.max_documents is not None:
-        meaningless["max_documents"] = "null"
-    if meaningless:
-        keys = " and ".join(f"pack.{key}" for key in meaningless)
+    if pack.mode == "stream" and pack.overlong != "reject":
         raise RecipeError(
-            f"{where}: {keys}: a stream is cut wherever a block ends, whatever is there",
-            hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
+            f"{where}: pack.overlong: a stream is cut wherever a block ends, whatever is there",
+            hint="--set pack.overlong=reject",
         )

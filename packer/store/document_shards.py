@@ -13,7 +13,7 @@ from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_
 from packer.media.columns import ImageSpan
 from packer.store.arrow_columns import DocumentRows, document_rows
 from packer.store.bounds import check_documents
-from packer.store.files import CacheFiles, damage
+from packer.store.files import damage
 from packer.store.mapping import MappedShard, read_columns
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import Kind
@@ -145,18 +145,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         number = np.diff(offsets)[self._chosen]
         runs = concatenated_ranges(offsets[self._chosen], number)
         return offsets_of(number), start[runs], end[runs]
-
-    def trained_within(self, most: int, lengths: Int32, num_trained: Int32) -> Int32:
-        """Count the trained tokens among the first `most` of each document; digests are not checked here.  # int32[N]
-
-        Worked example: trained spans [2, 5) and [7, 9) within the first 8 tokens: 3 + 1.
-        """
-        if not (lengths > most).any():
-            return num_trained
-        CacheFiles(self.folder).fetch_all(shard.path for shard in self.shards)
-        offsets, starts, ends = self.runs()
-        sums = offsets_of(np.minimum(ends, most) - np.minimum(starts, most))
-        return (sums[offsets[1:]] - sums[offsets[:-1]]).astype(np.int32)
 
     def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
         """Return a token id of each of some documents, by its position there; digests are not checked.  # int32[Q]"""

@@ -60,10 +60,10 @@ class FoundRows(Generic[Rows]):
             return [_weights(opened, row) for opened, row in pairs]
         return [getattr(opened, name)[row] for opened, row in pairs]
 
-    def weight_sums(self, longest: int | None = None) -> npt.NDArray[np.float64]:
-        """Return the summed loss weights of each row, over its first `longest` tokens.  # float64[R]"""
+    def weight_sums(self) -> npt.NDArray[np.float64]:
+        """Return the summed loss weights of each row.  # float64[R]"""
         weights = self.values("loss_weights")
-        return np.fromiter((each[:longest].sum(dtype=np.float64) for each in weights), np.float64, len(weights))
+        return np.fromiter((each.sum(dtype=np.float64) for each in weights), np.float64, len(weights))
 
 
 def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:

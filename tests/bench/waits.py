@@ -56,7 +56,7 @@ def waits(cache: Path, num_ranks: int, options: dict[str, Any]) -> Iterator[str]
     """Yield the share of time that ranks wait after micro-batches and after steps, without and with balance."""
     size = options["micro_batch_size"] * num_ranks * MICRO_BATCHES
     for balance in (0, 24_576):
-        loader = PackedLoader(cache, rank=0, world_size=num_ranks, global_batch_size=size, end="wrap", **options)
+        loader = PackedLoader(cache, rank=0, world_size=num_ranks, global_batch_size=size, **options)
         rows, padded = loader._source.rows, loader._options.padded
         dealer, work = Dealer(rows, replace(loader._options, balance=balance)), []
         for _, plan in zip(range(NUM_STEPS), loader.plans(last_epoch=None), strict=False):

@@ -1,6 +1,5 @@
 """`packer inspect --step`, as a person sees them."""
 
-import json
 import re
 import sys
 
@@ -52,21 +51,6 @@ def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching, 
     assert "\x1b" not in plain
 
 
-def test_a_state_shows_the_step_that_the_run_takes_next(cache, tmp_path):
-    from packer.load import PackedLoader
-
-    loader = PackedLoader(cache, micro_batch_size=2, seed=7, rank=0, world_size=1)
-    steps = iter(loader)
-    next(steps)
-    (tmp_path / "reader.json").write_text(json.dumps(loader.state_dict()))
-    next(steps)
-    expected = next(steps)[0]["input_ids"].tolist()
-    loader.close()
-    options = ("--state", tmp_path / "reader.json", "--micro-batch-size", 2, "--step", 1)
-    assert fields("inspect", cache, *options, "--ids")["batch"]["columns"]["input_ids"]["values"] == expected
-    assert run("inspect", cache, *options).stdout.startswith("── step 2, epoch 0 (train) · ")
-
-
 def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkeypatch):
     from packer.store.cache import FoundBlocks
 
@@ -84,22 +68,17 @@ def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkey
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--rank", 1), "--rank goes with --step or --state"),
+        (("--rank", 1), "--rank goes with --step"),
         (("--step", 0, "--block", 1), "cannot go together"),
         (("--step", 0, "--rank", 3, "--world-size", 2), "no rank 3 of 2"),
         (("--step", 1000), "no step 1000 in epoch 0"),
         (("--step", 0, "--micro-batch-size", 2, "--global-batch-size", 3), "not a positive multiple"),
         (("--step", 0, "--order", "length_bucketed"), "is for documents"),
         (("--step", 0, "--split", "none"), "no blocks of split 'none'"),
-        (("--state", "none.json", "--epoch", 1), "cannot go together"),
     ],
 )
 def test_options_that_cannot_be_are_refused_with_a_hint(cache, options, words):
     assert_refused(words, "inspect", cache, *options, exit_code=2)
-
-
-def test_a_state_that_cannot_be_read_is_an_error_of_input(cache, tmp_path):
-    assert_refused("none.json cannot be read", "inspect", cache, "--state", tmp_path / "none.json", exit_code=3)
 
 
 def test_without_torch_a_block_is_shown_and_a_batch_says_what_to_install(starter_cache, monkeypatch):

@@ -320,8 +320,7 @@ def test_a_keys_explanation_has_each_value_that_it_takes_and_an_example_that_a_r
             assert set(re.sub(r" \([^)]*\)", "", listed[1]).split(" | ")) <= each.values.keys(), name
         setting = next(iter(settings_in(each.way_out or "")), None)
         if setting and not setting.endswith("=VALUE"):
-            padded = ["read.batching=padded"] if name == "read.side" else []
-            make_recipe({"sources": [{"path": "rows.jsonl"}]}, [*padded, setting])
+            make_recipe({"sources": [{"path": "rows.jsonl"}]}, [setting])
 
 
 def test_every_code_is_explained(tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ ASKED = {
         {"batching": "token_budget", "micro_batch_size": 4096},
         CACHE + NUM_SHARDS * NUM_BATCHES,
     ),
-    # Lengths, then the shards.
-    "cutoff_len": ({"batching": "padded", "cutoff_len": 512}, CACHE + NUM_SHARDS * (1 + NUM_BATCHES)),
 }
 
 
@@ -96,7 +94,7 @@ def test_opening_asks_what_the_mode_needs_and_an_epoch_the_shards(name, asked, l
     opening = Counter(request.command for request in answered)
     print(f"{name:20} opening {sum(opening.values()):4} {dict(opening)}")
     num_fetched = len(list((tmp_path / "kept").rglob("*.arrow")))
-    assert num_fetched == (NUM_SHARDS if "cutoff_len" in options else name == "packed")
+    assert num_fetched == (name == "packed")
     answered.clear()
     expected = PackedLoader(local, **options)
     for step, there in zip(loader, expected, strict=True):

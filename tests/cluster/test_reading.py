@@ -23,7 +23,7 @@ from packer.store.cache import Cache  # noqa: E402
 pytestmark = pytest.mark.slow
 
 NUM_SHARDS, BLOCKS, LENGTH = 128, 256, 256
-OPTIONS = {"global_batch_size": 48, "micro_batch_size": 4, "end": "wrap"}
+OPTIONS = {"global_batch_size": 48, "micro_batch_size": 4}
 
 
 def blocks(number):

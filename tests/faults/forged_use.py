@@ -131,7 +131,6 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
         names = ("lengths", "runs", "columns", "origins", "num_trained", "prompts", "verify")
         yield from (getattr(documents, name) for name in names)
         yield lambda documents=documents: [documents.read(number) for number in range(len(documents))]
-        yield lambda documents=documents: documents.trained_within(5, documents.lengths(), documents.num_trained())
         if documents.is_preference:
             yield from (documents.sides, documents.margins)
 

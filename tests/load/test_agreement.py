@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -15,7 +16,6 @@ from torchrun import torchrun  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, agreement  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.load.ordering import weighted  # noqa: E402
 
 NUM_BLOCKS, WORLD_SIZE = 40, 3
 CACHE, OTHER = small_cache(NUM_BLOCKS), small_cache(NUM_BLOCKS, fingerprint="cafe")
@@ -60,13 +60,12 @@ DIFFERENT = {
     "fingerprint": lambda rank: open_rank(rank, OTHER),
     "shares": lambda rank: open_rank(rank, Mixture([(CACHE, 1), (OTHER, 1)])),
     "order": lambda rank: open_rank(rank, order="sequential"),
-    "order_by": lambda rank: open_rank(rank, order=weighted([1.0] * NUM_BLOCKS)),
-    "opened_batch_size": lambda rank: open_rank(rank, global_batch_size=12),
+    "order_by": lambda rank: open_rank(rank, order=lambda epoch: np.arange(NUM_BLOCKS)[::-1]),
+    "global_batch_size": lambda rank: open_rank(rank, global_batch_size=12),
     "micro_batch_size": lambda rank: open_rank(rank, micro_batch_size=2),
     "end": lambda rank: open_rank(rank, end="pad"),
     "epoch": lambda rank: resumed(rank, after(0) | {"epoch": 1}),
     "cursor": lambda rank: resumed(rank, after(2)),
-    "schedule": lambda rank: open_rank(rank, schedule=lambda step, size: size),
     "flatten": lambda rank: open_rank(rank, flatten=False),
     "labels": lambda rank: open_rank(rank, labels="shifted"),
     "weights": lambda rank: open_rank(rank, weights="use"),
@@ -106,13 +105,11 @@ def test_splits_are_compared(connect, starter_cache):
         next(iter(open_rank(1, starter_cache, global_batch_size=3, end="pad", split="eval")))
 
 
-@pytest.mark.filterwarnings("ignore:.* are left out")
-def test_batching_padding_and_cutoff_are_compared(connect):
+def test_batching_and_padding_are_compared(connect):
     cache, _ = small_document_cache(NUM_BLOCKS)
     for different, what in (
         ({"batching": "padding_free"}, "batching 'padded' and 'padding_free'"),
         ({"batching": Padded(multiple_of=8)}, "padded {"),
-        ({"cutoff_len": 4}, "cutoff_len None and 4"),
     ):
         connect()
         next(iter(open_rank(0, cache, batching="padded")))

@@ -64,7 +64,6 @@ def outcome_of(call, name):
     return "taken"
 
 
-@pytest.mark.filterwarnings("ignore:.*no trained token")
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("batching", BATCHINGS, ids=lambda options: options.get("batching", "packed"))
 def test_a_loader_takes_an_argument_and_reads_or_refuses_it_by_name(argument, batching):
@@ -115,7 +114,6 @@ def test_what_is_no_argument_is_refused_by_its_name(name):
         {"batching": Padded(length=2**20 + 1)},
         {"batching": Padded(multiple_of=2**20 + 1)},
         {"batching": Padded(side="both")},
-        {"batching": "padded", "cutoff_len": 1},
         {"batching": "padded", "world_size": None},
         {"batching": "padded", "rank": 1},
         {"batching": "padded", "device": "meta"},

@@ -13,10 +13,8 @@ from packed_caches import table  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
-from packer.errors import CheckError, InputError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, view_batch  # noqa: E402
-from packer.load.ordering import weighted  # noqa: E402
-from packer.load.state import read_state  # noqa: E402
+from packer.errors import UsageError  # noqa: E402
+from packer.load import PackedLoader, view_batch  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
@@ -63,25 +61,6 @@ def test_a_step_is_shown_as_the_loader_returns_it(batching, world_size, seed, or
     assert view.step.block_ids.tolist() == steps[number].block_ids.tolist()
     assert view.step.num_items_in_batch == steps[number].num_items_in_batch
     assert view.check.ok, str(view.check)
-
-
-@given(batching=st.sampled_from(BATCHINGS), taken=st.integers(0, 4), further=st.integers(0, 3), end=st.sampled_from(["drop", "wrap", "pad"]))  # fmt: skip
-def test_a_state_shows_the_step_that_follows_it_and_those_after(batching, taken, further, end):
-    cache = cache_of(batching)
-    arguments = {"batching": batching, "seed": 5, "end": end, "rank": 0, "world_size": 1, **sizes_of(batching, 1)}
-    if batching == "token_budget" and end == "pad":
-        arguments["end"] = "short"
-    loader = PackedLoader(cache, prefetch=0, **arguments)
-    steps = loader.endless()
-    for _ in range(taken):
-        next(steps)
-    state = json.loads(json.dumps(loader.state_dict()))
-    for _ in range(further):
-        next(steps)
-    expected = next(steps)
-    view = view_batch(cache, step=further, state=state, micro_batch_size=arguments["micro_batch_size"])
-    assert_same(view.micro_batch, expected[0])
-    assert view.step.epoch == expected.epoch
 
 
 @pytest.mark.parametrize(
@@ -169,48 +148,6 @@ def test_what_is_not_there_is_refused_with_what_is(arguments, words):
         view_batch(small_cache(20), **arguments)
     assert caught.value.hint
     assert "global_batch_size" not in arguments or caught.value.hint.startswith("global_batch_size=20 or less")
-
-
-def test_a_state_of_other_data_or_with_another_order_is_refused():
-    state = PackedLoader(small_cache(20), rank=0, world_size=1).state_dict()
-    with pytest.raises(CheckError, match="fingerprint"):
-        view_batch(small_cache(20, fingerprint="beef"), state=state)
-    with pytest.raises(CheckError, match="order"):
-        view_batch(small_cache(20), state=state, order="sequential")
-    with pytest.raises(CheckError, match="reader state"):
-        view_batch(small_cache(20), state={"cursor": 1})
-
-
-def test_a_state_that_does_not_say_which_rows_come_is_refused_unless_an_argument_says_it():
-    cache = small_cache(20)
-    orders = weighted(np.arange(20)), lambda _: np.arange(20)[::-1]
-    for order in orders:
-        state = PackedLoader(cache, rank=0, world_size=1, order=order).state_dict()
-        with pytest.raises(UsageError, match="saved with a function as order") as caught:
-            view_batch(cache, state=state)
-        assert caught.value.hint
-        with PackedLoader(cache, rank=0, world_size=1, order=order) as loader:
-            assert (
-                view_batch(cache, state=state, order=order).step.block_ids.tolist()
-                == next(iter(loader)).block_ids.tolist()
-            )
-    mixture = PackedLoader(Mixture([(cache, 1), (small_cache(20), 1)]), rank=0, world_size=1)
-    with pytest.raises(UsageError, match="several caches"):
-        view_batch(cache, state=mixture.state_dict())
-
-
-def test_a_state_is_found_alone_or_within_a_checkpoint(tmp_path):
-    state = PackedLoader(small_cache(20), rank=0, world_size=1).state_dict()
-    file = tmp_path / "state.json"
-    for value in (state, {"global_step": 3, "stateful_callbacks": {"packer": {"reader": state, "beginning": {}}}}):
-        file.write_text(json.dumps(value))
-        assert read_state(file) == state
-    for content in ("", "{", "[]", json.dumps([state, state]), "[" * 100_000):
-        file.write_text(content)
-        with pytest.raises(InputError, match=r"state\.json"):
-            read_state(file)
-    with pytest.raises(InputError, match="none"):
-        read_state(tmp_path / "none.json")
 
 
 def test_loss_weights_are_used_where_there_are_some():

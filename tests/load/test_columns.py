@@ -31,7 +31,7 @@ LAYOUTS = [
     {"flatten": False, "labels": "shifted"},
     {"labels": "shifted"},
     {"batching": Padded(side="left")},
-    {"batching": "padded", "labels": "shifted", "cutoff_len": 9},
+    {"batching": "padded", "labels": "shifted"},
     {"batching": "padding_free", "order": "length_bucketed"},
     {"batching": "token_budget", "micro_batch_size": 64, "global_batch_size": 128},
 ]
@@ -77,8 +77,7 @@ def test_each_value_is_at_its_token_in_every_layout(cache_of, lengths, pack, res
     for layout in LAYOUTS:
         found = read(folder, rows, resume=resume, **layout)
         assert max(Counter(found).values()) == 1, "each token once"
-        most = sum(min(length, layout.get("cutoff_len", length)) for length in lengths)
-        most -= 0 if "batching" in layout else lost
+        most = sum(lengths) - (0 if "batching" in layout else lost)
         # Once labels are shifted, the first token of a line has no place.
         assert len(found) == most if layout.get("labels") != "shifted" else most / 2 < len(found) < most
 
@@ -113,7 +112,7 @@ def losses_at(ids, labels, values):
     return torch.stack([gradient, ((teacher * (teacher.log() - student)).sum(-1) * is_target).sum()])
 
 
-@pytest.mark.parametrize("layout", [each for each in LAYOUTS if "cutoff_len" not in each], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_kl_and_a_policy_gradient_over_packed_rows_are_those_of_single_documents(cache_of, layout):
     folder, rows = cache_of([7, 12, 16, 5, 9, 3, 2, 15], align=2)
     expected = torch.zeros(2, dtype=torch.float64)

@@ -85,7 +85,7 @@ def work_of(micro_batch, balance):
     micro=st.integers(1, 3),
     accumulation=st.integers(1, 3),
     balance=st.sampled_from([1, 24_576]),
-    end=st.sampled_from(["short", "pad", "wrap"]),
+    end=st.sampled_from(["short", "pad"]),
 )
 def test_a_step_has_the_rows_and_counts_it_has_without_balance_and_the_ranks_their_micro_batches_by_the_rule(
     kind, num_rows, world_size, micro, accumulation, balance, end

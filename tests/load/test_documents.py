@@ -1,13 +1,11 @@
 """Batches made of documents, against documents laid out one by one in plain Python."""
 
 import itertools
-import re
-import warnings
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -19,7 +17,7 @@ from small_documents import PAD_ID, small_document_cache  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
-from packer.load.ordering import EpochOrder, weighted  # noqa: E402
+from packer.load.ordering import EpochOrder  # noqa: E402
 
 BATCHINGS = [
     "padded",
@@ -32,9 +30,10 @@ ORDERS = {
     "random": "random",
     "sequential": "sequential",
     "length_bucketed": "length_bucketed",
-    "weighted": weighted(1 + np.arange(31) % 5),
+    "some twice": lambda epoch: np.random.default_rng(epoch).permutation(
+        np.repeat(np.arange(31), 1 + np.arange(31) % 2)
+    ),
     "function": lambda epoch: np.arange(31 - 5 * epoch)[::-1],
-    "mixed, in windows": "length_bucketed",
     "mixed": "random",
 }
 BUDGETS = ["token_budget"]
@@ -53,12 +52,7 @@ def omega(num_documents, epoch=0, seed=0):
     return order.rows(epoch, 0, num_documents).tolist()
 
 
-def trained_within(documents, cutoff):
-    """The numbers of the documents that have a target among their first tokens, a first one never being any."""
-    return [i for i, document in enumerate(documents) if (document.labels[1:cutoff] != -100).any()]
-
-
-def literal_rows(documents, numbers, cutoff=None):
+def literal_rows(documents, numbers):
     """ids, labels, positions, weights of documents as lists; of a padding row one pad token."""
     rows = []
     for number in numbers:
@@ -66,7 +60,7 @@ def literal_rows(documents, numbers, cutoff=None):
             rows.append(([PAD_ID], [-100], [0], [0.0]))
             continue
         document = documents[number]
-        n = min(len(document.input_ids), cutoff or 10**9)
+        n = len(document.input_ids)
         rows.append(
             (
                 document.input_ids[:n].tolist(),
@@ -127,23 +121,16 @@ def split_by(step, sizes):
     return [step.block_ids[a:b].tolist() for a, b in pairwise(bounds)]
 
 
-@pytest.mark.filterwarnings("ignore:.*no trained token")
 @pytest.mark.parametrize("batching", BATCHINGS, ids=str)
 @percent_of_examples(40)
 @given(
-    cutoff=st.sampled_from([None, 7]),
     num_documents=st.integers(1, 23),
     world_size=st.integers(1, 3),
     micro=st.integers(1, 3),
     accumulation=st.integers(1, 2),
-    end=st.sampled_from(["pad", "wrap"]),
 )
-def test_micro_batches_are_the_documents_laid_out_literally(
-    batching, cutoff, num_documents, world_size, micro, accumulation, end
-):
+def test_micro_batches_are_the_documents_laid_out_literally(batching, num_documents, world_size, micro, accumulation):
     cache, documents = small_document_cache(num_documents, weighted=True)
-    there = trained_within(documents, cutoff) if cutoff else list(range(num_documents))
-    assume(there)
     size = world_size * micro * accumulation
     loaders = ranks_of(
         cache,
@@ -151,20 +138,19 @@ def test_micro_batches_are_the_documents_laid_out_literally(
         micro_batch_size=micro,
         global_batch_size=size,
         batching=batching,
-        end=end,
+        end="pad",
         weights="use",
-        cutoff_len=cutoff,
         prefetch=0,
     )
     taken, num_steps = [], 0
-    places = {there[i]: place for place, i in enumerate(omega(len(there)))}
+    places = {number: place for place, number in enumerate(omega(num_documents))}
     for parts in zip(*loaders, strict=True):
         tokens, slots, of_step = 0, 0, []
         weight = 0.0
         for part in parts:
             assert len(part) == accumulation
             for micro_batch, numbers in zip(part, split_by(part, [micro] * accumulation), strict=True):
-                rows = literal_rows(documents, numbers, cutoff)
+                rows = literal_rows(documents, numbers)
                 assert plain(micro_batch) == literal(batching, rows)
                 tokens += sum(len(row[0]) for row, number in zip(rows, numbers, strict=True) if number >= 0)
                 slots += micro_batch["input_ids"].numel()
@@ -175,9 +161,8 @@ def test_micro_batches_are_the_documents_laid_out_literally(
             assert (part.num_tokens, part.num_slots) == (tokens, slots)
             assert part.num_items_in_batch == pytest.approx(weight)
         num_steps += 1
-    assert num_steps == -(-len(there) // size)
-    if end == "pad":
-        assert taken == [there[i] for i in omega(len(there))]
+    assert num_steps == -(-num_documents // size)
+    assert taken == omega(num_documents)
 
 
 @pytest.mark.parametrize("batching", BUDGETS, ids=str)
@@ -187,14 +172,13 @@ def test_micro_batches_are_the_documents_laid_out_literally(
     world_size=st.integers(1, 4),
     budget=st.integers(20, 70),
     steps=st.integers(1, 3),
-    end=st.sampled_from(["pad", "wrap"]),
 )
 def test_token_budgets_hold_every_document_of_the_step_once_and_no_more_than_fits(
-    batching, num_documents, world_size, budget, steps, end
+    batching, num_documents, world_size, budget, steps
 ):
     cache, documents = small_document_cache(num_documents)
     size = world_size * budget * steps
-    options = {"micro_batch_size": budget, "global_batch_size": size, "batching": batching, "end": end}
+    options = {"micro_batch_size": budget, "global_batch_size": size, "batching": batching, "end": "pad"}
     loaders = ranks_of(cache, world_size, **options, prefetch=0)
     alone = loader_of(cache, **{**options, "micro_batch_size": size}, prefetch=0)
     taken, num_steps = [], 0
@@ -230,8 +214,7 @@ def test_token_budgets_hold_every_document_of_the_step_once_and_no_more_than_fit
         taken += rows
         num_steps += 1
     assert num_steps > 0
-    if end == "pad":
-        assert sorted(taken) == list(range(num_documents))
+    assert sorted(taken) == list(range(num_documents))
 
 
 @given(num_documents=st.integers(1, 40), size=st.integers(20, 90), seed=st.integers(0, 9))
@@ -252,10 +235,9 @@ def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_docum
     if room and len(expected) > 1:
         kept = loader_of(cache, end="drop", **options)
         assert [sorted(step.block_ids.tolist()) for step in kept] == [sorted(step) for step in expected[:-1]]
-        assert kept.left_out.tolist() == expected[-1]
 
 
-ENDS = ("drop", "pad", "short", "wrap")
+ENDS = ("drop", "pad", "short")
 RESUMED = [
     *itertools.product(["padded", "padding_free"], ["random", "sequential", "length_bucketed"], ENDS),
     *itertools.product(["token_budget"], ORDERS, ENDS),
@@ -264,7 +246,7 @@ RESUMED = [
 
 @pytest.mark.parametrize(("batching", "order", "end"), one_in(5, RESUMED))
 def test_resume_on_other_ranks_goes_on_exactly(batching, order, end, monkeypatch):
-    """In every order; and of a mixture, also in windows sorted by length."""
+    """In every order, and of a mixture."""
     monkeypatch.setattr("packer.load.ordering.WINDOW", 7)
     cache, _ = small_document_cache(31)
     mixed = order.startswith("mixed")
@@ -295,57 +277,6 @@ def test_resume_on_other_ranks_goes_on_exactly(batching, order, end, monkeypatch
         assert rest == [step[:3] for step in whole[taken + 1 :]]
 
 
-CUT_OFF = [
-    *itertools.product(
-        ["random", "sequential", "length_bucketed", "mixed"], ["padded", "padding_free", "token_budget"], [2, 5, 19, 99]
-    )
-]
-
-
-@pytest.mark.parametrize(("order", "batching", "cutoff"), one_in(5, CUT_OFF))
-def test_documents_that_a_cutoff_leaves_without_a_target_are_named_and_in_no_step(order, batching, cutoff):
-    """Rows of an epoch and the ledger are all documents; every document of a step has a target; the rest is as without."""
-    caches = [
-        small_document_cache(61, seed=seed, fingerprint=f"{seed}") for seed in range(2 if order == "mixed" else 1)
-    ]
-    documents = [document for _, part in caches for document in part]
-    mixed = Mixture([(cache, 1) for cache, _ in caches], epoch="all_exhausted") if order == "mixed" else caches[0][0]
-    sizes = {"micro_batch_size": 20, "global_batch_size": 40} if batching == "token_budget" else {}
-    options = {"batching": batching, "end": "pad", "order": "random" if order == "mixed" else order, **sizes}
-    there = trained_within(documents, cutoff)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        loader = loader_of(mixed, cutoff_len=cutoff, **options)
-    counts = f"{len(documents) - len(there)} of {len(documents)} documents .* first {cutoff} "
-    assert [bool(re.match(counts, str(warning.message))) for warning in caught] == [True] * (
-        len(there) < len(documents)
-    )
-    assert sorted([*there, *loader.untrained.tolist()]) == list(range(len(documents)))
-    steps = list(loader)
-    taken = [number for step in steps for number in step.block_ids.tolist() if number >= 0]
-    assert set(taken) == set(there)
-    assert len(taken) == loader.num_blocks
-    if order != "mixed":
-        assert len(taken) == len(there)
-    targets = {number: int((documents[number].labels[1:cutoff] != -100).sum()) for number in there}
-    assert sum(step.num_items_in_batch for step in steps) == sum(targets[number] for number in taken)
-    assert loader.counters.trained == sum(targets[number] for number in taken)
-    assert loader.counters.tokens == sum(min(len(documents[number].input_ids), cutoff) for number in taken)
-    assert all(step.num_items_in_batch > 0 for step in steps)
-
-
-def test_a_cutoff_that_leaves_no_document_a_target_is_refused():
-    cache, (document,) = small_document_cache(1, seed=5)
-    assert np.flatnonzero(document.labels != -100)[0] == 3
-    with pytest.raises(InputError, match=r"no document .* trained token among its first 3") as caught:
-        loader_of(cache, batching="padded", cutoff_len=3)
-    assert "cutoff_len" in caught.value.hint
-    options = {"batching": "padded", "micro_batch_size": 1, "global_batch_size": 1}
-    (step,) = loader_of(cache, cutoff_len=4, **options)
-    assert step.num_items_in_batch == 1
-
-
-@pytest.mark.filterwarnings("ignore:.*no trained token")
 def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
     cache, documents = small_document_cache(25)
     longest = max(len(document.input_ids) for document in documents)
@@ -353,16 +284,14 @@ def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
     message = f"{too_long} of 25 documents have more than {longest - 1} tokens, the longest {longest}"
     with pytest.raises(UsageError, match=message) as caught:
         loader_of(cache, batching="token_budget", micro_batch_size=longest - 1, global_batch_size=4 * (longest - 1))
-    assert "cutoff_len" in caught.value.hint
+    assert "a filter of the recipe on `tokens`" in caught.value.hint
     with pytest.raises(UsageError, match=message):
         loader_of(cache, batching=Padded(length=longest - 1))
-    assert len(list(loader_of(cache, batching=Padded(length=longest - 1), cutoff_len=longest - 1))) == 6
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cutoff_len": 8}, "cutoff_len is for documents"),
         ({"order": "length_bucketed"}, "is for documents"),
     ],
 )

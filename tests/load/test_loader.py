@@ -170,7 +170,7 @@ def test_what_a_step_says_of_itself():
 # Counting
 
 
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short"])
 @pytest.mark.parametrize("flatten", [True, False])
 def test_num_items_is_the_literal_count_of_targets_of_all_ranks_and_micro_batches(end, flatten):
     loaders = ranks_of(small_cache(11, 16), 2, micro_batch_size=2, global_batch_size=8, end=end, flatten=flatten)
@@ -255,20 +255,11 @@ def test_pad_can_fill_a_whole_micro_batch():
     assert last[3]["labels"].tolist() == [[-100] * 8]
 
 
-def test_wrap_takes_from_the_next_epoch_and_does_not_give_it_again():
-    loader = loader_of(small_cache(5), global_batch_size=4, end="wrap")
-    first, second = list(loader), list(loader)
-    taken = [block for step in [*first, *second] for block in step.block_ids.tolist()]
-    assert taken[:10] == omega(5) + omega(5, epoch=1)
-    assert taken[10:] == omega(5, epoch=2)[: len(taken) - 10]
-    assert [step.epoch for step in [*first, *second]] == [0, 0, 1]
-
-
 # Resume
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("end", ["drop", "pad", "short", "wrap"])
+@pytest.mark.parametrize("end", ["drop", "pad", "short"])
 def test_resume_at_any_step_goes_on_exactly_as_the_uninterrupted_run(prefetch, end):
     cache = small_cache(7)
 
@@ -296,54 +287,19 @@ def test_a_state_counts_what_was_returned_not_what_was_made_ahead():
         assert loader.state_dict()["counters"]["steps"] == 1
 
 
-# The size of a step may change
+# Sizes
 
 
-@pytest.mark.parametrize("prefetch", [0, 3])
-def test_a_schedule_gives_each_step_its_size_and_resumes(prefetch):
-    cache = small_cache(13)
-
-    def schedule(step, size):
-        return 2 * size if step in {1, 3} else size
-
-    loader = loader_of(cache, global_batch_size=1, schedule=schedule, prefetch=prefetch)
-    steps = [(step.block_ids.tolist(), loader.state_dict()) for step in loader]
-    assert [len(rows) for rows, _ in steps] == [1, 2, 2, 4, 4]
-    for taken in range(6):
-        resumed = loader_of(cache, global_batch_size=1, schedule=schedule, prefetch=prefetch)
-        if taken:
-            resumed.load_state_dict(steps[taken - 1][1])
-        assert [step.block_ids.tolist() for step in resumed] == [rows for rows, _ in steps[taken:]]
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-def test_a_size_that_a_schedule_changed_is_resumed_unless_the_loader_was_opened_with_another(prefetch):
-    cache, options = small_cache(13), {"prefetch": prefetch, "schedule": lambda step, size: 4 if step == 2 else size}
-    loader = loader_of(cache, **options)
-    states = [loader.state_dict() for _ in loader]
-    assert len(states) == 4
-    for number, state in enumerate(states):
-        resumed, other = loader_of(cache, **options), loader_of(cache, **options, global_batch_size=3)
-        resumed.load_state_dict(state)
-        other.load_state_dict(state)
-        assert (resumed.global_batch_size, other.global_batch_size) == (2 if number < 2 else 4, 3)
-
-
-def test_a_batch_size_that_cannot_be_dealt_is_refused_wherever_it_comes_from():
+def test_a_batch_size_that_cannot_be_dealt_is_refused():
     cache = small_cache(16)
     with pytest.raises(UsageError, match="multiple"):
         loader_of(cache, micro_batch_size=2, global_batch_size=3)
-    with pytest.raises(UsageError, match="multiple"):
-        list(loader_of(cache, micro_batch_size=2, schedule=lambda step, size: size + 1))
     assert len(next(iter(loader_of(cache, micro_batch_size=2, global_batch_size=4))).block_ids) == 4
 
 
 def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything():
     with pytest.raises(UsageError, match="would drop them all"):
         loader_of(small_cache(3), global_batch_size=4)
-    with pytest.raises(UsageError, match="would drop them all"):
-        next(loader_of(small_cache(3), schedule=lambda step, size: 4).endless())
-    assert len(next(iter(loader_of(small_cache(3), global_batch_size=4, end="wrap"))).block_ids) == 4
 
 
 # The thread

@@ -234,23 +234,6 @@ def test_of_a_mixture_by_tokens_whole_passes_have_the_proportions_in_tokens():
     assert abs(tokens[0] / tokens.sum() - 1 / 3) < 0.01
 
 
-def test_windows_of_a_mixture_hold_what_the_mixture_has_there_sorted_by_length(monkeypatch):
-    monkeypatch.setattr("packer.load.ordering.WINDOW", 16)
-    caches = [small_document_cache(n, seed=n, fingerprint=f"{n}") for n in (40, 20)]
-    lengths = np.array([len(document.input_ids) for _, documents in caches for document in documents])
-    mixture = Mixture([(cache, share) for (cache, _), share in zip(caches, (2, 1), strict=True)])
-    options = {"batching": "padding_free", "global_batch_size": 1, "prefetch": 0}
-    plain, bucketed = (
-        np.concatenate([[int(step.block_ids[0]) for step in loader_of(mixture, order=order, **options)]])
-        for order in ("random", "length_bucketed")
-    )
-    assert len(plain) == len(bucketed) == 60
-    for start in range(0, 60, 16):
-        one, other = plain[start : start + 16], bucketed[start : start + 16]
-        assert sorted(one) == sorted(other)
-        assert (np.diff(lengths[other]) >= 0).all()  # a bucket is larger than these windows
-
-
 def test_proportions_and_contents_are_part_of_the_state():
     state = loader_of(mixed()).state_dict()
     loader_of(mixed((30, 10))).load_state_dict(state)

@@ -4,7 +4,6 @@ import pickle
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -52,7 +51,7 @@ def taken(step):
     ],
 )
 def test_steps_are_those_of_a_local_cache(local, url, tmp_path, order, world_size):
-    options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "end": "wrap", "world_size": world_size}
+    options = {"order": order, "global_batch_size": 12, "micro_batch_size": 2, "world_size": world_size}
     for rank in range(world_size):
         expected = PackedLoader(local, rank=rank, **options).endless()
         first = PackedLoader(Cache.open(url, cache_dir=tmp_path / "kept"), rank=rank, **options)
@@ -134,13 +133,8 @@ def ranges(monkeypatch):
     return asked
 
 
-def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetches_documents(
-    in_memory, tmp_path, ranges
-):
+def test_opening_reads_the_counts_of_all_rows_and_fetches_no_document(in_memory, tmp_path, ranges):
     documents = documents_of(60, longest=40)
-    for document in documents:
-        document.labels[1:] = np.where(np.arange(1, len(document.labels)) > 3, document.input_ids[1:], -100)
-        document.weights[:] = document.labels != -100
     local = write_document_cache(tmp_path / "local", [documents[i : i + 10] for i in range(0, 60, 10)])
     put(in_memory, local)
 
@@ -151,7 +145,6 @@ def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetche
         here = PackedLoader(Cache.open(in_memory.url, cache_dir=kept), **options)
         num_asked, num_fetched = len(ranges), len(shards_in(kept))
         there = PackedLoader(local, **options)
-        assert here.untrained.tolist() == there.untrained.tolist()
         found = [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in here]
         assert found == [(taken(step), step.num_items_in_batch, step.num_tokens, step.num_slots) for step in there]
         assert len(ranges) == num_asked, "all is asked for at opening"
@@ -159,10 +152,6 @@ def test_opening_reads_the_counts_of_all_rows_and_only_a_cutoff_that_cuts_fetche
 
     assert opened() == opened(order="sequential") == opened(order="length_bucketed") == (6, 0)
     assert opened(batching="token_budget", micro_batch_size=64) == (6, 0)
-    with pytest.warns(UserWarning, match="have no trained token among their first 6"):
-        assert opened(cutoff_len=6) == (6, 6)
-    with pytest.warns(UserWarning, match="have no trained token"):
-        assert opened(cutoff_len=40) == (6, 0), "nothing is longer"
 
 
 def test_a_mixture_by_tokens_of_a_cache_in_a_bucket_is_that_of_a_local_one(in_memory, tmp_path):

@@ -18,7 +18,7 @@ import packer.load.trainers  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, StepDataset  # noqa: E402
 
-ENDS = ["drop", "pad", "short", "wrap"]
+ENDS = ["drop", "pad", "short"]
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
 
 
@@ -42,8 +42,8 @@ def test_a_length_is_that_of_the_whole_epoch_wherever_the_loader_stands(num_bloc
     else:
         cache, _ = small_document_cache(num_blocks)
         size = min(size, num_blocks) if batching == "padded" else 20 * size
-    if batching == "token_budget" and end in ("drop", "wrap"):
-        return  # too few tokens for a step, or no length
+    if batching == "token_budget" and end == "drop":
+        return  # too few tokens for a step
     micro = 20 if batching == "token_budget" else 1
     loader = PackedLoader(cache, batching=batching, micro_batch_size=micro, global_batch_size=size, end=end, **ALONE)
     for epoch in range(3):
@@ -52,22 +52,10 @@ def test_a_length_is_that_of_the_whole_epoch_wherever_the_loader_stands(num_bloc
         for step in loader:
             assert step.epoch == epoch
             taken += 1
-            if loader.epoch == epoch:  # the last step of an epoch that wraps leads into the next one
-                lengths.append(len(loader))
-                left.append(loader.steps_left)
+            lengths.append(len(loader))
+            left.append(loader.steps_left)
         assert set(lengths) == {taken}
         assert left == list(range(taken, taken - len(left), -1))
-
-
-def test_where_no_length_holds_for_every_epoch_it_is_refused_and_the_steps_left_are_known():
-    doubling = PackedLoader(small_cache(12), schedule=lambda step, size: 2 * size if step == 2 else size, **ALONE)
-    wrapping = PackedLoader(
-        small_document_cache(12)[0], batching="token_budget", micro_batch_size=40, end="wrap", **ALONE
-    )
-    for loader in (doubling, wrapping):
-        with pytest.raises(TypeError, match="steps_left"):
-            len(loader)
-        assert loader.steps_left == len(list(loader)) > 0
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -84,42 +72,21 @@ def test_set_epoch_goes_to_the_beginning_of_another_epoch_and_lets_this_one_go_o
         by_epoch.append(blocks_of(loader))
     alone = opened()
     assert by_epoch == [blocks_of(alone) for _ in range(3)]  # a loop that calls it is a loop that does not
-    if end != "wrap":  # there an epoch begins behind what the one before took of it
-        loader.set_epoch(1)
-        assert blocks_of(loader) == by_epoch[1]
-        loader.set_epoch(0)
-        steps = iter(loader)
+    loader.set_epoch(1)
+    assert blocks_of(loader) == by_epoch[1]
+    loader.set_epoch(0)
+    steps = iter(loader)
+    next(steps)
+    state = loader.state_dict()
+    resumed = opened()
+    resumed.load_state_dict(state)
+    resumed.set_epoch(0)
+    assert blocks_of(resumed) == by_epoch[0][1:]
+    resumed.set_epoch(2)
+    assert blocks_of(resumed) == by_epoch[2]
+    loader.set_epoch(2)
+    with pytest.raises(RuntimeError, match="ended"):
         next(steps)
-        state = loader.state_dict()
-        resumed = opened()
-        resumed.load_state_dict(state)
-        resumed.set_epoch(0)
-        assert blocks_of(resumed) == by_epoch[0][1:]
-        resumed.set_epoch(2)
-        assert blocks_of(resumed) == by_epoch[2]
-        loader.set_epoch(2)
-        with pytest.raises(RuntimeError, match="ended"):
-            next(steps)
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_next_gives_the_steps_of_an_epoch_one_by_one_and_goes_on_where_a_loop_stopped(prefetch):
-    def opened():
-        return PackedLoader(small_cache(5), **ALONE | {"prefetch": prefetch})
-
-    whole = [blocks_of(loader) for loader in [opened()] for _ in range(2)]
-    with opened() as loader:
-        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][:2]
-        for step in loader:
-            assert step.block_ids.tolist() == whole[0][2]
-            break
-        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][3:]
-        with pytest.raises(StopIteration):
-            next(loader)
-        assert loader.epoch == 1
-        assert [next(loader).block_ids.tolist() for _ in range(5)] == whole[1]
-        loader.set_epoch(0)
-        assert next(loader).block_ids.tolist() == whole[0][0]
 
 
 # Defaults and words

@@ -23,7 +23,7 @@ pytestmark = [
 
 HERE = Path(__file__).parent
 CACHE = small_cache(35, 16)
-OPTIONS = {"global_batch_size": 8, "end": "wrap", "seed": 3}
+OPTIONS = {"global_batch_size": 8, "seed": 3}
 """Ten steps of eight blocks go over two ends of an epoch of 35, neither of them where the run stops."""
 
 

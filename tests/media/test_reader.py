@@ -143,9 +143,7 @@ def test_models_that_transformers_packs_wrongly_are_refused(cache):
         huggingface(micro_batch | {"token_type_ids": types}, gemma)
 
 
-def test_documents_with_images_are_not_cut(cache):
-    with pytest.raises(UsageError, match="images apart"):
-        PackedLoader(cache, batching="padded", cutoff_len=1000)
+def test_blocks_with_images_have_a_shape_of_their_own_and_are_not_cut(cache):
     for options in ({"static_shapes": True}, {"flatten": False}):
         with pytest.raises(UsageError, match="other shapes"):
             PackedLoader(cache, batching="packed", **options)

@@ -21,8 +21,7 @@ from pack.oracles import (
 from whole_documents import stream_of
 
 from packer.pack import REASONS, arrange, select
-from packer.recipe.pack_rules import Pack
-from packer.recipe.read_rules import MAX_BLOCK_LEN
+from packer.recipe.pack_rules import MAX_BLOCK_LEN, Pack
 
 LITERAL = {
     "best_fit": literal_best_fit_decreasing,

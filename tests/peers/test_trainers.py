@@ -370,7 +370,7 @@ def test_the_page_makes_a_dataloader_that_torchtitan_builds_and_saves(torchtitan
     ranks = [built(0), built(1)]
     assert all(isinstance(rank, BaseDataLoader) for rank in ranks)
     seen = [list(islice(iter(rank), 4)) for rank in ranks]
-    whole = {"rank": 0, "world_size": 1, "micro_batch_size": 8, "global_batch_size": 8, "end": "wrap"}
+    whole = {"rank": 0, "world_size": 1, "micro_batch_size": 8, "global_batch_size": 8}
     with PackedLoader(cache, flatten=False, **whole) as loader:
         expected = [step[0]["input_ids"] for step in islice(loader.endless(), 3)]
     for step in range(2):

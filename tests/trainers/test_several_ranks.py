@@ -38,16 +38,12 @@ def on_two(folder, *, micro_batch_size, resume=None, **args):
     return torch.load(settings["report"], weights_only=True)
 
 
-def growing():
-    return loader_of(schedule=lambda index, size: 16 if index >= 3 else size)
-
-
 def test_two_processes_train_the_steps_of_one_and_go_on_where_one_stopped(tmp_path):
-    losses, model = plain_loop(growing(), NUM_STEPS)
-    with growing() as loader:
+    losses, model = plain_loop(loader_of(), NUM_STEPS)
+    with loader_of() as loader:
         blocks = [sorted(step.block_ids) for _, step in zip(range(NUM_STEPS), loader.endless(), strict=False)]
     held_out = trainer_of(tmp_path / "alone", model=model, eval_dataset=loader_of()).evaluate()["eval_loss"]
-    trainer_of(tmp_path / "one", growing(), max_steps=4, save_strategy="steps", save_steps=4).train()
+    trainer_of(tmp_path / "one", loader_of(), max_steps=4, save_strategy="steps", save_steps=4).train()
     runs = {
         "begun": on_two(tmp_path / "begun", micro_batch_size=1, save_strategy="steps", save_steps=3),
         "resumed": on_two(tmp_path / "resumed", micro_batch_size=4, resume=tmp_path / "one" / "checkpoint-4"),

@@ -56,18 +56,17 @@ def sft(folder, tokenizer, loader=None, *, more=None, **options):
 
 def test_the_model_receives_the_loaders_tensors_and_trains_as_a_plain_loop(tokenizer, tmp_path):
     """Nothing is rendered, tokenized, cut to max_length or collated again; losses and weights are the plain loop's."""
-    growing = {"schedule": lambda index, size: 16 if index >= 3 else size}
-    trainer = sft(tmp_path, tokenizer, loader_of(**growing))
+    trainer = sft(tmp_path, tokenizer, loader_of())
     received = Received(trainer.model)
     trainer.train()
-    with loader_of(**growing) as loader:
+    with loader_of() as loader:
         expected = [micro_batch for epoch in range(2) for step in loader for micro_batch in step]
-    assert len(received.given) == len(expected) > 20
+    assert len(received.given) == len(expected) == 20
     for given, micro_batch in zip(received.given, expected, strict=True):
         for name, value in huggingface(micro_batch, None).items():
             assert torch.equal(torch.as_tensor(given[name]), torch.as_tensor(value)), name
         assert set(given) - set(huggingface(micro_batch, None)) == {"fused_lm_head"}
-    losses, model = plain_loop(loader_of(**growing), trainer.state.global_step)
+    losses, model = plain_loop(loader_of(), trainer.state.global_step)
     assert losses_of(trainer) == pytest.approx(losses, rel=1e-5)
     same_weights(trainer.model, model, rtol=1e-3, atol=1e-4)  # losses are float32 in one and float64 in the other
     assert {"mean_token_accuracy", "coverage", "trained_tokens"} <= set(trainer.state.log_history[0])

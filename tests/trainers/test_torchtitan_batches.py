@@ -18,7 +18,7 @@ CACHE = small_cache(23, 16)
 
 
 def loader_of(**options):
-    sizes = {"micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world_size": 1, "end": "wrap", "seed": 5}
+    sizes = {"micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 5}
     return PackedLoader(CACHE, **{**sizes, "flatten": False, "labels": "shifted", **options})
 
 

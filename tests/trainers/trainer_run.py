@@ -36,10 +36,10 @@ def gathered(values):
 
 
 def run(settings):
-    """What a training comes to; the schedule doubles the size at the fourth step."""
+    """What a training comes to."""
     arguments(settings["output_dir"], **settings["args"])  # initialises torch.distributed, before a loader asks for it
     ranks = {"rank": None, "world_size": None}
-    loader = loader_of(schedule=lambda index, size: 16 if index >= 3 else size, **ranks, **settings["loader"])
+    loader = loader_of(**ranks, **settings["loader"])
     held_out = loader_of(**ranks, **settings["loader"])
     trainer = trainer_of(settings["output_dir"], loader, eval_dataset=held_out, **settings["args"])
     blocks = Blocks(trainer)

@@ -27,14 +27,14 @@ class EvaluationBatches:
         adapter: converts a micro-batch to a model's arguments.
 
     Raises:
-        UsageError: the loader's `end` is ``drop`` or ``wrap``: it may leave blocks out, or add some of another epoch.
+        UsageError: the loader's `end` is ``drop``, which may leave blocks out.
     """
 
     def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
         self.loader = loader_of_examples("loader", loader, "an evaluation by losses")
-        if loader.end not in ("short", "pad"):
+        if loader.end == "drop":
             raise UsageError(
-                f"an evaluation with end='{loader.end}' need not be one pass over the split",
+                "an evaluation with end='drop' need not be one pass over the split",
                 hint="open the evaluation loader with end='short'",
             )
         self._adapter = adapter

@@ -3,7 +3,7 @@
 A Trainer groups a DataLoader's batches by ``gradient_accumulation_steps``, and treats each group as an
 optimizer step. Here the loader determines the steps: a *batch* of this Trainer is a whole step of the loader, with as
 many micro-batches as its size requires, and ``gradient_accumulation_steps`` is 1. So a step of the loader is an
-optimizer step, whatever its size under a schedule.
+optimizer step, whatever its size.
 
 Only methods that subclasses may override are replaced:
 
@@ -50,7 +50,7 @@ KEY = "packer"
 class PackedTrainer(Trainer):  # type: ignore[misc]
     """A Trainer whose data is a :class:`PackedLoader`.
 
-    Order, sizes, schedule and accumulation are the loader's; model, optimizer, learning rate, logs and checkpoints are
+    Order, sizes and accumulation are the loader's; model, optimizer, learning rate, logs and checkpoints are
     the Trainer's. Resuming restores the loader in constant time, on any number of ranks and with any micro-batch size.
     ``args.ignore_data_skip`` is set, as there is nothing to skip.
 

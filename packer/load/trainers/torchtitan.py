@@ -24,7 +24,7 @@ class StepBatches:
 
     Args:
         loader: opened with ``labels="shifted"``, for 0.3 also ``flatten=False``, and the sizes that torchtitan trains
-            with; without a schedule, as torchtitan's number of micro-batches is fixed.
+            with.
     """
 
     def __init__(self, loader: PackedLoader) -> None:
@@ -60,7 +60,7 @@ class StepBatches:
         if self._is_mid_step:
             raise UsageError(
                 "a state within a step: torchtitan takes another number of micro-batches for a step than the loader",
-                hint="open the loader with the global_batch_size of torchtitan's training, and no schedule",
+                hint="open the loader with the global_batch_size of torchtitan's training",
             )
         return {"reader": self.loader.state_dict()}
 

@@ -31,7 +31,7 @@ from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
-from packer.recipe.read_rules import MAX_BLOCK_LEN
+from packer.recipe.pack_rules import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.document_shards import DocumentShards
@@ -113,7 +113,7 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
 def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any]) -> TokenLosses:
     """Find what keeps more of the documents of all splits than the recipe's `pack` does."""
     fits_all = fits_most = None
-    if splits and pack["mode"] != "stream" and lost.cuts.keys() - {"too_short"}:  # a handmade manifest may have none
+    if splits and pack["mode"] != "stream" and lost.cuts:  # a handmade manifest may have none
         step = math.lcm(_STEP, pack.get("align", 1))
         lengths: npt.NDArray[np.integer] = np.concatenate([documents.lengths() for documents in splits])
         fits_all, fits_most = fitting(lengths, step=step)
@@ -156,8 +156,6 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
         sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
     if "truncated" in cut:
         sentences.append("--set pack.overlong=split keeps what is cut off")
-    if "too_short" in cut:
-        sentences.append("--set pack.min_length=1 keeps short documents")
     return sentences
 
 
