@@ -1,5 +1,6 @@
 """`packer explain`: say what a code or a key means, and what to do about it."""
 
+import inspect
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from packer_cli.output import stdout
 from packer_cli.reply import Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from packer.audit.explanations import Explanation
 
 
@@ -21,16 +24,30 @@ def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
 
 @click.command("explain", cls=Command)
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=_codes)
-def command(*, name: str | None, reply: Reply) -> None:
-    """Explain a code, a schema or a key of a recipe.
+@click.pass_context
+def command(context: click.Context, *, name: str | None, reply: Reply) -> None:
+    """Explain a code, a schema, a key of a recipe, or a command.
 
     Codes are those of rejected rows and of `packer lint`. `packer explain recipe` lists every key of a recipe
     with its values. Without NAME, all codes, schemas and keys are listed.
     """
     from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - not for --help
 
-    found = explanations() if name is None else explain(name)
+    found = explanations() if name is None else explain(name, _commands(context))
     reply.data({"explanations": [asdict(each) for each in found]}, lambda: _print(found, listed=name is None))
+
+
+def _commands(context: click.Context) -> "Iterator[Explanation]":
+    from packer.audit.explanations import Explanation  # noqa: PLC0415 - not for --help
+
+    group = context.find_root().command
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        meaning = inspect.cleandoc(found.help or "").partition("\n\n")[0]
+        way_out = f"packer {name} --help lists its options. {found.epilog}"
+        yield Explanation(name=name, kind="command", meaning=meaning, way_out=way_out)
 
 
 def _print(found: "list[Explanation]", *, listed: bool) -> None:

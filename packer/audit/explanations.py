@@ -1,7 +1,7 @@
 """The entries of `packer explain`: codes of rejected rows and of `lint`, schemas, and the recipe's keys with values."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from packer import rejections
@@ -10,6 +10,8 @@ from packer.errors import UsageError
 from packer.near_names import did_you_mean, near
 from packer.recipe.key_help import key_values, recipe_keys
 from packer.recipe.named_options import NAMED_OPTIONS, as_option
+from packer.recipe.recipe import Recipe
+from packer.recipe.strict_yaml import kind_of
 from packer.source.schema import SCHEMAS
 
 
@@ -68,18 +70,29 @@ def _keys() -> Iterator[Explanation]:
             yield Explanation(name=path, kind="key of a recipe", meaning=meaning, values=values, way_out=way_out)
 
 
-def explain(name: str) -> list[Explanation]:
-    """Return the explanations of a code, a schema, a key or its end, or an option that sets a key.
+def _is_key(name: str) -> bool:
+    try:
+        kind_of(Recipe, name)
+    except (AttributeError, KeyError):
+        return False
+    return True
 
-    A group is explained by its keys.
+
+def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
+    """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command.
+
+    A group is explained by its keys, a key within the value of another by that one: `text.fim.tokens` by `text.fim`.
     """
-    every = explanations()
+    every = [*explanations(), *commands]
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))
     name = named.key if named else name
     found = [each for each in every if each.name == name or each.name.endswith(f".{name}")]
     found = found or [each for each in every if each.name.startswith(f"{name}.")]
+    if not found and _is_key(name):
+        above = [each for each in every if name.startswith((f"{each.name}.", f"{each.name}["))]
+        found = sorted(above, key=lambda each: len(each.name))[-1:]
     if not found:
         names = {part for each in every for part in (each.name, each.name.rpartition(".")[2])}
         hint = did_you_mean(near(name, names), "packer explain lists them all")
-        raise UsageError(f"no code, schema or key is called '{name}'", hint=hint)
+        raise UsageError(f"no code, schema, key or command is called '{name}'", hint=hint)
     return found

@@ -5,7 +5,8 @@ Nothing here needs torch before a loader is opened.
 
 import os
 import reprlib
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -24,8 +25,9 @@ import numpy as np
 from msgspec import Meta
 
 from packer.errors import UsageError
-from packer.load.batching import Batching, BatchingName, End, Padded
+from packer.load.batching import Batching, End, Padded
 from packer.load.ordering import Ordering
+from packer.recipe.read_rules import BatchingName, Read
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:
@@ -69,9 +71,9 @@ class LoaderOptions:
     columns: tuple[str, ...]
 
 
-def resolve_options(given: Mapping[str, Any]) -> LoaderOptions:
+def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> LoaderOptions:
     """Check the arguments of a loader by the types of their options, and fill in defaults; it documents the errors."""
-    batching = as_batching(given["batching"])
+    batching = resolve_batching(caches, given["batching"])
     rank, world_size = resolve_rank(given["rank"], given["world_size"])
     resolved: dict[str, Any] = {
         "batching": "padded" if isinstance(batching, Padded) else batching,
@@ -90,6 +92,33 @@ def resolve_options(given: Mapping[str, Any]) -> LoaderOptions:
     return LoaderOptions(
         **resolved, **{name: checked(name, given[name], kinds[name]) for name in kinds.keys() - resolved.keys()}
     )
+
+
+def resolve_batching(caches: Sequence[Cache], batching: Batching | None) -> Batching:
+    """Return the batching of the argument if given, else that of the caches' recipes.
+
+    A departure from what a recipe says gives a warning.
+    """
+    said = [_of_recipe(cache) for cache in caches]
+    if batching is None:
+        if any(each != said[0] for each in said):
+            raise UsageError("the recipes of these caches batch documents differently", hint="name a batching")
+        return said[0]
+    resolved = as_batching(batching)
+    for cache, each in zip(caches, said, strict=True):
+        if each not in ("packed", resolved):
+            warnings.warn(
+                f"{cache.folder} is to be read as {each}, says its recipe; this loader reads it as {resolved}",
+                stacklevel=5,  # the caller who opens the loader
+            )
+    return resolved
+
+
+def _of_recipe(cache: Cache) -> Batching:
+    read = msgspec.convert(cache.manifest.recipe.get("read", {}), Read)
+    if read.batching == "padded":
+        return Padded(length=read.length, multiple_of=read.multiple_of or 1, side=read.side or "right")
+    return read.batching
 
 
 def as_batching(batching: Any) -> Batching:

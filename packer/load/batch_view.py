@@ -11,7 +11,7 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.layout import concatenated_ranges
-from packer.load.arguments import open_cache
+from packer.load.arguments import open_cache, resolve_batching
 from packer.load.attention import documents_of
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
@@ -135,7 +135,7 @@ def view_batch(
 
 def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentShards:
     """Return the rows to read, and fill in the default split."""
-    if arguments.get("batching", "packed") != "packed":
+    if resolve_batching([cache], arguments.get("batching")) != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
     if not cache.splits("blocks"):
         hint = "batching padded, padding_free and token_budget are made of its documents"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from packer.recipe.pack_rules import Tokens
+from packer.recipe.read_rules import BatchingName, Side
 
-BatchingName = Literal["packed", "padded", "padding_free", "token_budget"]
 End = Literal["drop", "pad", "short"]
 
 
@@ -26,7 +26,7 @@ class Padded:
     multiple_of: Tokens = 1
     """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
 
-    side: Literal["right", "left"] = "right"
+    side: Side = "right"
 
     def rounded(self, longest: int) -> int:
         """Return the padded row length of a micro-batch whose longest document has `longest` tokens."""

@@ -55,7 +55,8 @@ class PackedLoader:
             ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
             number of ranks.
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
-            of :mod:`packer.load.batching`.
+            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, by default
+            ``packed``; departing from the recipe gives a warning.
         max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
@@ -111,7 +112,7 @@ class PackedLoader:
         split: str = "train",
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
-        batching: Batching = "packed",
+        batching: Batching | None = None,
         max_pixels: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -130,12 +131,14 @@ class PackedLoader:
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name not in ("self", "cache")}
         self._cache = cache if isinstance(cache, Mixture) else open_cache(cache)
-        self._options = resolve_options(self._arguments)
+        caches = self._cache.caches if isinstance(self._cache, Mixture) else (self._cache,)
+        self._options = resolve_options(caches, self._arguments)
         self._source = RowSource(self._cache, self._options)
         self._reader = StepReader(self._source, self._options)
         self._state = self._source.initial_state()
         self._agreement = Agreement(self._options) if self.world_size > 1 else None
         self._prefetch: Prefetch[tuple[Step, ReaderState]] | None = None
+        self._own: tuple[object, Iterator[Step]] = (None, iter(()))  # that of calls of next(loader)
 
     @property
     def epoch(self) -> int:
@@ -210,6 +213,18 @@ class PackedLoader:
 
     def __iter__(self) -> Iterator[Step]:
         return self._steps(through_epochs=False)
+
+    def __next__(self) -> Step:
+        """Return the next step, as ``next(iter(loader))`` does, without beginning anew each time."""
+        prefetch, steps = self._own
+        if prefetch is None or prefetch is not self._prefetch:
+            steps = iter(self)
+        step = next(steps, None)
+        self._own = (self._prefetch, steps)
+        if step is None:
+            self.close()
+            raise StopIteration
+        return step
 
     def endless(self) -> Iterator[Step]:
         """Yield steps endlessly, continuing from each epoch into the next."""

@@ -50,6 +50,7 @@ class RecipeKeys(TypedDict, total=False):
     decontaminate: Mapping[str, Any]
     deduplicate: Mapping[str, Any]
     engine: Literal["auto", "reference", "fast"]
+    read: Mapping[str, Any]
     partition_bytes: int | str
     shard_bytes: int | str
     schema: str

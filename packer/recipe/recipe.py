@@ -23,6 +23,7 @@ from packer.recipe.column_rules import ColumnRules, check_columns, declared
 from packer.recipe.infilling import Infilling
 from packer.recipe.named_options import also_of_all, of_one_source
 from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
+from packer.recipe.read_rules import Read, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
@@ -104,6 +105,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     split: Split | None = None
     pack: Pack = Pack()
     shard_bytes: PositiveInt = 512 * 2**20
+    read: Read = Read()
 
     @property
     def reads_images(self) -> bool:
@@ -141,9 +143,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return half | self._columns(of_rows=True)
 
     def blocks_half(self) -> dict[str, Any]:
-        """Return the JSON of the blocks half, with every default written out."""
+        """Return the JSON of the blocks half and of the reader's rules, with every default written out."""
         whole = to_json(self)
-        half = {key: whole[key] for key in ("pack", "shard_bytes")}
+        half = {key: whole[key] for key in ("pack", "shard_bytes", "read")}
         return half | self._columns(of_rows=False)
 
     def _columns(self, *, of_rows: bool) -> dict[str, Any]:
@@ -257,6 +259,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         )
     _check_names(recipe, where)
     check_pack(recipe.pack, where)
+    check_read(recipe.read, where)
     check_rules(recipe.row_rules, where)
     check_columns(declared(recipe), where, reads_images=recipe.reads_images)
     try:

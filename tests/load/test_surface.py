@@ -89,6 +89,26 @@ def test_set_epoch_goes_to_the_beginning_of_another_epoch_and_lets_this_one_go_o
         next(steps)
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_next_gives_the_steps_of_an_epoch_one_by_one_and_goes_on_where_a_loop_stopped(prefetch):
+    def opened():
+        return PackedLoader(small_cache(5), **ALONE | {"prefetch": prefetch})
+
+    whole = [blocks_of(loader) for loader in [opened()] for _ in range(2)]
+    with opened() as loader:
+        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][:2]
+        for step in loader:
+            assert step.block_ids.tolist() == whole[0][2]
+            break
+        assert [next(loader).block_ids.tolist() for _ in range(2)] == whole[0][3:]
+        with pytest.raises(StopIteration):
+            next(loader)
+        assert loader.epoch == 1
+        assert [next(loader).block_ids.tolist() for _ in range(5)] == whole[1]
+        loader.set_epoch(0)
+        assert next(loader).block_ids.tolist() == whole[0][0]
+
+
 # Defaults and words
 
 

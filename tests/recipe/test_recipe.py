@@ -45,6 +45,7 @@ def test_every_key_with_a_choice_is_examined() -> None:
 def test_a_word_that_may_not_stand_there_is_reported_with_those_that_may(key: str, words: tuple[str, ...]) -> None:
     value = {"supervision.allow_dropped": "[wrong]", "sources.roles": "{a: wrong}"}.get(key, "wrong")
     values = {"sources": [{"path": "a.jsonl", "take": {"rows": 1}}], "split": {"shares": {"test": 0.1}}}
+    values["read"] = {"batching": "padded"}
     with pytest.raises(RecipeError) as caught:
         make_recipe(values, [f"{key}={value}"])
     place = key.replace("sources.", "sources[0].").replace("_columns.x.", "_columns[...].")
@@ -95,17 +96,34 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
 
     fingerprint = "948465385cc1b6f6ce6051dc128b9019282efdb88620aa00c8ef168fbadfc7f6"
     assert made_by(recipe).recipe_fingerprint == fingerprint
-    assert not re.search('"(name|call_ids|wrapped|roles)"', json.dumps(to_json(recipe)))
+    assert not re.search('"(name|call_ids|wrapped|roles|read)"', json.dumps(to_json(recipe)))
     for key in (
         "template.name=plain",
         "rows.call_ids=short",
         "rows.wrapped=unwrap",
         "sources.roles={client: user}",
+        "read.batching=padded",
     ):
         later = make_recipe(to_json(recipe), [key])
         assert to_json(later) != to_json(recipe) and make_recipe(to_json(later)) == later
     short = make_recipe(to_json(recipe), ["rows.call_ids=short"])
     assert made_by(short).documents_identity != made_by(recipe).documents_identity
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"batching": "padding_free", "side": "left"}, "read.side: batching 'padding_free' pads no documents"),
+        ({"multiple_of": 8}, "read.multiple_of: batching 'packed' pads no documents"),
+        ({"batching": "padded", "multiple_of": 8, "length": 64}, "both read.length and read.multiple_of"),
+        ({"batching": "padded", "length": 0}, "read.length: expected `int` >= 1"),
+        ({"batching": "padded", "length": 2**20 + 1}, "read.length: expected `int` <= 1048576"),
+        ({"batching": "token_budget", "multiple_of": 2**30}, "read.multiple_of: expected `int` <= 1048576"),
+    ],
+)
+def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        make_recipe({"read": rules})
 
 
 @pytest.mark.parametrize("key", ["max_bytes", "max_render_bytes"])
