@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from packer.display import number, plural, size
-from packer_cli.options import Command, cache_argument
+from packer_cli.options import Command, cache_argument, sources_option
 from packer_cli.output import stdout
 from packer_cli.reply import Reply, fields_of
 
@@ -15,7 +15,8 @@ from packer_cli.reply import Reply, fields_of
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), required=True, help="The HTML file to write."
 )
-def command(*, cache: Path, output: Path, reply: Reply) -> None:
+@sources_option
+def command(*, cache: Path, output: Path, roots: tuple[str, ...], reply: Reply) -> None:
     """Write a page about CACHE: facts, plots, rows left out, tokens.
 
     The page is one file of at most 5 MB that loads nothing. It contains excerpts of the rows, so share it only with
@@ -24,7 +25,7 @@ def command(*, cache: Path, output: Path, reply: Reply) -> None:
     """
     from packer.report import report  # noqa: PLC0415 - not for --help
 
-    found = report(cache, output)
+    found = report(cache, output, sources=roots)
 
     def show() -> None:
         out = stdout()

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
-from packer.load.batching import BatchingName, End
+from packer.load.batching import End
 from packer.load.ordering import OrderName
+from packer.recipe.read_rules import BatchingName
 
 STATE_VERSION: Final = 7
 

@@ -84,8 +84,22 @@ def examine(data: bytes, *, is_decoded: bool, name: str | None = None) -> Image:
     return Image(sha256=sha256(data).digest(), height=height, width=width, data=data, name=name)
 
 
-def decode(data: bytes) -> "Pixels":
+def thumbnail(data: bytes, side: int = 128) -> bytes | None:
+    """Return an image as a JPEG of at most `side` pixels a side; None if it cannot be decoded."""
+    try:
+        shown = decode(data, least=side)
+    except UnusableImageError:
+        return None
+    shown.thumbnail((side, side))
+    file = io.BytesIO()
+    shown.save(file, "JPEG", quality=60)
+    return file.getvalue()
+
+
+def decode(data: bytes, *, least: int | None = None) -> "Pixels":
     """Return the pixels of an image: upright, RGB, on white.
+
+    With `least`, a JPEG may come out smaller than it is, but not below that on both sides, which takes less time.
 
     Raises:
         UnusableImageError: as :func:`examine`: its header may have been all that was read, or a cache is a stranger's.
@@ -94,6 +108,8 @@ def decode(data: bytes) -> "Pixels":
     from PIL import ImageOps  # noqa: PLC0415 - part of the extra
 
     with _opened(data) as opened:
+        if least is not None:
+            opened.draft("RGB", (least, least))
         shown: Any = ImageOps.exif_transpose(opened)
         if "A" in shown.getbands() or shown.info.get("transparency") is not None:
             shown = shown.convert("RGBA")

@@ -1,6 +1,7 @@
 """Renders the page about a cache, which `packer report` writes as one self-contained file."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from packer.report.facts import (
     source_facts,
 )
 from packer.report.shell import check_place, fill, write_page
+from packer.report.thumbnails import Thumbnails
 from packer.report.tokens import PackedTokens, pack_tokens, sample
 from packer.store.cache import Cache
 from packer.store.manifest import Manifest
@@ -88,22 +90,23 @@ class Report:
     """Tokens that the page includes."""
 
 
-def report(folder: Path | str, output: Path | str) -> Report:
+def report(folder: Path | str, output: Path | str, *, sources: str | Path | Sequence[str | Path] = ()) -> Report:
     """Write a page about a cache: one file of at most :data:`MAX_BYTES`, written atomically.
 
     Args:
         folder: the cache.
         output: the file; an existing page is replaced.
+        sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
     """
     output = Path(output)
     check_place(output, folder)
-    with Cache.open(folder) as cache:
+    with Cache.open(folder, sources=sources) as cache:
         facts = PageFacts.of(cache)
         found = sample(cache, facts.documents)
         empty = PackedTokens("", "", 0)
         shell = len(cache_page(facts, note=_note(0, len(found)), packed=empty))
         control_ids, room = cache.manifest.model.control_ids, MAX_BYTES - shell
-        packed = pack_tokens(token_texts(cache), control_ids, found, room)
+        packed = pack_tokens(token_texts(cache), control_ids, found, room, Thumbnails(cache))
     held = found[: packed.num_items]
     page = cache_page(facts, note=_note(len(held), len(found)), packed=packed)
     write_page(page, output)

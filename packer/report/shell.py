@@ -50,11 +50,12 @@ def fill(*, title: str, **values: Any) -> bytes:
 
 
 def _content_security_policy() -> str:
-    """Return the policy of the page: only its own scripts and style."""
+    """Return the policy of the page: only its own scripts, style and images."""
     directives = [
         "default-src 'none'",
         f"script-src {' '.join(map(_hash, _SCRIPTS))}",
         f"style-src {_hash(_STYLE)}",
+        "img-src data:",
         "base-uri 'none'",
         "form-action 'none'",
         "require-trusted-types-for 'script'",

@@ -110,8 +110,16 @@
 
   function listed(images) {
     const list = make("ul", "images");
-    for (const { width, height, tokens } of images) {
-      list.append(make("li", "", `image ${width} x ${height}, ${plural(tokens, "token")}`));
+    for (const { width, height, tokens, jpeg, unread } of images) {
+      const entry = make("li"), about = `${width} x ${height}, ${plural(tokens, "token")}`;
+      if (jpeg) {
+        const image = make("img");
+        image.src = `data:image/jpeg;base64,${jpeg}`;
+        image.alt = `image ${about}`;
+        entry.append(image);
+      }
+      entry.append(make("span", "", unread ? `${about}, not shown: its file was not read` : about));
+      list.append(entry);
     }
     return list;
   }

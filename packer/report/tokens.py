@@ -26,6 +26,7 @@ from packer.audit.view import DocumentView, view_block, view_document
 from packer.batches import Int32
 from packer.display import visible
 from packer.report.facts import Documents
+from packer.report.thumbnails import Thumbnails
 from packer.store.cache import Cache
 
 SAMPLE_BLOCKS, SAMPLE_TOKENS = 32, 300_000
@@ -119,7 +120,9 @@ class PackedTokens(NamedTuple):
     """Number of items that fit, counted from the first."""
 
 
-def pack_tokens(texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int) -> PackedTokens:
+def pack_tokens(
+    texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int, thumbnails: Thumbnails
+) -> PackedTokens:
     """Compress as many items as fit into `room` bytes, but at least one."""
     numbers = [_numbers(texts, item) for item in items]
     tokens = texts.tokens
@@ -134,7 +137,7 @@ def pack_tokens(texts: TokenTexts, control_ids: Collection[int], items: Sequence
     deflate, num_bytes = _deflate(), 0
     parts: list[bytes] = []
     for item, own in zip(items, numbers, strict=True):
-        header, content = _header(item), place[own].astype(dtype).tobytes()
+        header, content = _header(item, thumbnails), place[own].astype(dtype).tobytes()
         longer = deflate.copy()
         part = longer.compress(len(header).to_bytes(4, "little") + header + content + bytes(-len(content) % 4))
         with_end = num_bytes + len(part) + len(longer.copy().flush())
@@ -160,7 +163,7 @@ def _numbers(texts: TokenTexts, item: Item) -> Int32:
     return np.concatenate(numbers)
 
 
-def _header(item: Item) -> bytes:
+def _header(item: Item, thumbnails: Thumbnails) -> bytes:
     """Encode an item's data other than its tokens, padded so that the tokens begin at a multiple of four."""
     documents, at = [], 0
     for document in item.documents:
@@ -178,9 +181,7 @@ def _header(item: Item) -> bytes:
                 "piece_start": document.piece_start,
                 "document_length": document.document_length,
                 "num_trained": document.num_trained,
-                "images": [
-                    {"width": each.width, "height": each.height, "tokens": each.tokens} for each in document.images
-                ],
+                "images": thumbnails.of(document.images),
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
             }
         )

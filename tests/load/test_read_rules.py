@@ -73,5 +73,3 @@ def test_rules_change_without_force_and_tokenize_nothing(starter, ruled, tmp_pat
     cache = Cache.open(tmp_path / "other")
     assert cache.manifest.recipe["read"]["side"] == "right"
     assert cache.manifest.content_fingerprint == Cache.open(ruled / "plain").manifest.content_fingerprint
-
-

