@@ -145,7 +145,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def blocks_half(self) -> dict[str, Any]:
         """Return the JSON of the blocks half and of the reader's rules, with every default written out."""
         whole = to_json(self)
-        half = {key: whole[key] for key in ("pack", "shard_bytes", "read")}
+        half = {key: whole.get(key, {}) for key in ("pack", "shard_bytes", "read")}
         return half | self._columns(of_rows=False)
 
     def _columns(self, *, of_rows: bool) -> dict[str, Any]:
