@@ -6,7 +6,7 @@ answers. What a user asks has such a frame if it ends with the header of an answ
 header of a question. So has any text that begins with the header of its role, or with the name of a role in a line.
 Several turns stand in a text whose lines begin with marks of one form that name those who ask and answer, in turn.
 
-A text may also be its own message or list of parts, written out as JSON or Python by whatever made a text of it.
+A text may also be itself, its message or its list of parts, written out as JSON or Python by whatever made it a text.
 """
 
 import ast
@@ -39,13 +39,22 @@ _BEGINS = re.compile(
 )
 """Matches what its question begins with."""
 
+_DECORATED = (
+    r"(?:[<\[{(][^\w\s'\"]*|[#*=>-]+[^\S\n]*)(?:\w+\s+role\s*=\s*['\"]?)?(?i:assistant)['\"]?"
+    r"[^\S\n]*(?:[^\w\s'\",.;]+|\n)"
+)
+"""Matches the role of an answer in marks: `[ASSISTANT]`, `## Assistant`, `<message role="assistant">`."""
+
+_CLOSED = re.compile(r"\s*[<\[]/(?i:assistant|message|turn)[>\]]\s*\Z")
+"""Matches what closes such a mark at the end of the answer."""
+
 _HEADERS = {
     role: re.compile(
         rf"\s*(?:(?:user|human|system|assistant|model)[^\S\n]*\n|(?i:(?:{names})\s*[:\n]|#+\s*(?:{names}|{more}):|"
         rf"\*\*(?:{names})(?::\*\*|\*\*:)){marked})"
     )
     for role, names, more, marked in (
-        ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
+        ("assistant", "assistant", "response", rf"|{_DECORATED}"),  # it would be learned
         ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n|<[|\uff5c]user[|\uff5c]>"),
         ("system", "system", "system", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*system\s*\n|<[|\uff5c]system[|\uff5c]>"),
     )
@@ -58,8 +67,8 @@ _SYSTEM = re.compile(r"<</?SYS>>\n?")
 _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 """Matches a header within a text that was decoded as a whole."""
 
-_WRITTEN_OUT = re.compile(r"\s*(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:")
-"""Matches what a message or a list of parts begins with."""
+_WRITTEN_OUT = re.compile(r"\s*(?:(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:|(['\"])[^\n]*\\[^\n]*\2\s*\Z)")
+"""Matches what a message or a list of parts begins with, or a text in quotes with an escape in it."""
 
 _SPEAKER = re.compile(
     r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s]*(?:\w+[^\w\s]+)?)\s?"
@@ -113,11 +122,12 @@ def _holds_turns(text: str, role: str) -> list[str]:
 
 
 def _text_of_written(text: str, role: str) -> str | None:
-    """Return the text of a message of a role, or of its parts, that is written out; None if it is anything else."""
-    if not _WRITTEN_OUT.match(text):  # nearly always
+    """Return the text that is written out, or that of a role's message or of its parts; None if nothing is."""
+    begun = _WRITTEN_OUT.match(text)
+    if begun is None:  # nearly always
         return None
     try:
-        value = msgspec.json.decode(text) if '"' in text[: text.index(":")] else ast.literal_eval(text.strip())
+        value = msgspec.json.decode(text) if '"' in begun.groups() else ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     if isinstance(value, Mapping):
@@ -189,10 +199,10 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
         elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
             shown, inner = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
-            inner = _without_end(inner) if role != "assistant" else inner
+            inner = _without_end(inner) if role != "assistant" else _CLOSED.sub("", inner)
             plain[k] = _SYSTEM.sub("", inner) if "SYS" in header[0] else inner
         elif role in _HEADERS and (said := _text_of_written(text, role)):
-            shown, plain[k] = "is a message or its parts, written out as JSON or Python", said
+            shown, plain[k] = "is written out as JSON or Python", said
         elif role in ("user", "assistant") and (headers := _holds_turns(text, role)):
             shown, plain[k] = f"has several turns, with the headers '{headers[0]}' and '{headers[1]}'", text
         else:

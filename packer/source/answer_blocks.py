@@ -28,7 +28,8 @@ _BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
 _CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")
 _CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*(?=\n|\Z)", re.MULTILINE)
 
-_FENCE = re.compile(r"(`{3,}|~{3,})[\w-]{1,40}(?=\n)")
+_FENCE = re.compile(r"(`{3,}|~{3,}|:{3,})[^\S\n]?[\w-]{1,40}(?=\n)")
+_COMMENT = ("<!--", "-->")
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
 _MARK_ALONE = re.compile(r"(?<=\n)[<\[][^\W\d_][\w.: -]{0,60}[>\]](?=\n)")
@@ -77,6 +78,9 @@ def _blocks(text: str) -> Iterator[Block]:
         yield from [*_in_tags(text, tag)] or _between_marks(text, tag)
     elif (end := _CLOSES_LINE.search(text)) is not None and f"<{end[2]}" not in text[: end.start()]:
         yield Block("", end[1], text[: end.start(1)])
+    elif text.startswith(_COMMENT[0]):
+        inside, closes, _ = text.removeprefix(_COMMENT[0]).partition(_COMMENT[1])
+        yield from [Block(*_COMMENT, inside)] if closes else ()
     fence = _FENCE.match(text)
     if fence is not None and _OF_REASONING.search(fence[0]):
         inside, closes, _ = text[fence.end() :].partition(fence[1])

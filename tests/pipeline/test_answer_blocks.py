@@ -29,6 +29,8 @@ SHAPES = {
     "opened by the prompt": ("", "\n</scratchpad>\n", "...</scratchpad>"),
     "headings": ("## Thinking", "\n## Final Response\n", "## Thinking...## Final Response"),
     "fence": ("```thinking", "\n```\n", "```thinking...```"),
+    "container": (":::thinking", "\n:::\n", ":::thinking...:::"),
+    "comment": ("<!-- thinking:", "-->\n", "<!--...-->"),
     "bold": ("**Thought:** ", " **Answer:** ", "**Thought:**...**Answer:**"),
     "labels": ("Reasoning: ", "\nAnswer: ", "Reasoning:...Answer:"),
     "marks that are no pair": ("<unused94>thought", "<unused95>", ""),

@@ -221,6 +221,28 @@ def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path
     same_for_all_rows(tmp_path, re.sub("(?i)assistant", "User", asked) + ASKED, "At 06:12.")
 
 
+@pytest.mark.parametrize(
+    "mark",
+    ["[ASSISTANT] {}", "## Assistant\n{}", "<assistant>{}</assistant>", '<message role="assistant">{}</message>'],
+)
+def test_the_role_of_an_answer_in_marks_rejects_the_row_and_is_unwrapped(tmp_path: Path, mark: str) -> None:
+    same_for_all_rows(tmp_path, ASKED, mark.format("At 06:12."))
+    for text in ("[Assistant professors] do.", "## Assistant professors\nThey do.", '["Assistant: Hello!"]'):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(text))) == [[]]
+
+
+@pytest.mark.parametrize("write", [json.dumps, repr])
+def test_a_text_that_is_itself_written_out_rejects_the_row_and_is_unwrapped(tmp_path: Path, write: Any) -> None:
+    said = 'At 06:12.\nIt says: "noon".'
+    stages, unwrapping = loaded(tmp_path, twins.CHATML), loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")
+    assert codes(stages, chat(user(ASKED), assistant(write(said)))) == [["wrapped_twice"]]
+    assert unwrapping.turns(chat(user(ASKED), assistant(write(said)))) == stages.turns(
+        chat(user(ASKED), assistant(said))
+    )
+    for text in ('"At 06:12."', r'"C:\tide" and "C:\noon"', "'It\\'s late' isn't it'"):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(text))) == [[]]
+
+
 @pytest.mark.parametrize("write", [json.dumps, str])
 def test_a_text_that_is_its_message_or_its_parts_written_out_rejects_the_row_and_is_unwrapped(
     tmp_path: Path, write: Any
