@@ -30,7 +30,7 @@ SHAPES = {
     "headings": ("## Thinking", "\n## Final Response\n", "## Thinking...## Final Response"),
     "fence": ("```thinking", "\n```\n", "```thinking...```"),
     "container": (":::thinking", "\n:::\n", ":::thinking...:::"),
-    "comment": ("<!-- thinking:", "-->\n", "<!--...-->"),
+    "comment": ("<!--", "-->", ""),
     "bold": ("**Thought:** ", " **Answer:** ", "**Thought:**...**Answer:**"),
     "labels": ("Reasoning: ", "\nAnswer: ", "Reasoning:...Answer:"),
     "marks that are no pair": ("<unused94>thought", "<unused95>", ""),
