@@ -153,7 +153,7 @@ def test_the_page_on_columns_distills_and_trains_on_rollouts(model, tmp_path, mo
     teacher.lm_head.weight.data *= 60  # one that is sure of something
     teacher.save_pretrained("YOUR_TEACHER")
     rows = [rollout(number) for number in range(40)]
-    write_rows("conversations.jsonl", [conversation(number) for number in range(40)])
+    write_rows("conversations.jsonl", [conversation(number) for number in range(42)])  # the last batch is not full
     write_rows("rollouts.jsonl", rows)
     names = run_page("columns.md", monkeypatch)
     losses = losses_of(capsys.readouterr().out)

@@ -1,8 +1,7 @@
 """A model's processor: what it writes for images of given sizes, by transformers' own code.
 
-The processor is the definition of what a placeholder becomes. It runs once on an empty image of each size; what it
-writes depends on nothing else. Where that was tried to follow from the number of patches that it says it makes of a
-size, further sizes are not run.
+The processor is the definition of what a placeholder becomes. What it writes depends on the size alone, so it runs once
+on an empty image of each size. If a trial shows that the number of patches decides it, further sizes are only counted.
 """
 
 import hashlib
@@ -36,7 +35,7 @@ _TRIED: tuple[Size, ...] = (
     *(size for size in _PROBED if prod(size) < 2**18),
     *((1, 150), (4100, 20), (1201, 1453), (1801, 433)),
 )
-"""Few of them take long without `meta`."""
+"""Sizes that a trial runs: without tensors on `meta`, few of them take long."""
 
 WORTH_COUNTING = 16
 """Number of sizes that take about as long as it takes to try whether others can be counted."""

@@ -1,4 +1,4 @@
-"""The codes of the template report with their levels, and findings of a code."""
+"""The codes of `packer lint` with their levels, and findings of a code."""
 
 from packer.audit.findings import Code, CodedFinding, Example, Severity
 

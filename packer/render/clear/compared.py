@@ -7,7 +7,7 @@ both agree, its combinations are trusted, and other rows with no others are rend
 not, no row of the batch with one of the new combinations is. Worked example: under Qwen3, an answer that follows
 another answer is written otherwise than one that follows a question.
 
-Filled-in rows need none of this: the one that is filled in for all others was compared.
+Rows that are filled into the rendering of another row need none of this: that row was compared.
 
 As a last resort, one row in 128 is compared in any case. If it differs, the fast way is wrong in a way that nobody
 thought of, and the batch is rendered by the definition. Which rows are compared depends on the batch alone, so the
@@ -50,7 +50,7 @@ class ComparedRows:
         """Render a sample of the batch.
 
         Raises:
-            DifferenceError: a row that was compared by chance differs.
+            DifferenceError: the row differs, although all its neighbors were trusted.
         """
         if sample.kind != "chat":
             return self._define(sample)
