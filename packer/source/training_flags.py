@@ -266,7 +266,8 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
             says = "false or true" if yes else "false or nothing"
     elif all(isinstance(value, str) for value in values):
         yes, no = verdicts(values)
-        if no and (len(values) > 1 or num_silent > 0):
+        are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
+        if no and (len(values) > 1 or num_silent > 0) and not are_topics:
             says = " or ".join((*yes, *no))
     kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
