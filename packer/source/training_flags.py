@@ -36,7 +36,9 @@ _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
 _LONGEST_LABEL = 60
-_MOST_ITEMS = 1000
+_MOST_ITEMS = 100
+"""Items of a list that are searched: there may be one for each token."""
+
 _CAPITAL = re.compile("[A-Z]")
 _SIGNS = "numbers below and above 0"
 
@@ -106,7 +108,7 @@ def _values(
         if isinstance(value, Mapping):
             stack += [((*path, str(key)), each) for key, each in value.items()]
         elif is_list and isinstance(_decoded(value[0]), Mapping | list) and not is_whole(path, value):
-            stack += [((*path, ITEMS), each) for each in value]
+            stack += [((*path, ITEMS), each) for each in value[:_MOST_ITEMS]]
         else:
             yield path, value
 
