@@ -6,6 +6,7 @@ fields that weight the message are removed; a null counts as absent, except as t
 reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -49,7 +50,8 @@ Weight = Annotated[float, Meta(ge=0, le=1)]
 _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
-_OTHER_CALLS = ("parts", "toolInvocations", "additional_kwargs")
+_OTHER_CALLS = ("parts", "toolInvocations", "additional_kwargs", "recipient")
+_TO_TOOL = re.compile(r"python|\w+\.[\w.-]+")
 _MAX_LISTED = 8
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
@@ -265,7 +267,10 @@ def _has_text_in_other_field(raw: dict[str, Any], role: str) -> bool:
 
 
 def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
-    """Refuse a message with calls under a name of the AI SDK or of LangChain, which would be lost."""
+    """Refuse a message with calls under a name of the AI SDK or of LangChain, which would be lost.
+
+    A message to a tool, as Harmony has it, would be trained as what is said to the user.
+    """
     if raw.keys().isdisjoint(_OTHER_CALLS):
         return
     parts, more = raw.get("parts"), raw.get("additional_kwargs")
@@ -273,6 +278,7 @@ def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
     found = {
         "parts": any(name.startswith(("tool", "dynamic-tool")) for name in types),
         "toolInvocations": bool(raw.get("toolInvocations")),
+        "recipient": _TO_TOOL.fullmatch(str(raw.get("recipient"))) is not None,
         "additional_kwargs": isinstance(more, dict) and bool(more.get("tool_calls") or more.get("function_call")),
     }
     for name, has_calls in found.items():

@@ -36,7 +36,9 @@ _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
 _LONGEST_LABEL = 60
-_MOST_ITEMS = 1000
+_MOST_ITEMS = 100
+"""Items of a list that are searched: there may be one for each token."""
+
 _CAPITAL = re.compile("[A-Z]")
 _SIGNS = "numbers below and above 0"
 
@@ -106,7 +108,7 @@ def _values(
         if isinstance(value, Mapping):
             stack += [((*path, str(key)), each) for key, each in value.items()]
         elif is_list and isinstance(_decoded(value[0]), Mapping | list) and not is_whole(path, value):
-            stack += [((*path, ITEMS), each) for each in value]
+            stack += [((*path, ITEMS), each) for each in value[:_MOST_ITEMS]]
         else:
             yield path, value
 
@@ -266,7 +268,8 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
             says = "false or true" if yes else "false or nothing"
     elif all(isinstance(value, str) for value in values):
         yes, no = verdicts(values)
-        if no and (len(values) > 1 or num_silent > 0):
+        are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
+        if no and (len(values) > 1 or num_silent > 0) and not are_topics:
             says = " or ".join((*yes, *no))
     kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)

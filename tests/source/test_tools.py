@@ -210,6 +210,8 @@ def test_a_call_has_its_name_first_and_arguments_are_not_lost_beside_it(sample, 
         {"parts": [{"type": "tool-look", "input": {}}]},
         {"toolInvocations": [{"toolName": "look"}]},
         {"additional_kwargs": {"tool_calls": [{"id": "1"}]}},
+        {"recipient": "functions.look", "content": '{"x": 1}'},
+        {"recipient": "python", "content": "look(1)", "channel": "analysis"},
     ],
 )
 def test_calls_under_other_names_refuse_the_row(sample, refusal, fields):
@@ -218,6 +220,7 @@ def test_calls_under_other_names_refuse_the_row(sample, refusal, fields):
     parts = [{"type": "text", "text": "Hello"}]
     assert refusal({"messages": [{"role": "assistant", "content": "", "parts": parts}]})[0] == "no_content"
     assert sample({"messages": [{"role": "assistant", "content": "Hello", "parts": parts}]})
+    assert sample({"messages": [{"role": "assistant", "content": "Hello", "recipient": "all"}]})
 
 
 @pytest.mark.parametrize("name", ["tools", "messages", "add_generation_prompt"])

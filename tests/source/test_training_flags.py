@@ -130,6 +130,8 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
         (([0.5, -0.5, 0.1],), None),
         ((["A", "B", "C"], ["A", "B"]), None),
         ((["de", "fr", "en"],), None),
+        ((["pandas", "error", "csv"], ["pandas"]), None),
+        ((["passed", "error", "skipped"], ["passed", "error", "skipped"]), "passed or error"),
         (([True, 7, False],), None),
     ],
 )
