@@ -20,7 +20,7 @@ _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
 _MOST_SAID = 4
 
-_PAGE = "docs/how-to/exports.md#single-messages"
+_PAGE = "docs/how-to/exports.md"
 
 _TALKS = frozenset(
     {"thread", "channel", "conversation", "conv", "dialog", "dialogue", "chat", "session", "room", "ticket"}
@@ -138,13 +138,30 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
         says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
-            return SingleMessages(speaker, says, f"join those of each conversation to `messages`, as {_PAGE} shows")
+            way = (
+                "give each answer the messages that it follows" if _parents(rows) else "join those of each conversation"
+            )
+            page = f"{_PAGE}#{'answers-to-messages' if _parents(rows) else 'single-messages'}"
+            return SingleMessages(speaker, says, f"{way}, as {page} shows")
         values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
         shared = (key for key in values if _take_turns(key, values[key], names))
         if is_speaker and any(_text_keys(rows, but=speaker)) and (key := next(shared, None)) is not None:
             way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
             return SingleMessages(speaker, says, way)
     return None
+
+
+def _parents(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the field in which rows have the id of another, such as that of the message which they answer."""
+    texts = {key: {row[key] for row in rows if isinstance(row.get(key), str)} for key in rows[0]}
+    ids = {key: values for key, values in texts.items() if len(values) == len(rows)}
+    found = (
+        key
+        for key, values in texts.items()
+        for own, every in ids.items()
+        if key != own and None in (row.get(key) for row in rows) and 2 * len(values & every) > len(values)
+    )
+    return next(found, None)
 
 
 def _spoken(names: Sequence[Any]) -> list[dict[str, Any]]:

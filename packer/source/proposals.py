@@ -18,7 +18,7 @@ from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.question_fields import list_names
-from packer.source.read_places import UnreadField
+from packer.source.read_places import ITEMS, UnreadField
 from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, schema_of
@@ -41,6 +41,7 @@ _FORMS: tuple[Columns, ...] = ({}, {"instruction": "prompt", "output": "completi
 """Columns that give a row the form of a chat, which has these places."""
 
 _ANSWERS = ("output", "response", "completion")
+_QUESTIONS = ("instruction", "input", "system")
 
 _MOST_FIELDS = 12
 _MOST_SOURCES = 8
@@ -148,9 +149,24 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
         for place, then, left in _readings(rows, reading, source, could)
         if first_name(source) not in map(first_name, left)  # of which it would be a piece
     ]
+    choices = [*_as_answers(rows, reading, before), *choices] if asks else choices
     left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def _as_answers(rows: Sequence[dict[str, Any]], reading: Reading, before: Unread) -> Iterator[Choice]:
+    """Yield columns that make a question and its answer of a text that is trained whole and one that nothing reads."""
+    text = reading.columns.get("text") or "text"
+    if (reading.schema or most_fit(rows, reading.columns)) != "text":
+        return
+    for source in [source for unread in before.fields for source in unread.inner if ITEMS not in source][:_MOST_ASKED]:
+        meant = meant_field(source)
+        pairs = [(text, source)] * (meant != "output") + [(source, text)] * (meant not in _QUESTIONS)
+        for answer, question in pairs:
+            further = {"instruction": question, "output": answer}
+            if (found := _tried(rows, reading, before, further, source)) is not None:
+                yield Choice(f"if {quoted(answer)} answers {quoted(question)}", *found)
 
 
 def ways_to_read_variables(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[str]:
@@ -220,7 +236,8 @@ def _tried(
     """
     if any(reading.columns.get(new) is not None and new not in ("prompt", "completion") for new in further):
         return None
-    replaced = tuple(new for new in further if new in _ANSWERS and further[new] == source)
+    names = {name for row in rows for name in rename(row, reading.columns)}
+    replaced = tuple(new for new in names.intersection(further, _ANSWERS) if further[new] == source)
     columns, known = composed(reading.columns, further), (*reading.known, *replaced)
     after = (then := replace(reading, columns=columns, known=known)).unread(rows)
     if after is None or after.num_read < before.num_read:

@@ -536,6 +536,26 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID],
         [SAID],
     ),
+    "calls as XML": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    {"role": "user", "content": ASKED},
+                    {
+                        "role": "assistant",
+                        "content": "I look.\n\n<tool_call>\n<function=look>\n<parameter=place>\nOban\nor 7\n</parameter>\n"
+                        "<parameter=days>\n2\n</parameter>\n<parameter=code>\n7\n</parameter>\n</function>\n</tool_call>",
+                    },
+                    {"role": "tool", "content": "06:12"},
+                    {"role": "assistant", "content": SAID},
+                ],
+                "tools": [{"name": "look", "parameters": {"properties": {"place": {}, "days": {"type": "integer"}}}}],
+            }
+        ],
+        [ASKED, "06:12", SAID],
+        ['I look.{"name": "look", "arguments": {"place": "Oban\\nor 7", "days": 2, "code": "7"}}', SAID],
+    ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
 
@@ -610,8 +630,41 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
     assert places == sorted(places)
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_code_between_the_tags_of_calls_becomes_a_block_of_code(tmp_path: Path) -> None:
+    """A server would take it for a call."""
+    said = {"role": "assistant", "content": "<tool_call>\nprint(7)\n</tool_call>\nIt is 7."}
+    path = write(tmp_path / "rows.jsonl", [{"messages": [{"role": "user", "content": ASKED}, said]}])
+    tagged = TEMPLATE.replace('\'{"name"', '\'<tool_call>{"name"').replace("+ '}' }}", "+ '}</tool_call>' }}")
+    tokenizer = twins.byte_level(tmp_path / "model", template=tagged)
+    path, (hint,) = follow(path, tokenizer, tmp_path / "cache")
+    assert "give calls in `tool_calls`; if it is code, and no call" in hint
+    ((_, learned),) = read_back(tmp_path / "cache", path.name)
+    assert learned == ["```\nprint(7)\n```\nIt is 7.<|im_end|>"]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_each_answer_in_a_tree_of_messages_is_trained_once_after_those_before_it(tmp_path: Path) -> None:
+    told = [(ASKED, "prompter", None), (SAID, "assistant", 0), (REST, "assistant", 0), (MORE, "prompter", 1)]
+    told.append(("Later than today.", "assistant", 3))
+    ids = [f"m{number}" for number in range(len(told))]
+    rows = [
+        {"message_id": own, "parent_id": None if parent is None else ids[parent], "text": text, "role": role, "rank": 3}
+        for own, (text, role, parent) in zip(ids, told, strict=True)
+    ]
+    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
+    path, followed = follow(write(tmp_path / "rows.jsonl", rows), tokenizer, tmp_path / "cache")
+    assert len(followed) == 2
+    found = [each for row in range(3) for each in read_back(tmp_path / "cache", path.name, row)]
+    assert [learned for _, learned in found] == [[f"{text}<|im_end|>"] for text in (SAID, REST, "Later than today.")]
+    assert all(each in found[-1][0] for each in (ASKED, SAID, MORE)) and REST not in found[-1][0]
+
+
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
-    assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, "Single messages"]]
+    assert [*commands_of_page()] == [
+        heading.lower().replace(" ", "-")
+        for heading in [*RECOGNIZED, "Single messages", "Answers to messages", "Calls as XML", "Parameters of tools"]
+    ]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -608,6 +610,38 @@ def test_a_lost_call_is_allowed_only_where_another_answer_is_trained(tmp_path: P
     hint = hint_for(shown_for(tmp_path, twins.CHATML, rows))
     assert "builds without it, and trains no turn that calls" in hint
     assert learned(shown_for(tmp_path, twins.CHATML, rows, *settings_in(hint))) == ["answer<|im_end|>"]
+
+
+PROPERTIES = (
+    "{% for t in tools or [] %}{{ t.function.name ~ ' ' ~ t.function.parameters.properties | list }}{% endfor %}"
+)
+ONE_CALL = twins.CHATML.replace(
+    "(message.content or '')",
+    "(message.tool_calls[0].function | tojson if message.tool_calls else message.content or '')",
+)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("form", ["bare", "wrapped", "text"])
+def test_parameters_without_properties_get_them_by_the_command_of_the_page(tmp_path: Path, form: str) -> None:
+    defined: Any = [{"name": "look", "parameters": {"place": {"type": "str"}}}]
+    defined = [{"type": "function", "function": each} for each in defined] if form == "wrapped" else defined
+    row = {"messages": [USER, ANSWER], "tools": json.dumps(defined) if form == "text" else defined}
+    hint = hint_for(shown_for(tmp_path, PROPERTIES + twins.CHATML, [row]))
+    assert "#parameters-of-tools has the command" in hint and "allow_dropped" not in hint
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/exports.md").read_text("utf-8")
+    command = re.search(r"## Parameters of tools\n.*?```sh\n(.*?)```", page, re.DOTALL)[1]  # type: ignore[index]
+    (tmp_path / "rows.json").write_text(json.dumps(row), "utf-8")
+    subprocess.run(["bash", "-euc", command], check=True, cwd=tmp_path)
+    made = json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))
+    (text,) = shown_for(tmp_path, PROPERTIES + twins.CHATML, [made]).rows[0].view.documents[0].runs[:1]
+    assert text.text.startswith("look ['place']")
+
+
+def test_a_template_that_writes_one_call_of_a_message_has_a_place_for_calls(tmp_path: Path) -> None:
+    called = {"role": "assistant", "content": "", "tool_calls": CALLS}
+    hint = hint_for(shown_for(tmp_path, ONE_CALL, [{"messages": [USER, called]}]))
+    assert hint.startswith("this template allows one call per message") and "no place" not in hint
 
 
 WRAPS = twins.CHATML.replace(

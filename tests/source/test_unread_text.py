@@ -136,6 +136,23 @@ def test_the_names_of_many_speakers_are_no_text_and_a_call_is_one_however_its_ro
     assert [each["function"]["name"] for each in sample.messages[1].fields["tool_calls"]] == ["tide"]
 
 
+@pytest.mark.parametrize(
+    ("field", "columns"),
+    [
+        ("code", [("code", "text"), ("text", "code")]),
+        ("prompt", [("prompt", "text")]),
+        ("answer", [("text", "answer")]),
+    ],
+)
+def test_a_text_may_be_the_question_or_the_answer_of_what_nothing_reads(field, columns) -> None:
+    """It would be trained whole, and the rest left out."""
+    rows = [{"text": f"What sails in the {place}?", field: f"The {place} has ferries."} for place in ("north", "south")]
+    choices = propose(rows, Reading(schema=None, columns={}, roles={})).choices
+    assert [(each.reading.columns, each.left) for each in choices] == [
+        ({"instruction": question, "output": answer}, ()) for question, answer in columns
+    ]
+
+
 @pytest.mark.parametrize("as_text", [False, True])
 @pytest.mark.parametrize(
     ("field", "path"), [("apis", "apis"), ("metadata", "metadata"), ("tool_config", "tool_config"), ("x", "x")]

@@ -25,10 +25,10 @@ CHAT_TOOLS = [{"type": "function", "function": {"name": "tide", "description": "
 CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": '{"harbor": "Oban"}'}}
 
 
-def read_back(cache: Path, name: str) -> list[tuple[str, list[str]]]:
-    """Text and trained texts of each document of the first row."""
+def read_back(cache: Path, name: str, row: int = 0) -> list[tuple[str, list[str]]]:
+    """Text and trained texts of each document of a row."""
     with Cache.open(cache) as opened:
-        documents = view_row(opened, name, 0).documents
+        documents = view_row(opened, name, row).documents
         return [
             ("".join(run.text for run in each.runs), [run.text for run in each.runs if run.message is not None])
             for each in documents
