@@ -10,8 +10,7 @@ import pyarrow as pa
 from packer.batches import BlockBatch, Int64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.store.arrow_columns import BlockRows, block_rows
-from packer.store.bounds import check_blocks
-from packer.store.mapping import MappedShard
+from packer.store.mapping import MappedShard, check_blocks
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import BLOCK_PIECES, Kind
 

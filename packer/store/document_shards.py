@@ -12,9 +12,8 @@ from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32,
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.media.columns import ImageSpan
 from packer.store.arrow_columns import DocumentRows, document_rows
-from packer.store.bounds import check_documents
 from packer.store.files import damage
-from packer.store.mapping import MappedShard, read_columns
+from packer.store.mapping import MappedShard, check_documents, read_columns
 from packer.store.numbered_rows import FoundRows, NumberedRows
 from packer.store.schema import Kind
 

@@ -19,10 +19,9 @@ import pyarrow as pa
 from packer.batches import Bool, Int64, UInt64
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
-from packer.store.bounds import OutOfBounds
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, map_shard, read_columns
+from packer.store.mapping import MappedShard, OutOfBounds, map_shard, read_columns
 from packer.store.place import SentFolder
 from packer.store.schema import Kind
 

@@ -5,7 +5,7 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from packer.store.manifest import FORMAT_VERSION
+from packer.store.manifest import FORMAT_VERSION, Place
 
 Kind: TypeAlias = Literal["documents", "blocks"]
 
@@ -98,6 +98,19 @@ def placed_columns(schema: pa.Schema) -> tuple[str, ...]:
         for field in schema
         if field.name == "loss_weights" or pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
     )
+
+
+def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
+    """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
+
+    The values of a column are its last buffer: buffers are [validity, values]; of a list, its validity, perhaps
+    its offsets, and the validity of its values come before them.
+    """
+    values = {name: batch.column(name).buffers()[-1] for name in placed_columns(batch.schema)}
+    if batch.num_rows < 1 or any(buffer is None for buffer in values.values()):
+        raise ValueError("a record batch has no values")
+    columns = {name: buffer.address - base for name, buffer in values.items()}
+    return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
 
 
 def _metadata(kind: Kind) -> dict[str, str]:

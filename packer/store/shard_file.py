@@ -18,7 +18,7 @@ from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
-from packer.store.schema import Kind, placed_columns
+from packer.store.schema import Kind, place_of
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
@@ -92,16 +92,3 @@ def find_places(path: Path) -> tuple[Place, ...]:
         places.append(place_of(batch, base=mapped.address, first_row=first_row))
         first_row += batch.num_rows
     return tuple(places)
-
-
-def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
-    """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
-
-    The values of a column are its last buffer: buffers are [validity, values]; of a list, its validity, perhaps
-    its offsets, and the validity of its values come before them.
-    """
-    values = {name: batch.column(name).buffers()[-1] for name in placed_columns(batch.schema)}
-    if batch.num_rows < 1 or any(buffer is None for buffer in values.values()):
-        raise ValueError("a record batch has no values")
-    columns = {name: buffer.address - base for name, buffer in values.items()}
-    return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)

@@ -23,12 +23,11 @@ from packer.store.arrow_columns import (
     shard_rows,
     value_pieces,
 )
-from packer.store.bounds import OutOfBounds, check_blocks, check_documents
 from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
-from packer.store.mapping import map_shard
+from packer.store.mapping import OutOfBounds, check_blocks, check_documents, map_shard
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 
