@@ -263,7 +263,7 @@ def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
     assert_refused("the commands: init, lint", "xyzzy", exit_code=2)
     assert_refused("did you mean 'qwen3'?", "init", "x", "--for", "qwen", exit_code=2)
     assert_refused("error: missing option '--to'. Choose from: datasets", "export", "x", "-o", "y", exit_code=2)
-    assert_refused("options go after the command: packer stats -q …", "-q", "stats", "cache", exit_code=2)
+    assert_refused("no such option", "-q", "stats", "cache", exit_code=2)
     bare = run()
     assert bare.stdout == run("--help").stdout and bare.stderr == ""
     assert "..." not in bare.stdout.partition("Commands:")[2]  # no line is cut
