@@ -67,7 +67,7 @@ def command(
             result = build_recipe_with(recipe, output, progress, **rules)
     seconds = time.monotonic() - began
 
-    reply.summary(_fields(result, seconds), lambda: stdout().lines(result.lines(seconds, verbose=reply.verbose)))
+    reply.summary(_fields(result, seconds), lambda: stdout().lines(result.lines(seconds)))
 
 
 def _fields(result: "BuildResult", seconds: float) -> dict[str, Any]:

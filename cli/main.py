@@ -49,19 +49,6 @@ class Packer(click.Group):
         command.epilog = f"Example: {COMMANDS[cmd_name]}"
         return command
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what comes before the command. Options such as `-q` belong after it; the error says so."""
-        command = next((argument for argument in args if argument in COMMANDS), None)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if command is None:
-                raise
-            from packer.errors import UsageError  # noqa: PLC0415 - only on this path
-
-            hint = f"options go after the command: packer {command} {error.option_name} …"
-            raise UsageError(f"no option '{error.option_name}' before the command", hint=hint) from None
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

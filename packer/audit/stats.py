@@ -39,11 +39,12 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitStats:
-    """Statistics of one split. `rows` counts rows of the inputs."""
+    """Statistics of one split."""
 
     split: str
-    rows: int
     kept: int
+    """Rows of the inputs that have documents there."""
+
     documents: int
     tokens: int
     trained: int
@@ -198,12 +199,9 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     lengths = documents.lengths()
     shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
     blocks = BlockShards(cache.folder, shards)
-    kept = kept_rows(cache, split)
-    rejected = sum(shard.num_rejected for shard in documents.shards) if cache.manifest.selection is None else 0
     return SplitStats(
         split=split,
-        rows=kept + rejected,
-        kept=kept,
+        kept=kept_rows(cache, split),
         documents=len(lengths),
         tokens=documents.num_tokens,
         trained=int(documents.num_trained().sum(dtype=np.int64)),

@@ -28,9 +28,7 @@ FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|
 """Renders everything a row can say, and changes nothing of it."""
 
 CONTENT = "{{- m.content or '' }}"
-END = "{{- '<|im_end|>' }}"
 PROMPT = r"{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-HEADER = r"{{- '<|im_start|>' + m.role + '\n' }}"
 
 Folder = Callable[..., Path]
 

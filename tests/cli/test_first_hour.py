@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,32 +14,13 @@ from hints import arguments_in, settings_in
 import packer
 from packer.audit.explanations import explanations
 from packer.audit.lint.codes import CODES as LINT_CODES
-from packer.audit.preview import preview
 from packer.errors import InputError
-from packer.pipeline.plan import open_keys
 from packer.recipe.key_help import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
 from packer.rejections import CODES, rejection_hint
 from packer.source.schema import SCHEMAS
 from packer.starter import FAMILIES
 from packer_cli.main import COMMANDS
-
-NINE = """\
-{%- if tools %}{{- tools | tojson }}{% endif %}
-{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}
-{%- for call in m.tool_calls or [] %}
-{%- if not call.id is defined or call.id|length != 9 %}{{ raise_exception(REFUSAL) }}{% endif %}
-{{- call.function | tojson + call.id }}{% endfor %}
-{%- if m.role == 'tool' %}{% if m.tool_call_id|length != 9 %}{{ raise_exception(REFUSAL) }}{% endif %}
-{{- m.tool_call_id }}{% endif %}
-{{- '<|im_end|>\\n' }}{% endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
-"""
-REFUSALS = (
-    "Tool call IDs should be alphanumeric strings with length 9!",
-    "Tool call must have an id of 9 characters or numbers.",
-)
-"""As Mistral's own templates and mistral-common's put it."""
 
 FORGETS = """\
 {%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
@@ -82,52 +62,6 @@ def chats(path: str, num_rows: int = 6, *, turns: int = 3, reasoning: bool = Fal
                 messages.append({"role": names.get("assistant", "assistant"), "content": f"It is {n + k}.", **thought})
             file.write(json.dumps({"messages": messages}) + "\n")
     return Path(path)
-
-
-def test_a_template_of_ids_of_nine_characters(desk: Path) -> None:
-    assert all(open_keys.ABOUT_IDS.search(refusal) for refusal in REFUSALS)
-    refusal = REFUSALS[0]
-    Path("nine.jinja").write_text(NINE.replace("REFUSAL", json.dumps(refusal)))
-    alone = ["data/tools.jsonl", "--tokenizer", "model", "--template", "nine.jinja"]
-    asked = [*alone, "--set", "rows.call_ids=as_given"]
-    calls = sum("tool_calls" in line for line in Path("data/tools.jsonl").read_text().splitlines())
-    before = fields("build", *asked, "-o", "before")["totals"]
-    assert before["rejected"]["template_error"] == calls > 5
-    said = " ".join(run("build", *asked, "-o", "said").stdout.partition("\n  rows ")[0].split())
-    assert (
-        f"warning: {calls} of {before['rows']} rows of data/tools.jsonl are rejected: template_error: {refusal}" in said
-    )
-    assert options_of(said) == ["--set", "rows.call_ids=short"]
-    told = run("lint", *asked).stdout.replace("\n", " ")
-    option = options_of(told.partition("warning[rows_rejected]")[2])
-    assert option == ["--set", "rows.call_ids=short"]
-    shown = fields("preview", *asked, "--rejected", "-n", "1")["rows"]
-    assert options_of(shown[0]["hint"]) == option
-
-    after = fields("build", *asked, *option, "-o", "after")["totals"]
-    assert after["kept"] == after["rows"] == before["rows"]
-    run("verify", "after", "--sources", "/", "--reencode")
-    assert json.loads(Path("after/manifest.json").read_text())["recipe"]["rows"]["call_ids"] == "short"
-    assert json.loads(Path("before/manifest.json").read_text())["recipe"]["rows"]["call_ids"] == "as_given"
-    left_open = fields("build", *alone, "-o", "open")
-    (said,) = left_open["settled_keys"]
-    assert said.startswith("data/tools.jsonl: rows.call_ids=short was set, as every row with calls needs it")
-    assert Path("open/manifest.json").read_text() == Path("after/manifest.json").read_text()
-    recipe = load_recipe_of(asked, option)
-    texts = ["".join(run.text for run in row.view.documents[-1].runs) for row in preview(recipe, rows=20).rows]
-    answered = 0
-    for text in texts:
-        made = re.findall(r"\}([0-9A-Za-z]{9})(?=\{|<\|im_end)", text)
-        results = re.findall(r"([0-9A-Za-z]{9})<\|im_end\|>\n(?=<\|im_start\|>(?:tool|assistant))", text)
-        answered += bool(made) and made[0] in results
-    assert answered > 3, "calls and results have the same ids"
-
-
-def load_recipe_of(asked: list[str], option: list[str]) -> Recipe:
-    Path("recipe.yaml").write_text(
-        f"sources: [{{path: {asked[0]}}}]\ntokenizer: model\ntemplate: {{file: nine.jinja}}\n"
-    )
-    return load_recipe("recipe.yaml", option[1:])
 
 
 def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
@@ -270,37 +204,6 @@ def test_the_recipe_of_a_family_builds_what_stopped_without_it(desk: Path) -> No
     run("build", "-c", "mine/recipe.yaml", *asked, "cache")
 
 
-def test_texts_under_another_key_are_renamed_by_the_command_of_the_hint(desk: Path) -> None:
-    if shutil.which("jq") is None:
-        pytest.skip("jq is not installed")
-    rows = [json.loads(line) for line in chats("usual.jsonl").read_text().splitlines()]
-    for row in rows:
-        row["messages"] = [{"role": each["role"], "body": each["content"]} for each in row["messages"]]
-    Path("it's wrong.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ["--tokenizer", "model", "-o", "cache"]
-    error = run("build", "it's wrong.jsonl", *asked, exit_code=3).stderr
-    subprocess.run(hint_of(error).partition("`role` and `content`: ")[2], shell=True, check=True)
-    assert fields("build", "it's wrong_lines.jsonl", *asked)["totals"]["kept"] == 6
-
-
-def test_the_better_side_of_a_pair_is_learned_as_the_hint_says(desk: Path) -> None:
-    ask, good, bad = (
-        {"role": role, "content": text} for role, text in [("user", "Hi"), ("assistant", "Ho"), ("assistant", "No")]
-    )
-    shapes = [
-        {"chosen": [ask, good], "rejected": [ask, bad]},
-        {"prompt": [ask], "chosen": [good], "rejected": [bad]},
-    ]
-    options = re.findall(r"--columns \S+", rejection_hint("preference"))
-    assert len(options) == 2
-    for number, (row, option) in enumerate(zip(shapes, options, strict=True)):
-        path = Path(f"{number}.jsonl")
-        path.write_text(json.dumps(row) + "\n")
-        asked = ["build", path, "--tokenizer", "model", "-o", f"cache-{number}"]
-        assert "preference" in run(*asked, "--schema", "messages", exit_code=3).stderr
-        assert fields(*asked, *option.split())["totals"]["kept"] == 1
-
-
 def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
     checked = 0
     for code in CODES:
@@ -366,7 +269,7 @@ def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
     assert_refused("the commands: init, lint", "xyzzy", exit_code=2)
     assert_refused("did you mean 'qwen3'?", "init", "x", "--for", "qwen", exit_code=2)
     assert_refused("error: missing option '--to'. Choose from: datasets", "export", "x", "-o", "y", exit_code=2)
-    assert_refused("options go after the command: packer stats -q …", "-q", "stats", "cache", exit_code=2)
+    assert_refused("no such option", "-q", "stats", "cache", exit_code=2)
     bare = run()
     assert bare.stdout == run("--help").stdout and bare.stderr == ""
     assert "..." not in bare.stdout.partition("Commands:")[2]  # no line is cut

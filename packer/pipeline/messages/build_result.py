@@ -191,13 +191,8 @@ class BuildResult:
         """The cache, opened."""
         return Cache.open(self.folder)
 
-    def lines(self, seconds: float, *, verbose: bool = False) -> Iterator[str]:
-        """Yield the report as lines of text.
-
-        Args:
-            seconds: elapsed time of the build.
-            verbose: include the content and recipe fingerprints.
-        """
+    def lines(self, seconds: float) -> Iterator[str]:
+        """Yield the report of a build that took so long, as lines of text."""
         manifest = self.manifest
         if manifest is None:
             todo = plural(self.num_partitions_built, "partition")
@@ -216,12 +211,6 @@ class BuildResult:
             rows.rule_lines(manifest.totals.rows, listed=listed) if rows is not None else (),
             [f"fingerprint  {self.fingerprint}"],
         ]
-        if verbose:
-            sections[-1] = [
-                f"fingerprint  {self.fingerprint}",
-                f"content      {manifest.content_fingerprint}",
-                f"recipe       {manifest.recipe_fingerprint}",
-            ]
         if self.built:
             row = "" if manifest.totals.blocks else f" --row {shlex.quote(f'{manifest.inputs[0].path}:0')}"
             sections.append([f"next: packer inspect {shlex.quote(shown(self.folder))}{row}"])
