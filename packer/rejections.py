@@ -100,7 +100,6 @@ CODES: dict[str, str] = {
     "pair_identical": "both answers of a pair are the same",
     # packed
     "overlong": "the document is longer than a block",
-    "too_short": "the document, or the piece of one, is shorter than pack.min_length",
     "truncated": "the part of a document that is beyond the length of a block",
     "untrained": "nothing is trained in a piece of a document, or in a block of a stream",
     # selected
@@ -159,7 +158,6 @@ _HINTS = {
     "pair_prompt_differs": "packer preview shows both sides",
     "pair_identical": "leave the row out: neither answer is preferred",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
-    "too_short": "--set pack.min_length=1 keeps them",
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "packer lint shows how the template ends a turn",

@@ -1,29 +1,21 @@
 """Plans which tokens of which documents go into which block: cuts and places them in any mode of a recipe.
 
-``isolated`` and ``eos`` place whole documents, or pieces of those that are longer than a block; ``stream`` cuts
-wherever a block ends. In ``eos`` documents attend to each other, and an EOS follows every document that does not end in
-a stop id. It takes a slot, is not trained (the document never ended there), and is left out after a
-piece that fills a block alone.
+``isolated`` places whole documents, or pieces of those that are longer than a block; ``stream`` cuts wherever a block
+ends.
 """
-
-from collections.abc import Callable
-from typing import TypeAlias
 
 import numpy as np
 
-from packer.batches import Bool, Int32, Int64, PackPlan
+from packer.batches import PackPlan
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.keyed_order import order_key, shuffled
-from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Pieces, Ranges, Selection, cut
+from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Ranges, Selection, cut
 from packer.pack.pack_plan import plan
 from packer.recipe.pack_rules import Pack
 
-EndsOpen: TypeAlias = Callable[[Int64, Int64], Bool]
-"""Whether the token before each end is not a stop id: ``ends_open(document, end)``, each int64[Q]."""
-
 
 def arrange(
-    selected: Selection, pack: Pack, count_trained: CountTrained, ends_open: EndsOpen, *, group: int = 0
+    selected: Selection, pack: Pack, count_trained: CountTrained, *, group: int = 0
 ) -> tuple[PackPlan, DroppedTokens]:
     """Plan the blocks of a group of documents, which share blocks with no others.
 
@@ -31,22 +23,13 @@ def arrange(
         selected: the documents.
         pack: the mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
-        ends_open: called for every piece, in mode ``eos`` only.
         group: number of the group: each is mixed in an order of its own.
     """
     if pack.mode == "stream":
         return stream(selected, pack, count_trained, group=group)
     pieces, dropped = cut(selected, pack, count_trained)
-    slots = _with_separators(pieces, pack.block_len, ends_open) if pack.mode == "eos" else None
     pixels = None if selected.pixels is None else selected.pixels[pieces.document]
-    return plan(pieces, pack, slots=slots, pixels=pixels, group=group), dropped
-
-
-def _with_separators(pieces: Pieces, block_len: int, ends_open: EndsOpen) -> Int32:
-    """Return the slots of each piece, including the EOS that follows it.  # int32[P]"""
-    open_ended = ends_open(pieces.document, pieces.start + pieces.length)
-    slots: Int32 = np.minimum(pieces.length + open_ended, block_len).astype(np.int32)
-    return slots
+    return plan(pieces, pack, pixels=pixels, group=group), dropped
 
 
 def stream(
@@ -59,20 +42,16 @@ def stream(
     it to predict it from, and after another document it would be predicted from that.
 
     Documents come in the order of a keyed hash, so that a block mixes sources. Blocks are stored in such an order too,
-    since a long document fills many consecutive ones. With ``sequential``, both stay in source order. A block that
-    would train nothing is left out.
+    since a long document fills many consecutive ones. A block that would train nothing is left out.
 
     A piece begins where a document or a block does. Worked example, ``block_len`` 4, documents of 3, 4 and 1 tokens:
     documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
 
     Returns:
-        the plan, and what is dropped: documents that are too short, and the pieces of blocks that would train nothing
+        the plan, and what is dropped: the pieces of blocks that would train nothing
     """
-    is_mixed = pack.strategy != "sequential"
     sizes = selected.length.astype(np.int64)
-    documents = np.arange(len(sizes))
-    if is_mixed:
-        documents = shuffled(len(sizes), order_key("pack.stream", pack.seed, group))
+    documents = shuffled(len(sizes), order_key("pack.stream", pack.seed, group))
     documents = documents[sizes[documents] > 0]
     begins = offsets_of(sizes[documents])
     total = int(begins[-1])
@@ -80,10 +59,9 @@ def stream(
     which = np.searchsorted(begins, place, side="right") - 1
     start, length = place - begins[which], np.diff(place, append=total)
     num_pieces = np.bincount(place // pack.block_len)
-    if is_mixed:
-        stored = shuffled(len(num_pieces), order_key("pack.stream.store", pack.seed, group))
-        moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
-        which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
+    stored = shuffled(len(num_pieces), order_key("pack.stream.store", pack.seed, group))
+    moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
+    which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
     block = np.repeat(np.arange(len(num_pieces)), num_pieces)
     document, end = documents[which], start + length
     targets = count_trained(document, start + 1, end)

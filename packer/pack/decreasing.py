@@ -5,8 +5,8 @@ first among equals, or into a new one if it fits into none. Johnson, "Near-Optim
 most 11/9 of the optimum plus a constant.
 
 The bin that took an item of length l takes the next one too, as long as there is room: it is now the fullest with room
-for it. So items of one length are placed together. A bin with r free takes m = r // l of them, or
-fewer if it would exceed its number of items, before another bin is touched; a new bin takes L // l.
+for it. So items of one length are placed together. A bin with r free takes m = r // l of them before another bin is
+touched; a new bin takes L // l.
 
 Worked example, L = 10: lengths 6, 6, 4, 3, 3. Two bins take a 6 and have 4 free. The 4 fills bin 0. For the
 3s, r = 4 and m = 1: bin 1 takes one and has 1 free. No bin has room for the other: bin 2.
@@ -26,9 +26,9 @@ import numpy as np
 from packer.batches import Int64
 from packer.layout import concatenated_ranges
 
-BinRange: TypeAlias = tuple[int, int, int, int, int]
-"""Consecutive bins in the same state: the first bin, the number of bins, and for each its free space (at least 1), its
-number of items (below the maximum) and the number of runs that have filled it. A plain tuple: thousands are created."""
+BinRange: TypeAlias = tuple[int, int, int, int]
+"""Consecutive bins in the same state: the first bin, the number of bins, and for each its free space (at least 1) and
+the number of runs that have filled it. A plain tuple: thousands are created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +81,24 @@ class _OpenBins:
         return ranges[0]
 
 
-def decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int | None = None) -> BinRuns:
+def decreasing(lengths: Int64, counts: Int64, capacity: int) -> BinRuns:
     """Pack ``counts[i]`` items of ``lengths[i]`` into bins of ``capacity``.
 
     Args:
         lengths: distinct, decreasing, each from 1 to ``capacity``.  # int64[D]
         counts: at least 1 each.  # int64[D]
         capacity: of a bin.
-        max_items: a bin with this many items is closed, whatever its free space.
     """
     open_bins = _OpenBins()
-    most = capacity if max_items is None else max_items
     runs: list[tuple[int, int, int, int, int]] = []
     total_bins = 0
     for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
         left = count
         while left and (bins := open_bins.take(length)):
-            left = _fill(bins, length, left, most, open_bins, runs)
+            left = _fill(bins, length, left, open_bins, runs)
         if left:
-            needed = -(-left // min(capacity // length, most))
-            _fill((total_bins, needed, capacity, 0, 0), length, left, most, open_bins, runs)
+            needed = -(-left // (capacity // length))
+            _fill((total_bins, needed, capacity, 0), length, left, open_bins, runs)
             total_bins += needed
     columns = np.array(runs, np.int64).reshape(-1, 5).T
     return BinRuns(
@@ -113,18 +111,18 @@ def decreasing(lengths: Int64, counts: Int64, capacity: int, *, max_items: int |
     )
 
 
-def _fill(  # noqa: PLR0917  called for every length: keyword arguments would cost as much as the work
-    bins: BinRange, length: int, count: int, most: int, open_bins: _OpenBins, runs: list[tuple[int, int, int, int, int]]
+def _fill(
+    bins: BinRange, length: int, count: int, open_bins: _OpenBins, runs: list[tuple[int, int, int, int, int]]
 ) -> int:
     """Place items of one length in bins of the same state, and return how many are left."""
-    first, available, space, held, depth = bins
-    per_bin = min(space // length, most - held)
+    first, available, space, depth = bins
+    per_bin = space // length
     full = min(available, count // per_bin)
     if full:
         runs.append((first, full, per_bin, length, depth))
         rest = space - per_bin * length
-        if rest and held + per_bin < most:
-            open_bins.put((first, full, rest, held + per_bin, depth + 1))
+        if rest:
+            open_bins.put((first, full, rest, depth + 1))
         first += full
         available -= full
         count -= full * per_bin
@@ -133,9 +131,9 @@ def _fill(  # noqa: PLR0917  called for every length: keyword arguments would co
     if count:
         # Fewer than fill one bin, which therefore stays open.
         runs.append((first, 1, count, length, depth))
-        open_bins.put((first, 1, space - count * length, held + count, depth + 1))
+        open_bins.put((first, 1, space - count * length, depth + 1))
         first += 1
         available -= 1
     if available:
-        open_bins.put((first, available, space, held, depth))
+        open_bins.put((first, available, space, depth))
     return 0

@@ -5,12 +5,11 @@ A dropped document keeps its number; from here on, it counts as having no tokens
 A document that fits into a block is one piece. A longer one that was not dropped (``reject``) is cut:
 
 - ``truncate_right``: its first ``block_len`` tokens;
-- ``truncate_left``: its last ``block_len`` tokens;
 - ``split``: consecutive pieces of ``block_len`` tokens, the last one shorter.
 
 A piece is a range of its document's tokens: nothing is appended, so a reply that is cut never gets a terminator it did
 not have. The first token of a piece is never trained, as nothing before it is in the block. A piece of a cut document
-is dropped if this leaves nothing to train, or if it is shorter than ``min_length``.
+is dropped if this leaves nothing to train.
 
 Every token of every document is in exactly one piece or in exactly one dropped range; every trained token is
 trained in a piece, or in a dropped range, or is the first token of a piece and counted as ``piece_start``.
@@ -31,15 +30,14 @@ from packer.batches import Bool, Int32, Int64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.recipe.pack_rules import Pack
 
-REASONS = ("too_short", "overlong", "truncated", "untrained")
-"""Why tokens are dropped: they, or their document, are fewer than ``min_length``; their document is longer than a
-block and rejected; they are beyond what is kept of a truncated document; their piece would train nothing."""
+REASONS = ("overlong", "untrained", "truncated")
+"""Why tokens are dropped: their document is longer than a block and rejected; their piece would train nothing; they are
+beyond what is kept of a truncated document. If a document loses parts for several reasons, the first of these decides.
+"""
 
-TOO_SHORT, OVERLONG, TRUNCATED, UNTRAINED = range(4)
+OVERLONG, UNTRAINED, TRUNCATED = range(3)
 
 _KEPT = 255
-# If a document loses parts for several reasons, the first of these decides: overlong, untrained, too_short, truncated.
-_PRIORITY = np.array([2, 0, 3, 1])
 
 CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
 """Counts trained tokens of the ranges ``[start, end)`` of documents: ``count(document, start, end)``, each int64[Q]."""
@@ -53,11 +51,10 @@ class Selection:
     pixels: Int64 | None = None  # [N] of the images of each document; None if none are counted
     dropped: Int64  # [D] numbers of the dropped ones, ascending
     dropped_length: Int64  # [D] their tokens
-    reason: npt.NDArray[np.uint8]  # [D] index into REASONS
 
 
 def select(lengths: npt.NDArray[np.integer], pack: Pack, pixels: Int64 | None = None) -> Selection:
-    """Drop documents that are too short, and those longer than a block if the rules reject them.
+    """Drop documents that are longer than a block if the rules reject them.
 
     A document with images is never cut: it is dropped if its tokens or its pixels exceed those of a block.
 
@@ -66,10 +63,7 @@ def select(lengths: npt.NDArray[np.integer], pack: Pack, pixels: Int64 | None = 
         pack: the rules.
         pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
     """
-    is_short = (lengths < pack.min_length) & (lengths > 0)
-    is_dropped = is_short
-    if pack.overlong == "reject" and pack.mode != "stream":
-        is_dropped = is_short | (lengths > pack.block_len)
+    is_dropped = lengths > (pack.block_len if pack.overlong == "reject" and pack.mode != "stream" else np.inf)
     if pixels is not None and pack.max_pixels is not None:
         is_dropped = is_dropped | (pixels > pack.max_pixels) | ((pixels > 0) & (lengths > pack.block_len))
     dropped = np.flatnonzero(is_dropped)
@@ -78,7 +72,6 @@ def select(lengths: npt.NDArray[np.integer], pack: Pack, pixels: Int64 | None = 
         pixels=pixels,
         dropped=dropped,
         dropped_length=lengths[dropped].astype(np.int64),
-        reason=np.where(is_short[dropped], TOO_SHORT, OVERLONG).astype(np.uint8),
     )
 
 
@@ -144,7 +137,7 @@ class DroppedTokens:
         document = np.concatenate([out.document, selected.dropped])
         start = np.concatenate([out.start, np.zeros_like(selected.dropped)])
         end = np.concatenate([out.end, selected.dropped_length])
-        reason = np.concatenate([out.reason, selected.reason])
+        reason = np.concatenate([out.reason, np.full(len(selected.dropped), OVERLONG, np.uint8)])
         order = np.lexsort([start, document])
         document, start, end = document[order], start[order], end[order]
         inner = kept.where(kept.start > 0)
@@ -168,13 +161,13 @@ class DroppedTokens:
         """
         nowhere = ~is_packed[self.document]
         firsts = np.flatnonzero(np.diff(self.document[nowhere], prepend=-1))
-        priority = _PRIORITY[self.reason[nowhere]]
-        decided = np.minimum.reduceat(priority, firsts) if len(firsts) else priority
+        decided = self.reason[nowhere]
+        decided = np.minimum.reduceat(decided, firsts) if len(firsts) else decided
         losses = {}
         for number, name in enumerate(REASONS):
             mine = self.reason == number
             losses[name] = DropCount(
-                num_documents=int((decided == _PRIORITY[number]).sum()),
+                num_documents=int((decided == number).sum()),
                 num_parts=int(mine.sum()),
                 num_tokens=int(self.length[mine].sum()),
                 num_trained=int(self.trained[mine].sum()),
@@ -183,7 +176,7 @@ class DroppedTokens:
 
 
 def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
-    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated`` or ``eos``.
+    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated``.
 
     Trained tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
     """
@@ -232,12 +225,11 @@ def trained_counter(
 
 
 def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> Ranges:
-    """Cut documents that are longer than a block, with the reason each range is dropped if lengths alone decide it.
-    Otherwise it is _KEPT. Ranges come in source order.
+    """Cut documents that are longer than a block: into what is kept and what is TRUNCATED, or into pieces, in source
+    order.
 
-    The first cut is at ``block_len``, or so that ``block_len`` tokens follow (truncate_left);
-    split continues to cut every ``block_len`` tokens. Worked example, ``block_len`` 4: a document of 9 tokens is cut
-    into [0, 4), [4, 9) by truncate_right, [0, 5), [5, 9) by truncate_left and [0, 4), [4, 8), [8, 9) by split.
+    Worked example, ``block_len`` 4: a document of 9 tokens is cut into [0, 4), [4, 9) by truncate_right, and into
+    [0, 4), [4, 8), [8, 9) by split.
     """
     block_len = pack.block_len
     document = np.flatnonzero(lengths > block_len)
@@ -245,13 +237,9 @@ def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> Ranges:
     num_ranges = -(-whole // block_len) if pack.overlong == "split" else np.full(len(document), 2, np.int64)
     number = concatenated_ranges(np.zeros(len(document), np.int64), num_ranges)
     whole = np.repeat(whole, num_ranges)
-    is_first, is_last = number == 0, number == np.repeat(num_ranges, num_ranges) - 1
-    first_cut = whole - block_len if pack.overlong == "truncate_left" else block_len
-    start = np.where(is_first, 0, first_cut + (number - 1) * block_len)
-    end = np.where(is_last, whole, first_cut + number * block_len)
-    reason = np.where(end - start < pack.min_length, TOO_SHORT, _KEPT).astype(np.uint8)
-    if pack.overlong == "truncate_left":
-        reason[~is_last] = TRUNCATED
-    elif pack.overlong == "truncate_right":
-        reason[~is_first] = TRUNCATED
+    start = number * block_len
+    is_last = number == np.repeat(num_ranges, num_ranges) - 1
+    end = np.where(is_last, whole, start + block_len)
+    is_beyond = (number > 0) & (pack.overlong == "truncate_right")
+    reason = np.where(is_beyond, TRUNCATED, _KEPT).astype(np.uint8)
     return Ranges(document=np.repeat(document, num_ranges), start=start, end=end, reason=reason)

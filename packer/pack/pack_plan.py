@@ -5,11 +5,11 @@ by its padded length. With ``max_pixels``, it is packed by the larger of its sha
 keeps both limits. Worked example, blocks of 100 slots and 1,000 pixels: pieces of 30 slots and 50 pixels, and of 20
 slots and 600 pixels, are packed as 30 and 60.
 
-``sequential`` keeps documents and blocks in source order. ``best_fit`` packs a histogram of sizes in slots, which
-determines how many pieces of which size go into which bin: the *fills*. The pieces, by decreasing size and in the order
-of a keyed hash among equal sizes, are assigned to the fills in turn, so that neighbors in the source land in blocks far
-apart. Bins become blocks by a keyed permutation, so that reading the blocks in order yields a mixture. Within a block,
-pieces are in the order of its fills, larger before smaller; those of one fill in source order.
+A histogram of sizes in slots is packed by best-fit decreasing, which determines how many pieces of which size go into
+which bin: the *fills*. The pieces, by decreasing size and in the order of a keyed hash among equal sizes, are assigned
+to the fills in turn, so that neighbors in the source land in blocks far apart. Bins become blocks by a keyed
+permutation, so that reading the blocks in order yields a mixture. Within a block, pieces are in the order of its fills,
+larger before smaller; those of one fill in source order.
 
 Worked example, capacity 10: sizes [3, 6, 4, 6] are ordered as pieces 3, 1, 2, 0. Bins take [6, 4] and [6, 3]; the fills
 are (bin 0, one 6), (bin 1, one 6), (bin 0, one 4), (bin 1, one 3). If bin 0 becomes block 1 and bin 1 block 0, the
@@ -18,7 +18,6 @@ that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 has pieces
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.batches import Int32, Int64, PackPlan
 from packer.layout import offsets_of
@@ -28,20 +27,17 @@ from packer.pack.overlong import Pieces
 from packer.recipe.pack_rules import Pack
 
 
-def plan(
-    pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, pixels: Int64 | None = None, group: int = 0
-) -> PackPlan:
+def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int = 0) -> PackPlan:
     """Place pieces of documents in blocks. Every piece is in exactly one.
 
     Args:
         pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
-        pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
-        slots: of each piece, if it needs more than its length; at most those of a block.  # int32[P]
+        pack: the recipe's packing rules; the mode is ``isolated``.
         pixels: of each piece, if the rules limit those of a block; at most that limit.  # int64[P]
         group: number of these documents among those that are packed separately; part of the key.
     """
     align = np.int32(pack.align)
-    units = -(-(pieces.length if slots is None else slots) // align)
+    units = -(-pieces.length // align)
     room = units
     if pixels is not None and pack.max_pixels is not None:
         room = np.maximum(units, -(-pixels * (pack.block_len // pack.align) // pack.max_pixels)).astype(np.int32)
@@ -62,11 +58,9 @@ def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
         the pieces in block order, and the number in each block.  # int64[n], [B]
     """
     capacity = pack.block_len // pack.align
-    if pack.strategy == "sequential":
-        return np.arange(len(units)), np.diff(next_fit(units, capacity, max_items=pack.max_documents))
     counts = np.bincount(units)
     sizes = np.flatnonzero(counts)[::-1]
-    runs = decreasing(sizes, counts[sizes], capacity, max_items=pack.max_documents)
+    runs = decreasing(sizes, counts[sizes], capacity)
     block_of_bin = shuffled(runs.total_bins, order_key("pack.store", pack.seed, group))
     block = block_of_bin[runs.bins()]  # of each fill
     taken = np.repeat(runs.items_per_bin, runs.num_bins)  # pieces of each fill
@@ -80,31 +74,3 @@ def _place(units: Int32, pack: Pack, group: int) -> tuple[Int64, Int64]:
     numbers.sort()
     piece = (numbers & np.uint64(2 ** int(bits) - 1)).view(np.int64)
     return piece, np.bincount(block, taken, minlength=runs.total_bins).astype(np.int64)
-
-
-def next_fit(sizes: npt.NDArray[np.integer], capacity: int, *, max_items: int | None = None) -> Int64:
-    """Return the start of each block, and the end: a block ends before the first document that does not fit.
-
-    The end of a block depends only on the document it begins with, so it is looked up for all documents at
-    once, in their cumulative lengths. Only the walk from block to block is sequential.
-
-    Worked example, capacity 10: sizes 4, 5, 3, 7, 2 start at 0, 4, 9, 12, 19. A block that begins at 0 has room up to
-    10, which is inside the third document: it takes two. The next begins at 9 and has room up to 19: it takes two. The
-    last takes one.
-
-    Args:
-        sizes: each from 1 to ``capacity``.  # integers [N]
-        capacity: of a block.
-        max_items: maximum number of documents in a block.
-
-    Returns:
-        int64[B + 1]
-    """
-    offsets = offsets_of(sizes)
-    ends = np.searchsorted(offsets, offsets[:-1] + capacity, side="right") - 1
-    if max_items is not None:
-        ends = np.minimum(ends, np.arange(len(sizes)) + max_items)
-    bounds = [0]
-    while bounds[-1] < len(sizes):
-        bounds.append(int(ends[bounds[-1]]))
-    return np.array(bounds, np.int64)

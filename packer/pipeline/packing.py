@@ -38,7 +38,7 @@ def pack_documents(
     pack = msgspec.to_builtins(recipe.pack)
     if recipe.pack.mode == "none":
         return PackedBlocks(shards=(), groups=[])
-    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id)
     limit = LIMIT if fail_above is None else fail_above
     groups: list[PackedGroup] = []
     are_apart = workers.are_apart(folder)
@@ -50,7 +50,7 @@ def pack_documents(
     def tasks() -> Iterator[BlockTask]:
         for split, own in documents.items():
             num_blocks = 0
-            planned = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            planned = pack_split(split, own, recipe.pack, shard_bytes=recipe.shard_bytes)
             for packed, group_task, shard_tasks in planned:
                 groups.append(packed)
                 num_blocks += packed.num_blocks
@@ -67,7 +67,7 @@ def pack_documents(
     shards: list[Shard] = []
     made = workers.run(
         block_worker,
-        (folder, form, recipe.pack, model.stop_ids),
+        (folder, form, recipe.pack),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
         sizes=[num_tokens // 4 // num_tasks] * num_tasks,

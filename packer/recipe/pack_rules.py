@@ -17,15 +17,12 @@ EVERY_KEY = "packer explain recipe lists every key with its values"
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mode: Literal["isolated", "eos", "stream", "none"] = "isolated"
-    """``isolated``: documents in a block cannot attend to each other. ``eos``: they can, with an EOS between them.
-    ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
+    mode: Literal["isolated", "stream", "none"] = "isolated"
+    """``isolated``: documents in a block cannot attend to each other. ``stream``: one stream of documents, cut at every
+    block boundary, in which they can. ``none``: no blocks."""
 
     block_len: Tokens = 4096
-    strategy: Literal["best_fit", "sequential"] = "best_fit"
-    overlong: Literal["reject", "truncate_left", "truncate_right", "split"] = "reject"
-    min_length: PositiveInt = 1
-    max_documents: PositiveInt | None = None
+    overlong: Literal["reject", "truncate_right", "split"] = "reject"
     max_pixels: PositiveInt | None = None
     align: Tokens = 1
     """Round the slots of each document up to a multiple of this: 2·cp for context parallelism, tp for sequence
@@ -40,10 +37,10 @@ def check_pack(pack: Pack, where: str) -> None:
     """Check that the rules of packing fit together."""
     if pack.mode == "none":
         return
-    if pack.align > 1 and pack.mode in {"eos", "stream"}:
+    if pack.align > 1 and pack.mode == "stream":
         raise RecipeError(
-            f"{where}: pack.align: in mode '{pack.mode}' a whole block is one sequence; only documents that are "
-            "sequences of their own are padded",
+            f"{where}: pack.align: in mode 'stream' a whole block is one sequence; only documents that are sequences "
+            "of their own are padded",
             hint="--set pack.align=1, and make pack.block_len the multiple; or --set pack.mode=isolated",
         )
     if pack.block_len % pack.align:
@@ -52,20 +49,8 @@ def check_pack(pack: Pack, where: str) -> None:
             f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
             hint=f"--block-len {nearest}" if nearest <= MAX_BLOCK_LEN else EVERY_KEY,
         )
-    if pack.mode != "stream":
-        if pack.min_length > pack.block_len:
-            raise RecipeError(
-                f"{where}: pack.min_length: {pack.min_length} is more than pack.block_len {pack.block_len}; "
-                "nothing would be kept",
-                hint="--set pack.min_length=1",
-            )
-        return
-    meaningless = {"overlong": "reject"} if pack.overlong != "reject" else {}
-    if pack.max_documents is not None:
-        meaningless["max_documents"] = "null"
-    if meaningless:
-        keys = " and ".join(f"pack.{key}" for key in meaningless)
+    if pack.mode == "stream" and pack.overlong != "reject":
         raise RecipeError(
-            f"{where}: {keys}: a stream is cut wherever a block ends, whatever is there",
-            hint=" ".join(f"--set pack.{key}={value}" for key, value in meaningless.items()) + ", or pack.mode=eos",
+            f"{where}: pack.overlong: a stream is cut wherever a block ends, whatever is there",
+            hint="--set pack.overlong=reject",
         )

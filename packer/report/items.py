@@ -79,7 +79,7 @@ def _block(cache: Cache, split: str, index: int) -> Item:
         note=f"{block.path} row {block.shard_row:,}",
         documents=block.documents,
         num_padding=0 if block.padding is None else block.padding.num_tokens,
-        positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
+        positions_run_on=cache.manifest.recipe["pack"]["mode"] == "stream",
     )
 
 

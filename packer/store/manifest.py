@@ -173,7 +173,7 @@ class _FreeMappings(msgspec.Struct, frozen=True):
 
 
 class _ReaderPack(msgspec.Struct, frozen=True):
-    mode: Literal["isolated", "eos", "stream", "none"]
+    mode: Literal["isolated", "stream", "none"]
     block_len: Tokens
     align: Tokens = 1
     pad_id: TokenId | None = None

@@ -42,16 +42,16 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
     )
     build(recipe, tmp_path / "cache", jobs=1)
     manifest, model = read_manifest(tmp_path / "cache"), read_manifest(tmp_path / "cache").model
-    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id)
     work, most, made, num_groups = (
-        block_worker(tmp_path / "cache", form, recipe.pack, model.stop_ids),
+        block_worker(tmp_path / "cache", form, recipe.pack),
         0,
         list[Shard](),
         0,
     )
     for split, documents in documents_of(tmp_path / "cache", manifest).items():
         for number, (packed, group, shard_tasks) in enumerate(
-            pack_split(split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            pack_split(split, documents, recipe.pack, shard_bytes=recipe.shard_bytes)
         ):
             tasks = list(shard_tasks)
             most = max([most, *(len(task.documents.shards) for task in tasks)])

@@ -103,7 +103,7 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
 def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any]) -> TokenLosses:
     """Find what keeps more of the documents of all splits than the recipe's `pack` does."""
     fits_all = fits_most = None
-    if splits and pack["mode"] != "stream" and lost.cuts.keys() - {"too_short"}:  # a handmade manifest may have none
+    if splits and pack["mode"] != "stream" and lost.cuts:  # a handmade manifest may have none
         step = math.lcm(_STEP, pack.get("align", 1))
         lengths: npt.NDArray[np.integer] = np.concatenate([documents.lengths() for documents in splits])
         fits_all, fits_most = fitting(lengths, step=step)
@@ -146,8 +146,6 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
         sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
     if "truncated" in cut:
         sentences.append("--set pack.overlong=split keeps what is cut off")
-    if "too_short" in cut:
-        sentences.append("--set pack.min_length=1 keeps short documents")
     return sentences
 
 
