@@ -147,7 +147,7 @@ def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: boo
     for part in view.parts:
         document = None if part.doc_id is None else next(left)
         parts.append(
-            {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "kind", "doc_id")}
+            {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "doc_id")}
             | {"length": len(part.labels), "document": document and view_fields(document, with_ids=with_ids)}
         )
     return {

@@ -145,12 +145,8 @@ class ViewPage:
             self._run(replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run, width)
 
     def _filler(self, run: "Run") -> None:
-        """Print the separator or padding after a document of a block."""
-        if run.kind == "separator":
-            self.text(run.text, style="dim")
-            self.note(["between the documents, not trained"])
-        else:
-            self.note([f"{plural(run.num_tokens, 'padding token')} after it"])
+        """Print the padding after a document of a block."""
+        self.note([f"{plural(run.num_tokens, 'padding token')} after it"])
         if self._with_ids:
             self._ids(run, 2)
 

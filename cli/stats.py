@@ -59,7 +59,6 @@ def _print(found: "Stats") -> None:
         facts.append(("images", number(found.images), read))
     for name, count, meaning in (
         ("padding", totals.padding, "slots that hold no token"),
-        ("separators", totals.separators, "slots with an EOS between documents"),
         ("piece starts", totals.piece_starts, "trained tokens that begin a piece, and so are masked"),
     ):
         if count:

@@ -13,7 +13,7 @@ from packer.errors import InputError, UsageError
 from packer.near_names import did_you_mean, near, near_paths
 from packer_cli.main import cli
 
-KNOWN = ("mode", "block_len", "strategy", "overlong", "min_length", "max_documents", "align", "pad_id", "seed")
+KNOWN = ("mode", "block_len", "overlong", "max_pixels", "align", "pad_id", "seed")
 
 
 @given(name=st.sampled_from(KNOWN), at=st.integers(0, 12), letter=st.sampled_from("xQ_"))

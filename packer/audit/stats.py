@@ -128,7 +128,7 @@ class Stats:
 
     @property
     def fill(self) -> float:
-        return _ratio(self.totals.slots - self.totals.separators - self.totals.padding, self.totals.slots)
+        return _ratio(self.totals.slots - self.totals.padding, self.totals.slots)
 
     @property
     def cut_tokens(self) -> int:

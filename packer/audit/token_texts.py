@@ -105,12 +105,12 @@ class TokenTexts:
         return decoded
 
 
-RunKind: TypeAlias = Literal["trained", "masked", "separator", "padding"]
+RunKind: TypeAlias = Literal["trained", "masked", "padding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Consecutive tokens of one kind: all trained and from one message, all masked, all separators, or all padding."""
+    """Consecutive tokens of one kind: all trained and from one message, all masked, or all padding."""
 
     kind: RunKind
     start: int
@@ -209,10 +209,10 @@ def make_runs(
     return tuple(runs)
 
 
-def untrained_run(kind: RunKind, start: int, input_ids: Int32, text: str = "") -> Run:
-    """Make a run of padding, or of the separator between two documents of a block."""
+def padding_run(start: int, input_ids: Int32) -> Run:
+    """Make a run of padding."""
     ids = tuple(input_ids.tolist())
-    return Run(kind=kind, start=start, num_tokens=len(ids), text=text, input_ids=ids)
+    return Run(kind="padding", start=start, num_tokens=len(ids), text="", input_ids=ids)
 
 
 def _shortest(weight: np.float32) -> float:

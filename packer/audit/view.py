@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from packer.audit.token_texts import Run, Spans, TokenTexts, make_runs, untrained_run
+from packer.audit.token_texts import Run, Spans, TokenTexts, make_runs, padding_run
 from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError
@@ -138,7 +138,7 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
         length=int(batch.length[0]),
         num_trained=int(batch.num_trained[0]),
         documents=tuple(views),
-        padding=untrained_run("padding", filled, ids[filled:]) if missing else None,
+        padding=padding_run(filled, ids[filled:]) if missing else None,
     )
 
 
@@ -241,7 +241,7 @@ class _Reader:
                 hint=f"packer verify {in_shell(self._cache.folder)} --full",
             )
         view = self.view(index, (start, input_ids, labels))
-        return replace(view, behind=self._filler(len(input_ids), behind)) if len(behind) else view
+        return replace(view, behind=padding_run(len(input_ids), behind)) if len(behind) else view
 
     def view(self, index: int, piece: tuple[int, Int32, Int32] | None = None) -> DocumentView:
         """View a document by its index in the split, or a piece of it."""
@@ -257,11 +257,6 @@ class _Reader:
             schema=entry.schema,
             piece=piece,
         )
-
-    def _filler(self, start: int, input_ids: Int32) -> Run:
-        if self._cache.manifest.recipe["pack"]["mode"] != "eos":
-            return untrained_run("padding", start, input_ids)
-        return untrained_run("separator", start, input_ids, self._texts.decode(input_ids))
 
 
 def make_document_view(
@@ -318,7 +313,7 @@ def make_document_view(
 
 def _padding(cache: Cache, batch: BlockBatch) -> int:
     """Return the slots of padding at the end of a block: its last run, if there are more runs than documents need."""
-    one_run = cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"}
+    one_run = cache.manifest.recipe["pack"]["mode"] == "stream"
     needed = 1 if one_run else len(batch.doc_ids)
     return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
 

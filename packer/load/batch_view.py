@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -34,11 +34,8 @@ class BatchPart:
     positions: tuple[int, int]
     """First and last position id."""
 
-    kind: Literal["document", "separator", "padding"]
-    """A separator is the EOS after a document in mode ``eos``."""
-
     doc_id: int | None = None
-    """None if this is not a document."""
+    """None if this is padding."""
 
     piece_start: int = 0
     """Offset of the piece in its document."""
@@ -122,7 +119,6 @@ def view_batch(
                 rank_step[micro_batch],
                 documents_of_pairs(rows) if paired else rows,
                 shards,
-                separated=cache.manifest.recipe["pack"]["mode"] == "eos",
             )
         ),
         check=check_batch(
@@ -168,10 +164,8 @@ def _num_rows(micro_batch: MicroBatch, shards: BlockShards | DocumentShards) -> 
     return len(micro_batch["cu_seq_lens_q"]) - 1 if "cu_seq_lens_q" in micro_batch else len(micro_batch["input_ids"])
 
 
-def _parts(
-    micro_batch: MicroBatch, rows: Int64, shards: BlockShards | DocumentShards, *, separated: bool
-) -> Iterator[BatchPart]:
-    """Yield the parts of a micro-batch in order; in blocks with separators, an EOS may follow a document."""
+def _parts(micro_batch: MicroBatch, rows: Int64, shards: BlockShards | DocumentShards) -> Iterator[BatchPart]:
+    """Yield the parts of a micro-batch in order."""
     num_rows, width = micro_batch["input_ids"].shape
     names = ("input_ids", "labels", "position_ids")
     columns = [micro_batch[name].numpy().reshape(-1) for name in names]
@@ -186,21 +180,19 @@ def _parts(
         if is_padded:
             owners[micro_batch["attention_mask"].numpy().reshape(-1) == 0] = -1
         doc_ids = np.concatenate([np.zeros(0, np.int64), *shards.locate(rows[real]).doc_ids()])
-        piece_starts, separated = np.zeros(len(doc_ids), np.int32), False
+        piece_starts = np.zeros(len(doc_ids), np.int32)
     changes = (np.diff(owners) != 0) | (np.diff(sequences) != 0)
     changes[width - 1 :: width] = True
     for start, stop in pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(owners)]):
         ids, labels, positions = (column[start:stop] for column in columns)
-        owner, continues_sequence = int(owners[start]), start > 0 and sequences[start - 1] == sequences[start]
-        document: dict[str, Any] = {"kind": "separator" if separated and continues_sequence else "padding"}
-        if owner >= 0:
-            document = {"kind": "document", "doc_id": int(doc_ids[owner]), "piece_start": int(piece_starts[owner])}
+        owner = int(owners[start])
         yield BatchPart(
             row=start // width,
             start=start % width,
             sequence=int(sequences[start]),
             positions=(int(positions[0]), int(positions[-1])),
-            **document,
+            doc_id=int(doc_ids[owner]) if owner >= 0 else None,
+            piece_start=int(piece_starts[owner]) if owner >= 0 else 0,
             input_ids=ids.astype(np.int32),
             labels=labels.astype(np.int32),
         )

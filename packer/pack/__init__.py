@@ -1,6 +1,6 @@
 """Stage: plans which pieces of which documents go into which blocks, and lays the blocks out."""
 
-from packer.pack.arrange import EndsOpen, arrange, stream
+from packer.pack.arrange import arrange, stream
 from packer.pack.gather import gather
 from packer.pack.overlong import (
     REASONS,
@@ -20,7 +20,6 @@ __all__ = [
     "CountTrained",
     "DropCount",
     "DroppedTokens",
-    "EndsOpen",
     "Pieces",
     "Selection",
     "arrange",

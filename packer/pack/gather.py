@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import BlockBatch, DocumentColumns, Int32, Int64, PackPlan
-from packer.layout import MASKED, concatenated_ranges, offsets_of, positions
+from packer.layout import MASKED, offsets_of, positions
 
 
 def gather(
@@ -15,7 +15,6 @@ def gather(
     *,
     block_len: int,
     pad_id: int,
-    separator_id: int | None = None,
     one_run: bool = False,
 ) -> BlockBatch:
     """Lay out the blocks of a plan.
@@ -24,8 +23,8 @@ def gather(
     of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
     depend on how the documents are divided into chunks.
 
-    If a piece takes more slots than it has tokens, the extra slots are filled with ``separator_id``, or with ``pad_id``
-    if that is None, and masked. They belong to the piece's run: positions continue, and ``seq_lengths`` counts them, as
+    If a piece takes more slots than it has tokens, the extra slots are filled with ``pad_id`` and masked. They
+    belong to the piece's run: positions continue, and ``seq_lengths`` counts them, as
     kernels for context parallelism require; ``doc_lengths`` does not.
 
     A call reads each chunk once, from beginning to end, so a few calls for many blocks each cause less random access
@@ -58,8 +57,6 @@ def gather(
     if columns.loss_weights is not None and weights is not None:
         _copy(copies, columns.loss_weights, weights)
         weights.reshape(-1)[place] = 0
-    if separator_id is not None:
-        input_ids.reshape(-1)[concatenated_ranges(place + length, slots - length)] = separator_id
     return BlockBatch(
         input_ids=input_ids,
         labels=labels,

@@ -176,7 +176,7 @@ class DroppedTokens:
 
 
 def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
-    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated`` or ``eos``.
+    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated``.
 
     Trained tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
     """

@@ -27,20 +27,17 @@ from packer.pack.overlong import Pieces
 from packer.recipe.pack_rules import Pack
 
 
-def plan(
-    pieces: Pieces, pack: Pack, *, slots: Int32 | None = None, pixels: Int64 | None = None, group: int = 0
-) -> PackPlan:
+def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int = 0) -> PackPlan:
     """Place pieces of documents in blocks. Every piece is in exactly one.
 
     Args:
         pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
-        pack: the recipe's packing rules; the mode is ``isolated`` or ``eos``.
-        slots: of each piece, if it needs more than its length; at most those of a block.  # int32[P]
+        pack: the recipe's packing rules; the mode is ``isolated``.
         pixels: of each piece, if the rules limit those of a block; at most that limit.  # int64[P]
         group: number of these documents among those that are packed separately; part of the key.
     """
     align = np.int32(pack.align)
-    units = -(-(pieces.length if slots is None else slots) // align)
+    units = -(-pieces.length // align)
     room = units
     if pixels is not None and pack.max_pixels is not None:
         room = np.maximum(units, -(-pixels * (pack.block_len // pack.align) // pack.max_pixels)).astype(np.int32)

@@ -15,15 +15,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import BlockBatch, Bool, DocumentColumns, Int64, PackPlan
-from packer.errors import RecipeError
+from packer.batches import BlockBatch, DocumentColumns, Int64, PackPlan
 from packer.layout import distinct, offsets_of
 from packer.pack import (
     REASONS,
     CountTrained,
     DropCount,
     DroppedTokens,
-    EndsOpen,
     arrange,
     gather,
     select,
@@ -45,9 +43,6 @@ class BlockForm:
 
     block_len: int
     pad_id: int
-    separator_id: int | None
-    """Id between documents in mode ``eos``, otherwise None."""
-
     one_run: bool
     """Whether the documents of a block attend to each other."""
 
@@ -55,35 +50,13 @@ class BlockForm:
     """Each piece is padded to a multiple of this number of slots."""
 
     @classmethod
-    def of(cls, pack: Pack, *, pad_id: int, eos_id: int | None, stop_ids: Sequence[int]) -> "BlockForm":
+    def of(cls, pack: Pack, *, pad_id: int) -> "BlockForm":
         """Return the layout for given packing rules and a tokenizer."""
-        separator_id = None
-        if pack.mode == "eos":
-            separator_id = eos_id if eos_id is not None else next(iter(stop_ids), None)
-            if separator_id is None:
-                raise RecipeError(
-                    "pack.mode is eos, but the tokenizer has no EOS",
-                    hint="--set pack.mode=isolated needs none; "
-                    "a build with --set 'supervision.stop=[\"TOKEN\"]' has one",
-                )
-        return cls(
-            block_len=pack.block_len,
-            pad_id=pad_id,
-            separator_id=separator_id,
-            one_run=pack.mode in {"eos", "stream"},
-            align=pack.align,
-        )
+        return cls(block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream", align=pack.align)
 
     def gather(self, plan: PackPlan, columns: DocumentColumns) -> BlockBatch:
         """Gather the blocks of a plan in this layout."""
-        return gather(
-            plan,
-            columns,
-            block_len=self.block_len,
-            pad_id=self.pad_id,
-            separator_id=self.separator_id,
-            one_run=self.one_run,
-        )
+        return gather(plan, columns, block_len=self.block_len, pad_id=self.pad_id, one_run=self.one_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +107,8 @@ class PackedGroup:
     num_packed: int
     """Documents with at least a part in a block."""
 
-    num_separators: int
     num_padding: int
-    """Slots that hold neither a token nor a separator."""
+    """Slots that hold no token."""
 
     num_piece_start: int
     """Trained tokens that are kept in a block but not trained there because they are the first of a piece."""
@@ -171,7 +143,7 @@ def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
 
 
 def pack_split(
-    split: str, documents: DocumentShards, pack: Pack, *, stop_ids: Sequence[int], shard_bytes: int
+    split: str, documents: DocumentShards, pack: Pack, *, shard_bytes: int
 ) -> Iterator[tuple[PackedGroup, Iterator[BlockTask]]]:
     """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
@@ -186,7 +158,7 @@ def pack_split(
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        packed, plan = _packed(split, own, (first - before, last - before), pack, stop_ids=stop_ids, group=number)
+        packed, plan = _packed(split, own, (first - before, last - before), pack, group=number)
         whole = BlockTask(split=split, documents=own, weighted=weighted, index=index, first_row=first_row, plan=plan)
         yield packed, _by_shard(whole, blocks_per_shard)
         index += -(-plan.num_blocks // blocks_per_shard)
@@ -211,27 +183,24 @@ def _by_shard(group: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
 
 
 def _packed(
-    split: str, documents: DocumentShards, bounds: tuple[int, int], pack: Pack, *, stop_ids: Sequence[int], group: int
+    split: str, documents: DocumentShards, bounds: tuple[int, int], pack: Pack, *, group: int
 ) -> tuple[PackedGroup, PackPlan]:
     """Plan the blocks of a group, whose documents are those of `documents` within some bounds."""
     first, end = bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
-    count_trained, ends_open = _trained_in(documents, first), _ends_open(documents, first, stop_ids)
     pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
-    planned, left_out = arrange(select(lengths, pack, pixels), pack, count_trained, ends_open, group=group)
+    planned, left_out = arrange(select(lengths, pack, pixels), pack, _trained_in(documents, first), group=group)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)
     is_packed[planned.document] = True
-    separators = int((planned.slots - planned.length).sum(dtype=np.int64)) if pack.mode == "eos" else 0
     packed = PackedGroup(
         split=split,
         left_out=_parts(left_out, documents),
         losses=left_out.counts(is_packed),
         num_blocks=planned.num_blocks,
         num_packed=int(np.count_nonzero(is_packed)),
-        num_separators=separators,
-        num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)) - separators,
+        num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)),
         num_piece_start=left_out.num_piece_start,
     )
     return packed, planned
@@ -269,13 +238,6 @@ def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
         return counter()(document + first, start, end) if len(document) else np.zeros(0, np.int64)
 
     return count
-
-
-def _ends_open(documents: DocumentShards, first: int, stop_ids: Sequence[int]) -> EndsOpen:
-    def ends_open(document: Int64, end: Int64) -> Bool:  # both int64[Q], in source order; bool[Q]
-        return ~np.isin(documents.ids_at(document + first, end - 1), np.array(stop_ids, np.int32))
-
-    return ends_open
 
 
 def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:

@@ -236,6 +236,5 @@ def _totals(built: Built) -> Totals:
         piece_starts=of_groups("num_piece_start"),
         blocks=num_blocks,
         slots=num_blocks * built.provenance.recipe.pack.block_len,
-        separators=of_groups("num_separators"),
         padding=of_groups("num_padding"),
     )

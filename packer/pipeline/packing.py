@@ -37,7 +37,7 @@ def pack_documents(
     pack = msgspec.to_builtins(recipe.pack)
     if recipe.pack.mode == "none":
         return PackedBlocks(shards=(), groups=[])
-    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id)
     limit = LIMIT if fail_above is None else fail_above
     groups: list[PackedGroup] = []
     num_tokens = sum(own.num_tokens for own in documents.values())
@@ -48,7 +48,7 @@ def pack_documents(
     def tasks() -> Iterator[BlockTask]:
         for split, own in documents.items():
             num_blocks = 0
-            planned = pack_split(split, own, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            planned = pack_split(split, own, recipe.pack, shard_bytes=recipe.shard_bytes)
             for packed, shard_tasks in planned:
                 groups.append(packed)
                 num_blocks += packed.num_blocks

@@ -33,7 +33,7 @@ class Column(Rule, frozen=True, kw_only=True):
     """Values of each token; None is one, without a dimension of its own."""
 
     missing: int | float | None = None
-    """Value of padding, separators, and whatever has none; None refuses what has none, and gives padding 0."""
+    """Value of padding, and whatever has none; None refuses what has none, and gives padding 0."""
 
     field: str | None = None
     """Field of the rows, or column of the file; None is the column's own name."""

@@ -17,9 +17,9 @@ EVERY_KEY = "packer explain recipe lists every key with its values"
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mode: Literal["isolated", "eos", "stream", "none"] = "isolated"
-    """``isolated``: documents in a block cannot attend to each other. ``eos``: they can, with an EOS between them.
-    ``stream``: one stream of documents, cut at every block boundary. ``none``: no blocks."""
+    mode: Literal["isolated", "stream", "none"] = "isolated"
+    """``isolated``: documents in a block cannot attend to each other. ``stream``: one stream of documents, cut at every
+    block boundary, in which they can. ``none``: no blocks."""
 
     block_len: Tokens = 4096
     overlong: Literal["reject", "truncate_right", "split"] = "reject"
@@ -37,10 +37,10 @@ def check_pack(pack: Pack, where: str) -> None:
     """Check that the rules of packing fit together."""
     if pack.mode == "none":
         return
-    if pack.align > 1 and pack.mode in {"eos", "stream"}:
+    if pack.align > 1 and pack.mode == "stream":
         raise RecipeError(
-            f"{where}: pack.align: in mode '{pack.mode}' a whole block is one sequence; only documents that are "
-            "sequences of their own are padded",
+            f"{where}: pack.align: in mode 'stream' a whole block is one sequence; only documents that are sequences "
+            "of their own are padded",
             hint="--set pack.align=1, and make pack.block_len the multiple; or --set pack.mode=isolated",
         )
     if pack.block_len % pack.align:

@@ -105,6 +105,4 @@ def _rows(keys: Keys) -> dict[str, Any]:
 def _pack(keys: Keys) -> dict[str, Any]:
     length, packing, neat = keys.take("cutoff_len"), keys.take("packing"), keys.take("neat_packing")
     pack = {"block_len": length or _CUTOFF_LEN}
-    if not packing and not neat:
-        return {**pack, "mode": "none"}
-    return {**pack, "mode": "isolated" if neat else "eos", "overlong": "truncate_right"}
+    return {**pack, "overlong": "truncate_right"} if packing or neat else {**pack, "mode": "none"}

@@ -5,7 +5,7 @@
   const MOST_HITS = 200;
   // Characters that are invisible or change the text direction, except newlines and tabs.
   const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffd]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
-  const KINDS = { t: "trained", m: "context", s: "separator", p: "padding" };
+  const KINDS = { t: "trained", m: "context", p: "padding" };
   const find = (id) => document.getElementById(id);
   const grouped = new Intl.NumberFormat("en-US");
 

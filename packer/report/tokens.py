@@ -48,7 +48,7 @@ class Item:
     """Slots of padding at the end of a block; they are not listed."""
 
     positions_run_on: bool = False
-    """Whether positions do not restart at 0 in each document: in blocks of modes `eos` and `stream`."""
+    """Whether positions do not restart at 0 in each document: in blocks of mode `stream`."""
 
     @property
     def num_trained(self) -> int:
@@ -98,7 +98,7 @@ def _block(cache: Cache, split: str, index: int) -> Item:
         note=f"{block.path} row {block.shard_row:,}",
         documents=block.documents,
         num_padding=0 if block.padding is None else block.padding.num_tokens,
-        positions_run_on=cache.manifest.recipe["pack"]["mode"] in {"eos", "stream"},
+        positions_run_on=cache.manifest.recipe["pack"]["mode"] == "stream",
     )
 
 

@@ -199,7 +199,7 @@ def check_conservation(manifest: Manifest) -> None:
             ("documents = packed + cut", totals.documents, totals.packed + cut("documents")),
             ("tokens = packed + cut", totals.tokens, packed + totals.cut_tokens),
             ("trained = trained in blocks + cut + piece starts", totals.trained, trained),
-            ("slots = packed + separators + padding", totals.slots, packed + totals.separators + totals.padding),
+            ("slots = packed + padding", totals.slots, packed + totals.padding),
             ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
         ]
     for law, left, right in laws:

@@ -145,15 +145,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         runs = concatenated_ranges(offsets[self._chosen], number)
         return offsets_of(number), start[runs], end[runs]
 
-    def ids_at(self, documents: Int64, tokens: Int64) -> Int32:
-        """Return a token id of each of some documents, by its position there; digests are not checked.  # int32[Q]"""
-        self.lengths()
-        ids = np.empty(len(documents), np.int32)
-        for chunk, positions, rows in self._by_chunk(self.stored_numbers(documents)):
-            column = self.chunk(chunk)[0].input_ids
-            ids[positions] = column.values[column.offsets[rows] + tokens[positions]]
-        return ids
-
     def columns(self, *, weighted: bool = False) -> DocumentColumns:
         """Return all tokens as one flat array per record batch, backed by the files' own pages.
 

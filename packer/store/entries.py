@@ -126,7 +126,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     rows = kept + Σ rejected; tokens = trained + masked; documents = packed + Σ cut;
     tokens = tokens in blocks + Σ cut; trained = trained in blocks + Σ cut + piece_starts;
-    slots = tokens in blocks + separators + padding.
+    slots = tokens in blocks + padding.
     """
 
     rows: Count
@@ -149,9 +149,6 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     blocks: Count
     slots: Count
-    separators: Count
-    """Slots with an EOS between documents."""
-
     padding: Count
     """Empty slots: at the end of blocks, and after documents if they are aligned."""
 

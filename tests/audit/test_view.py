@@ -61,7 +61,7 @@ MODES = [
     {"mode": "isolated", "block_len": 512},
     {"mode": "isolated", "align": 16, "block_len": 400},
     {"mode": "isolated", "overlong": "split", "block_len": 64},
-    {"mode": "eos", "overlong": "truncate_right", "block_len": 64},
+    {"mode": "isolated", "overlong": "truncate_right", "block_len": 64},
     {"mode": "stream", "block_len": 64},
 ]
 
@@ -85,28 +85,9 @@ def test_a_block_of_any_mode_shows_every_slot_once_in_order(pack, starter_cache,
             assert ids == batch.input_ids[0].tolist()
             assert labels == batch.labels[0].tolist()
             kinds |= {run.kind for run in runs} | {f"{d.behind.kind} behind" for d in view.documents if d.behind}
-            separators = [d.behind.text for d in view.documents if d.behind and d.behind.kind == "separator"]
-            assert set(separators) <= {"<|im_end|>"}
     assert kinds >= {"trained", "masked", "padding"}
     assert ("padding behind" in kinds) == ("align" in pack)
     assert (num_pieces > 0) == (pack["block_len"] == 64)
-
-
-def test_the_eos_between_documents_is_shown_and_not_taken_for_trained(starter, tmp_path):
-    (tmp_path / "text.jsonl").write_text("".join(json.dumps({"text": f"number {i}"}) + "\n" for i in range(9)))
-    recipe = {
-        "sources": [{"path": str(tmp_path / "text.jsonl"), "schema": "text"}],
-        "tokenizer": str(starter / "tokenizer"),
-        "text": {"append_eos": False},
-        "pack": {"mode": "eos", "block_len": 32},
-    }
-    build(make_recipe(recipe), tmp_path / "cache", jobs=1)
-    with Cache.open(tmp_path / "cache") as cache:
-        assert cache.manifest.totals.separators > 3
-        view = view_block(cache, "train", 0)
-    behind = [document.behind for document in view.documents]
-    assert len(behind) > 1 and all(run is not None for run in behind[:-1])
-    assert {(run.kind, run.text, run.num_tokens) for run in behind if run} == {("separator", "<|im_end|>", 1)}
 
 
 def test_a_document_reads_as_the_template_wrote_it(worldly):

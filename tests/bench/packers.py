@@ -8,7 +8,6 @@ import sys
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from heapq import heappop, heappush
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,18 +34,15 @@ class Packer:
 def packers() -> list[Packer]:
     """The first is what the others are compared with."""
     return [
-        *(
-            Packer(name=f"packer {strategy}", pack=partial(_plan, strategy=strategy), most_documents=10**8)
-            for strategy in ("best_fit", "sequential")
-        ),
+        Packer(name="packer", pack=_plan, most_documents=10**8),
         Packer(name="BFD, Python heaps", pack=best_fit_by_item, most_documents=10**6),
         # It takes gigabytes and seconds for a million, whatever the block length.
         Packer(name="TRL bfd", pack=_trl(), most_documents=10**6, block_lens=(2048,)),
     ]
 
 
-def _plan(lengths: Int32, block_len: int, *, strategy: str) -> int:
-    return plan_whole(lengths, block_len, strategy=strategy).num_blocks
+def _plan(lengths: Int32, block_len: int) -> int:
+    return plan_whole(lengths, block_len).num_blocks
 
 
 def best_fit_by_item(lengths: Int32, block_len: int) -> int:

@@ -25,10 +25,10 @@ from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
 from packer.pack import arrange, gather, select
+from packer.pack.keyed_order import order_key, shuffled
 from packer.recipe.pack_rules import Pack
 
-EOS = 3
-MODES = {"isolated": {}, "eos": {"separator_id": EOS, "one_run": True}, "stream": {"one_run": True}}
+MODES = {"isolated": {}, "stream": {"one_run": True}}
 ROWS_OF_A_MAP = 1000  # `pack_dataset` packs so many consecutive rows at a time
 
 # An example maps a data set or collates tensors: milliseconds, so half as many.
@@ -72,12 +72,7 @@ def packed(documents, pack, labels=None):
         [0] * len(documents),
         weighted=False,
     )
-    planned, _ = arrange(
-        select(np.array(lengths, np.int32), pack),
-        pack,
-        counter_of(lengths, trained),
-        lambda document, _: np.ones(len(document), bool),
-    )
+    planned, _ = arrange(select(np.array(lengths, np.int32), pack), pack, counter_of(lengths, trained))
     return gather(planned, columns, block_len=pack.block_len, pad_id=PAD, **MODES[pack.mode])
 
 
@@ -176,9 +171,7 @@ def test_trl_packs_a_thousand_rows_at_a_time_as_packer_packs_groups():
     assert sorted(map(len, found["input_ids"])) == sorted(n for batch in in_groups for n in batch.length.tolist())
     assert packed(documents, Pack(block_len=128)).num_blocks <= len(found["input_ids"])
     wrapped = trl_packed(documents, 128, "wrapped")["input_ids"]
-    streams = [packed(group, Pack(mode="stream", block_len=128, strategy="sequential")) for group in groups]
     assert len(wrapped) == 3 + sum(sum(map(len, group)) // 128 for group in groups)
-    assert [ids for stream in streams for ids, _, _ in rows_of(stream)] == wrapped
 
 
 def goes_on(ids):
@@ -189,12 +182,15 @@ def goes_on(ids):
 @modest
 @given(lengths_of_documents, st.integers(1, 40))
 def test_the_stream_is_trl_wrapped_with_the_first_tokens_masked(lengths, block_len):
-    """And without rows in which every token is the first of its document or row: they train nothing."""
+    """Of the documents as packer shuffles them, in blocks that it shuffles, too; and without rows in which every token is
+    the first of its document or row: they train nothing.
+    """
     documents = documents_of(lengths)
-    found = [ids for ids in trl_packed(documents, block_len, "wrapped")["input_ids"] if goes_on(ids)]
-    ours = rows_of(packed(documents, Pack(mode="stream", block_len=block_len, strategy="sequential")))
-    assert [ids for ids, _, _ in ours] == found
-    assert [runs for _, _, runs in ours] == [[len(ids)] for ids in found]
+    order = shuffled(len(documents), order_key("pack.stream", 0, 0)).tolist()
+    wrapped = trl_packed([documents[number] for number in order], block_len, "wrapped")["input_ids"]
+    ours = rows_of(packed(documents, Pack(mode="stream", block_len=block_len)))
+    assert sorted(ids for ids, _, _ in ours) == sorted(ids for ids in wrapped if goes_on(ids))
+    assert all(runs == [len(ids)] for ids, _, runs in ours)
     for ids, labels, _ in ours:
         assert labels == [-100] + [b if b == a + 1 else -100 for a, b in pairwise(ids)]
 

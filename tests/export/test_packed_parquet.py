@@ -42,7 +42,7 @@ def literal_rows(blocks, *, align, eos):
         yield ids, mask, starts
 
 
-@pytest.mark.parametrize(("mode", "align"), [("isolated", 1), ("isolated", 8), ("eos", 1), ("stream", 1)])
+@pytest.mark.parametrize(("mode", "align"), [("isolated", 1), ("isolated", 8), ("stream", 1)])
 def test_rows_are_the_sequences_of_blocks_with_the_mask_of_the_next_token(mode, align, starter, tmp_path, monkeypatch):
     monkeypatch.setattr("packer.export.writer._TOKENS", 1024)  # several row groups
     sources = [{"path": str(starter / "data" / f"{name}.jsonl"), "split": split, "limit": 40}

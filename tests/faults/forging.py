@@ -65,7 +65,7 @@ def write_jobs(folder: Path) -> dict[str, Job]:
         each["loss_weights"] = [0.0, *(0.5 if i % 2 else 1.0 for _ in each["input_ids"][1:])]
         each |= {"advantage": each["loss_weights"], "top": [[1, 2]] * len(each["input_ids"]), "reward": i}
     rules = {
-        "ids": "pack: {block_len: 64, mode: eos, overlong: split}\n"
+        "ids": "pack: {block_len: 64, overlong: split}\n"
         "token_columns: {advantage: {kind: float32, missing: -1}, top: {kind: int32, width: 2}}\n"
         "document_columns: {reward: {kind: float32}}\n",
         "chats": "pack: {block_len: 64, align: 8}\n",

@@ -22,8 +22,7 @@ from packer.store.manifest import sealed  # noqa: E402
 
 PACKS = [
     {"overlong": "split"},
-    {"align": 8, "overlong": "truncate_left"},
-    {"mode": "eos", "overlong": "truncate_right"},
+    {"align": 8, "overlong": "truncate_right"},
     {"mode": "stream"},
 ]
 LAYOUTS = [

@@ -22,7 +22,6 @@ def caches(starter_cache, tmp_path_factory):
         "isolated": {"block_len": 400},
         "aligned": {"block_len": 400, "align": 8},
         "split": {"block_len": 64, "overlong": "split"},
-        "eos": {"block_len": 64, "mode": "eos", "overlong": "split"},
         "stream": {"block_len": 64, "mode": "stream"},
         "aligned as short": {"block_len": 64, "align": 8, "overlong": "split"},
     }
@@ -74,9 +73,8 @@ def test_padding_behind_documents_changes_no_loss(model, caches):
     assert bounds and all(not (bound % 8).any() for bound in bounds)
 
 
-@pytest.mark.parametrize("name", ["eos", "stream"])
-def test_documents_that_see_each_other_are_one_sequence_a_block(name, model, caches):
-    rows = table(caches / name, "blocks", "eval")
+def test_documents_that_see_each_other_are_one_sequence_a_block(model, caches):
+    rows = table(caches / "stream", "blocks", "eval")
     expected, num_rows = 0.0, 0
     with torch.no_grad():
         for row in rows:
@@ -85,12 +83,12 @@ def test_documents_that_see_each_other_are_one_sequence_a_block(name, model, cac
             logits = model(ids, torch.arange(filled)[None], causal(filled))
             expected += summed_loss(logits, labels).item()
             num_rows += 1
-    found, num_targets = loss_of(model, caches / name)
+    found, num_targets = loss_of(model, caches / "stream")
     assert num_rows > 10 and num_targets == sum(row["num_trained"] for row in rows)
     assert found == pytest.approx(expected, abs=1e-9 * num_targets)
 
 
-@pytest.mark.parametrize("name", ["isolated", "aligned", "split", "eos", "stream"])
+@pytest.mark.parametrize("name", ["isolated", "aligned", "split", "stream"])
 @pytest.mark.parametrize("flatten", [True, False])
 def test_micro_batches_hold_the_runs_of_the_stored_blocks(name, flatten, caches):
     rows = table(caches / name, "blocks", "eval")

@@ -36,7 +36,7 @@ SHOWN = [
 WRITTEN = [[user("Hello"), answer("Hi, how are you?")], [user("2+2?"), answer("Four.")]]
 
 
-PACK = {"block_len": 160, "max_pixels": 60_000, "strategy": "sequential", "max_documents": 2}
+PACK = {"block_len": 48, "max_pixels": 60_000, "seed": 7}
 """The last block has no image."""
 
 
@@ -156,7 +156,7 @@ def test_blocks_with_images_have_a_shape_of_their_own_and_are_not_cut(cache):
         assert 1 < len(blocks) < len(whole)
         assert (np.add.reduceat(pixels[whole], read.doc_offsets[:-1]) <= PACK["max_pixels"]).all()
     assert verify(cache, level="full").ok
-    rules = {"tokenizer": str(cache.parent / "model"), "media": {"images": "read"}, "pack": PACK | {"mode": "eos"}}
+    rules = {"tokenizer": str(cache.parent / "model"), "media": {"images": "read"}, "pack": PACK | {"mode": "stream"}}
     with pytest.raises(RecipeError, match="is not for documents with images"):
         packer.build(str(cache.parent / "rows.jsonl"), cache.parent / "other", progress=None, **rules)
 
@@ -175,7 +175,7 @@ def test_images_are_decoded_for_the_step_that_is_next_and_each_once(cache, monke
 @pytest.mark.parametrize("batching", ["padded", "packed"])
 def test_a_mixture_of_images_and_text_has_pixels_on_every_rank(cache, tmp_path, batching):
     rows = write_rows(tmp_path / "rows.jsonl", [{"messages": chat} for chat in WRITTEN * 4])
-    pack = {"block_len": PACK["block_len"], "max_documents": 2}
+    pack = {"block_len": PACK["block_len"]}
     packer.build(str(rows), tmp_path / "text", tokenizer=str(cache.parent / "model"), pack=pack, progress=None)
     mixed = Mixture({str(cache): 1, str(tmp_path / "text"): 1})
     for rank in range(2):

@@ -11,7 +11,6 @@ from packer.pack import arrange, select, trained_counter
 from packer.recipe.pack_rules import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])
-STRATEGIES = get_args(get_type_hints(Pack)["strategy"])
 
 PAD = 7
 DOCUMENT_STRIDE = 1000  # id of token t of document d: d · 1000 + 1000 + t
@@ -41,27 +40,19 @@ def counter_of(lengths, trained):
 
 @st.composite
 def corpora(draw, max_documents=10, max_length=20):
-    """Lengths, the trained tokens of each document, and the tokens (document, t) that are stop ids."""
-    lengths, trained = draw(trained_documents(max_documents, max_length))
-    last = [(d, length - 1) for d, length in enumerate(lengths) if length]
-    anywhere = st.tuples(st.integers(0, max_documents - 1), st.integers(0, max_length - 1))
-    stops = draw(st.sets(st.sampled_from(last)) if last else st.just(set())) | draw(st.sets(anywhere, max_size=20))
-    return lengths, trained, stops
+    """Lengths, and the trained tokens of each document."""
+    return draw(trained_documents(max_documents, max_length))
 
 
 @st.composite
-def packs(draw, modes=("isolated", "eos", "stream"), max_block_len=24):
+def packs(draw, modes=("isolated", "stream"), max_block_len=24):
     """Rules as a recipe may have them."""
     mode = draw(st.sampled_from(modes))
     align = draw(st.sampled_from([1, 1, 2, 3])) if mode == "isolated" else 1
     cuts = {} if mode == "stream" else {"overlong": draw(st.sampled_from(OVERLONG))}
-    if mode != "stream":
-        cuts["max_documents"] = draw(st.none() | st.integers(1, 4))
     return Pack(
         mode=mode,
         block_len=align * draw(st.integers(1, max_block_len // align)),
-        strategy=draw(st.sampled_from(STRATEGIES)),
-        min_length=draw(st.integers(1, 5)),
         align=align,
         seed=draw(st.integers(0, 2**63 - 1)),
         **cuts,
@@ -70,14 +61,8 @@ def packs(draw, modes=("isolated", "eos", "stream"), max_block_len=24):
 
 def arranged(corpus, pack, dtype=np.int32, pixels=None):
     """The plan and the ledger of a corpus."""
-    lengths, trained, stops = corpus
-
-    def ends_open(document, end):
-        return np.array(
-            [(d, e - 1) not in stops for d, e in zip(document.tolist(), end.tolist(), strict=True)], np.bool_
-        )
-
-    return arrange(select(np.array(lengths, dtype), pack, pixels), pack, counter_of(lengths, trained), ends_open)
+    lengths, trained = corpus
+    return arrange(select(np.array(lengths, dtype), pack, pixels), pack, counter_of(lengths, trained))
 
 
 def make_documents(lengths, seed=0):

@@ -4,39 +4,17 @@ from bisect import bisect_left, insort
 from itertools import pairwise
 
 
-def literal_best_fit_decreasing(lengths, capacity, max_items=None):
-    """Each item into the fullest bin that holds it, the first opened among equals; O(items · bins).
-
-    A bin with ``max_items`` items holds no other.
-    """
+def literal_best_fit_decreasing(lengths, capacity):
+    """Each item into the fullest bin that holds it, the first opened among equals; O(items · bins)."""
     bins = []
     for length in sorted(lengths, reverse=True):
-        holding = _holding(bins, length, capacity, max_items)
+        holding = [number for number, items in enumerate(bins) if capacity - sum(items) >= length]
         if holding:
             fullest = max(sum(bins[number]) for number in holding)
             bins[next(number for number in holding if sum(bins[number]) == fullest)].append(length)
         else:
             bins.append([length])
     return bins
-
-
-def literal_next_fit(lengths, capacity, max_items=None):
-    """Each item, in the order given, into the last bin, or into a new one."""
-    bins = []
-    for length in lengths:
-        if bins and _holding(bins[-1:], length, capacity, max_items):
-            bins[-1].append(length)
-        else:
-            bins.append([length])
-    return bins
-
-
-def _holding(bins, length, capacity, max_items):
-    return [
-        number
-        for number, items in enumerate(bins)
-        if capacity - sum(items) >= length and (max_items is None or len(items) < max_items)
-    ]
 
 
 def best_fit_count(lengths, capacity):
@@ -54,7 +32,7 @@ def best_fit_count(lengths, capacity):
     return num_bins
 
 
-def optimum(lengths, capacity, max_items=None):
+def optimum(lengths, capacity):
     """The least number of bins, by trying every way."""
     best = len(lengths)
 
@@ -65,16 +43,16 @@ def optimum(lengths, capacity, max_items=None):
         if at == len(lengths):
             best = len(bins)
             return
-        for number, (filled, held) in enumerate(bins):
-            if filled + lengths[at] <= capacity and (max_items is None or held < max_items):
-                place(at + 1, [*bins[:number], (filled + lengths[at], held + 1), *bins[number + 1 :]])
-        place(at + 1, [*bins, (lengths[at], 1)])
+        for number, filled in enumerate(bins):
+            if filled + lengths[at] <= capacity:
+                place(at + 1, [*bins[:number], filled + lengths[at], *bins[number + 1 :]])
+        place(at + 1, [*bins, lengths[at]])
 
     place(0, [])
     return best
 
 
-def literal_cut(lengths, trained, block_len, overlong, min_length):
+def literal_cut(lengths, trained, block_len, overlong):
     """What becomes of each token: pieces as lists of tokens, and the reason of every token that is in none.
 
     ``trained[d]`` is the set of trained tokens of document d.
@@ -85,9 +63,7 @@ def literal_cut(lengths, trained, block_len, overlong, min_length):
         reasons.update({(document, t): reason for t in tokens})
 
     def keep(document, tokens, *, is_cut):
-        if len(tokens) < min_length:
-            leave_out(document, tokens, "too_short")
-        elif is_cut and not trained[document] & set(tokens[1:]):
+        if is_cut and not trained[document] & set(tokens[1:]):
             leave_out(document, tokens, "untrained")
         else:
             pieces.append((document, tokens))
@@ -96,18 +72,13 @@ def literal_cut(lengths, trained, block_len, overlong, min_length):
         tokens = list(range(length))
         if not tokens:
             continue
-        if length < min_length:
-            leave_out(document, tokens, "too_short")
-        elif length <= block_len:
+        if length <= block_len:
             keep(document, tokens, is_cut=False)
         elif overlong == "reject":
             leave_out(document, tokens, "overlong")
         elif overlong == "truncate_right":
             keep(document, tokens[:block_len], is_cut=True)
             leave_out(document, tokens[block_len:], "truncated")
-        elif overlong == "truncate_left":
-            keep(document, tokens[-block_len:], is_cut=True)
-            leave_out(document, tokens[:-block_len], "truncated")
         else:
             while tokens:
                 keep(document, tokens[:block_len], is_cut=True)
@@ -115,14 +86,14 @@ def literal_cut(lengths, trained, block_len, overlong, min_length):
     return pieces, reasons
 
 
-def literal_stream(documents, lengths, trained, block_len, min_length):
+def literal_stream(documents, lengths, trained, block_len):
     """The stream of the documents in this order: blocks as lists of (document, first token, tokens), and the reason of
     every token that is in none.
 
     ``trained[d]`` is the set of trained tokens of document d.
     """
-    reasons = {(d, t): "too_short" for d in documents if lengths[d] < min_length for t in range(lengths[d])}
-    tape = [(d, t) for d in documents if lengths[d] >= min_length for t in range(lengths[d])]
+    reasons = {}
+    tape = [(d, t) for d in documents for t in range(lengths[d])]
     blocks = []
     while tape:
         tokens, tape = tape[:block_len], tape[block_len:]
@@ -161,10 +132,10 @@ def blocks_of(plan):
     return [plan.document[first:last].tolist() for first, last in pairwise(plan.block_offsets.tolist())]
 
 
-def literal_blocks(plan, documents, block_len, pad_id, *, separator_id=None, one_run=False):
+def literal_blocks(plan, documents, block_len, pad_id, *, one_run=False):
     """Each block as lists: ids, labels, positions, weights, run lengths, (document, start, length, place) of each piece.
 
-    A document is (ids, labels, weights). The slots a piece takes beyond its tokens hold the separator, else padding.
+    A document is (ids, labels, weights). The slots a piece takes beyond its tokens hold padding.
     """
     blocks = []
     for first, last in pairwise(plan.block_offsets.tolist()):
@@ -177,7 +148,7 @@ def literal_blocks(plan, documents, block_len, pad_id, *, separator_id=None, one
                 labels.append(documents[document][1][start + t] if t else -100)
                 weights.append(documents[document][2][start + t] if t else 0.0)
             behind = int(plan.slots[piece]) - length
-            ids += [pad_id if separator_id is None else separator_id] * behind
+            ids += [pad_id] * behind
             labels += [-100] * behind
             weights += [0.0] * behind
             runs.append(length + behind)

@@ -4,8 +4,6 @@ Every token of the documents has an id of its own, so that an id says whose toke
 the labels or have them shifted, and may read a block as a row or lay the rows one behind another: four readings.
 """
 
-from itertools import pairwise
-
 import numpy as np
 from hypothesis import given
 from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, packs
@@ -13,17 +11,15 @@ from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, pa
 from packer.layout import offsets_of
 from packer.pack import gather
 
-EOS = 3
 FORMS = {
     "isolated": {},
-    "eos": {"separator_id": EOS, "one_run": True},
     "stream": {"one_run": True},
 }
 NOBODY = (None, None)
 
 
 def gathered(corpus, pack):
-    lengths, trained, _ = corpus
+    lengths, trained = corpus
     ids = [[DOCUMENT_STRIDE * (d + 1) + t for t in range(length)] for d, length in enumerate(lengths)]
     documents = [
         (
@@ -39,8 +35,8 @@ def gathered(corpus, pack):
 
 
 def owner(token):
-    """(document, t) of an id; padding and separators are nobody's."""
-    return NOBODY if token in (PAD, EOS) else (token // DOCUMENT_STRIDE - 1, token % DOCUMENT_STRIDE)
+    """(document, t) of an id; padding is nobody's."""
+    return NOBODY if token == PAD else (token // DOCUMENT_STRIDE - 1, token % DOCUMENT_STRIDE)
 
 
 def row_targets(ids, labels, *, shifted):
@@ -67,7 +63,7 @@ def pieces_of_row(batch, row):
 
 @given(corpora(), packs())
 def test_every_target_is_predicted_from_the_token_before_it_in_its_document_in_all_four_readings(corpus, pack):
-    _, trained, _ = corpus
+    _, trained = corpus
     packed, batch = gathered(corpus, pack)
     expected = sorted(
         (d, t)
@@ -103,27 +99,8 @@ def test_the_first_token_of_every_block_and_piece_and_all_that_is_nobodys_is_mas
             ]
             taken |= set(range(place, place + length))
         rest = set(range(pack.block_len)) - taken
-        assert all(ids[t] in (PAD, EOS) and labels[t] == -100 for t in rest)
+        assert all(ids[t] == PAD and labels[t] == -100 for t in rest)
         assert len(taken) == batch.length[row]
-
-
-@given(corpora(), packs(modes=("eos",)))
-def test_between_two_documents_there_is_a_stop_id_or_one_separator_and_no_other(corpus, pack):
-    """And padding of its own behind the last; a separator is nowhere else."""
-    _, _, stops = corpus
-    _, batch = gathered(corpus, pack)
-    for row in range(batch.num_blocks):
-        ids, pieces = batch.input_ids[row].tolist(), pieces_of_row(batch, row)
-        separated = set()
-        for _, _, length, place in pieces:
-            end = place + length
-            if owner(ids[end - 1]) not in stops and end < pack.block_len:
-                separated.add(end)
-        assert {t for t, token in enumerate(ids) if token == EOS} == separated
-        for (_, _, length, place), (*_, next_place) in pairwise(pieces):
-            assert next_place == place + length + (place + length in separated)
-        filled = pieces[-1][3] + pieces[-1][2] + (pieces[-1][3] + pieces[-1][2] in separated)
-        assert ids[filled:] == [PAD] * (pack.block_len - filled)
 
 
 def aligned(length, pack):

@@ -11,9 +11,9 @@ from packer.pack import REASONS
 from packer.pack.overlong import DropCount
 
 
-def cut_all(case, block_len, overlong, min_length=1):
+def cut_all(case, block_len, overlong):
     lengths = np.array(case[0], np.int32)
-    return cut_documents(lengths, block_len, counter_of(*case), overlong=overlong, min_length=min_length)
+    return cut_documents(lengths, block_len, counter_of(*case), overlong=overlong)
 
 
 def rows(ranges):
@@ -23,10 +23,10 @@ def rows(ranges):
 overlongs = st.sampled_from(OVERLONG)
 
 
-@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
-def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlong, min_length):
-    pieces, left_out = cut_all(case, block_len, overlong, min_length)
-    expected, reasons = literal_cut(*case, block_len, overlong, min_length)
+@given(trained_documents(), st.integers(1, 12), overlongs)
+def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlong):
+    pieces, left_out = cut_all(case, block_len, overlong)
+    expected, reasons = literal_cut(*case, block_len, overlong)
     assert rows(pieces) == [(document, tokens[0], len(tokens)) for document, tokens in expected]
     found = {}
     for (document, start, length), reason in zip(rows(left_out), left_out.reason.tolist(), strict=True):
@@ -35,16 +35,16 @@ def test_pieces_and_ledger_are_those_of_the_literal_cut(case, block_len, overlon
     assert left_out.length.sum() == len(reasons)
 
 
-@given(trained_documents(), st.integers(1, 12), overlongs, st.integers(1, 14))
-def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(case, block_len, overlong, min_length):
-    pieces, left_out = cut_all(case, block_len, overlong, min_length)
-    _, reasons = literal_cut(*case, block_len, overlong, min_length)
+@given(trained_documents(), st.integers(1, 12), overlongs)
+def test_a_document_that_is_nowhere_counts_once_under_the_reason_that_decided(case, block_len, overlong):
+    pieces, left_out = cut_all(case, block_len, overlong)
+    _, reasons = literal_cut(*case, block_len, overlong)
     nowhere = set(range(len(case[0]))) - set(pieces.document.tolist())
     expected = dict.fromkeys(REASONS, 0)
     for document in nowhere:
         mine = {reason for (d, _), reason in reasons.items() if d == document}
         if mine:
-            expected[next(name for name in ("overlong", "untrained", "too_short", "truncated") if name in mine)] += 1
+            expected[next(name for name in ("overlong", "untrained", "truncated") if name in mine)] += 1
     is_packed = np.array([document not in nowhere for document in range(len(case[0]))], np.bool_)
     losses = left_out.counts(is_packed)
     assert {name: loss.num_documents for name, loss in losses.items()} == expected
@@ -65,9 +65,8 @@ def test_a_whole_document_that_is_kept_is_not_asked_about():
 
 
 def test_reasons_are_named_with_what_they_cost():
-    _, left_out = cut_all(([2, 20, 3], [{1}, {5, 6}, {1}]), 8, "reject", min_length=3)
-    assert left_out.counts(np.array([False, False, True])) == {
-        "too_short": DropCount(num_documents=1, num_parts=1, num_tokens=2, num_trained=1),
+    _, left_out = cut_all(([20, 3], [{5, 6}, {1}]), 8, "reject")
+    assert left_out.counts(np.array([False, True])) == {
         "overlong": DropCount(num_documents=1, num_parts=1, num_tokens=20, num_trained=2),
         "truncated": DropCount(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),
         "untrained": DropCount(num_documents=0, num_parts=0, num_tokens=0, num_trained=0),

@@ -16,17 +16,15 @@ from pack.oracles import (
 
 from packer.pack.decreasing import decreasing
 
-max_items_or_none = st.none() | st.integers(1, 6)
 
-
-def runs_of(lengths, capacity, max_items=None):
+def runs_of(lengths, capacity):
     distinct, counts = np.unique(np.array(lengths, np.int64), return_counts=True)
-    return decreasing(distinct[::-1], counts[::-1], capacity, max_items=max_items)
+    return decreasing(distinct[::-1], counts[::-1], capacity)
 
 
-def grouped(lengths, capacity, max_items=None):
+def grouped(lengths, capacity):
     """Lengths of each bin, from the runs."""
-    runs = runs_of(lengths, capacity, max_items)
+    runs = runs_of(lengths, capacity)
     bins = [[] for _ in range(runs.total_bins)]
     columns = (runs.first_bin, runs.num_bins, runs.items_per_bin, runs.length)
     for first, num_bins, count, length in zip(*(column.tolist() for column in columns), strict=True):
@@ -41,19 +39,18 @@ def items(draw, max_size=60, max_capacity=40):
     return draw(st.lists(st.integers(1, capacity), max_size=max_size)), capacity
 
 
-@given(case=items(), max_items=max_items_or_none)
-def test_bins_are_those_of_the_literal_algorithm(case, max_items):
-    assert grouped(*case, max_items) == literal_best_fit_decreasing(*case, max_items)
+@given(case=items())
+def test_bins_are_those_of_the_literal_algorithm(case):
+    assert grouped(*case) == literal_best_fit_decreasing(*case)
 
 
 @given(
     histogram=st.dictionaries(st.integers(1, 12), st.integers(1, 30), max_size=8),
     capacity=st.integers(12, 60),
-    max_items=max_items_or_none,
 )
-def test_bins_are_those_of_the_literal_algorithm_where_lengths_repeat(histogram, capacity, max_items):
+def test_bins_are_those_of_the_literal_algorithm_where_lengths_repeat(histogram, capacity):
     lengths = [length for length, count in histogram.items() for _ in range(count)]
-    assert grouped(lengths, capacity, max_items) == literal_best_fit_decreasing(lengths, capacity, max_items)
+    assert grouped(lengths, capacity) == literal_best_fit_decreasing(lengths, capacity)
 
 
 @given(case=items(max_size=8, max_capacity=20))
@@ -79,13 +76,6 @@ def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_t
     assert set(excess) == {0} if capacity < 7 else excess[1] > 0
 
 
-@given(case=items(max_size=8, max_capacity=20), max_items=st.integers(1, 4))
-def test_bins_of_few_items_are_within_three_times_the_optimum(case, max_items):
-    """Closed bins hold all they may, so there are no more than in the optimum; open ones are half full but for one."""
-    number, best = len(grouped(*case, max_items)), optimum(*case, max_items)
-    assert best <= number <= 3 * best
-
-
 def test_the_oracle_of_the_optimum_beats_it_where_it_errs():
     lengths = [4, 4, 3, 3, 3, 3]
     assert optimum(lengths, 10) == 2
@@ -102,22 +92,20 @@ def test_the_number_of_bins_is_the_classic_one_for_many_items(capacity):
 
 def test_no_bin_takes_one_length_in_two_runs():
     random = np.random.default_rng(3)
-    for max_items in (None, 3):
-        runs = runs_of(random.integers(1, 60, 5_000).tolist(), 200, max_items)
-        bins, lengths = runs.bins(), np.repeat(runs.length, runs.num_bins)
-        assert len(bins) > runs.total_bins
-        assert len(np.unique(bins * 1000 + lengths)) == len(bins)
+    runs = runs_of(random.integers(1, 60, 5_000).tolist(), 200)
+    bins, lengths = runs.bins(), np.repeat(runs.length, runs.num_bins)
+    assert len(bins) > runs.total_bins
+    assert len(np.unique(bins * 1000 + lengths)) == len(bins)
 
 
 def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins():
     random = np.random.default_rng(4)
-    for max_items in (None, 3):
-        runs = runs_of(random.integers(1, 150, 5_000).tolist(), 400, max_items)
-        seen = np.zeros(runs.total_bins, np.int64)
-        for first, num_bins, depth in zip(runs.first_bin, runs.num_bins, runs.depth, strict=True):
-            assert (seen[first : first + num_bins] == depth).all()
-            seen[first : first + num_bins] += 1
-        assert runs.depth.max() >= 2
+    runs = runs_of(random.integers(1, 150, 5_000).tolist(), 400)
+    seen = np.zeros(runs.total_bins, np.int64)
+    for first, num_bins, depth in zip(runs.first_bin, runs.num_bins, runs.depth, strict=True):
+        assert (seen[first : first + num_bins] == depth).all()
+        seen[first : first + num_bins] += 1
+    assert runs.depth.max() >= 2
 
 
 def test_the_number_of_runs_does_not_grow_with_the_number_of_items():

@@ -10,7 +10,8 @@ TRL itself is run beside packer in tests/conformance/test_packing_libraries.py.
 
 Where packer differs, on purpose:
 
-- Blocks are stored in a keyed-permuted order (`best_fit`), so rows are compared as a set.
+- Blocks are stored in a keyed-permuted order, and the longest document of a block comes first: here documents are placed
+  in their order, as others do.
 - The first token of a row is masked too: flattened, it follows another row's last token.
 - Padding is a run of its own, the last entry of `seq_lengths`, with positions of its own. Others leave it out or count
   it to the last document.
@@ -20,9 +21,9 @@ Where packer differs, on purpose:
 """
 
 import numpy as np
-from whole_documents import cut_documents, plan_pieces, stream_of
+from whole_documents import cut_documents, plan_pieces
 
-from packer.batches import DocumentColumns
+from packer.batches import DocumentColumns, PackPlan
 from packer.layout import offsets_of
 from packer.pack import gather
 
@@ -46,14 +47,20 @@ def packed(documents, block_len, *, overlong="truncate_right", count_trained=at_
     return laid_out(plan_pieces(pieces, block_len, **options), documents, block_len)
 
 
-def streamed(documents, block_len, *, count_trained=at_least_one):
-    """The blocks of one stream, in order."""
+def in_order(documents, sizes, block_len, *, align=1):
+    """Documents as others place them: the first ones in the first block, as many as `sizes` says."""
     lengths = np.array([len(ids) for ids in documents], np.int32)
-    layout, _ = stream_of(lengths, block_len, count_trained, in_order=True)
-    return laid_out(layout, documents, block_len, one_run=True)
+    layout = PackPlan(
+        document=np.arange(len(documents)),
+        start=np.zeros(len(documents), np.int64),
+        length=lengths,
+        slots=-(-lengths // align) * align,
+        block_offsets=offsets_of(sizes),
+    )
+    return laid_out(layout, documents, block_len)
 
 
-def laid_out(layout, documents, block_len, *, one_run=False):
+def laid_out(layout, documents, block_len):
     lengths = np.array([len(ids) for ids in documents], np.int32)
     flat = np.array([token for ids in documents for token in ids], np.int32)
     columns = DocumentColumns(
@@ -65,7 +72,7 @@ def laid_out(layout, documents, block_len, *, one_run=False):
         length=lengths,
         doc_id=np.arange(len(documents), dtype=np.int64),
     )
-    return gather(layout, columns, block_len=block_len, pad_id=PAD, one_run=one_run)
+    return gather(layout, columns, block_len=block_len, pad_id=PAD)
 
 
 def rows(batch):
@@ -86,17 +93,15 @@ FOUR = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 11], [12]]
 
 
 def test_what_trains_nothing_is_left_out():
-    """The rest of the document of five tokens; and the row that ends one document and begins another."""
+    """The rest of the document of five tokens."""
     batch = packed(FOUR, 4, overlong="split", count_trained=tokens)
     assert sorted(rows(batch)) == [([1, 2, 3, 4], [4]), ([6, 7, 12], [2, 1]), ([8, 9, 10, 11], [4])]
-    batch = streamed([[1, 2, 3], [4, 5, 6, 7], [8]], 3, count_trained=tokens)
-    assert rows(batch) == [([1, 2, 3], [3]), ([4, 5, 6], [3])]
 
 
 def test_llama_factory_v1():
     """Its labels are [0, 1, -100, 11, 12]; packer masks the very first token too."""
     documents = [ids[:3] for ids in ([0, 1], [10, 11, 12, 13])]  # cutoff_len 3
-    batch = packed(documents, 5, strategy="sequential")
+    batch = in_order(documents, [2], 5)
     assert batch.input_ids.tolist() == [[0, 1, 10, 11, 12]]
     assert batch.position_ids.tolist() == [[0, 1, 0, 1, 2]]
     assert batch.labels.tolist() == [[-100, 1, -100, 11, 12]]
@@ -106,7 +111,7 @@ def test_llama_factory_mask():
     """Two rows of 6 with documents of 2, 3 and of 1, 2, 3 tokens; its lengths leave the padding out."""
     lengths = []
     for documents in ([[1, 1], [2, 2, 2]], [[1], [2, 2], [3, 3, 3]]):
-        (row,) = rows(packed(documents, 6, strategy="sequential"))
+        (row,) = rows(in_order(documents, [len(documents)], 6))
         lengths += row[1]
     assert lengths == [2, 3, 1, 2, 3]
     assert offsets_of(lengths).tolist() == [0, 2, 5, 6, 8, 11]
@@ -117,7 +122,7 @@ NEMO = [[1, 2, 3], [4, 5, 6, 7], [8, 9], [10, 11, 12, 13, 14]]
 
 def test_nemo_automodel():
     """Its positions end in 0, 1, 2: it counts the padding to the last document. Packer's padding begins at 0 again."""
-    batch = packed(NEMO, 10, strategy="sequential")
+    batch = in_order(NEMO, [3, 1], 10)
     assert batch.input_ids.tolist()[0] == [1, 2, 3, 4, 5, 6, 7, 8, 9, PAD]
     assert rows(batch) == [([1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 4, 2]), ([10, 11, 12, 13, 14], [5])]
     assert batch.position_ids.tolist()[0] == [0, 1, 2, 0, 1, 2, 3, 0, 1, 0]
@@ -125,7 +130,7 @@ def test_nemo_automodel():
 
 def test_nemo_automodel_for_context_parallel_of_two():
     """Lengths 3 and 5 take multiples of 2·cp = 4. It counts the padding run to the last document: 12 = 8 + 4."""
-    batch = packed([[1, 2, 3], [4, 5, 6, 7, 8]], 16, strategy="sequential", align=4)
+    batch = in_order([[1, 2, 3], [4, 5, 6, 7, 8]], [2], 16, align=4)
     assert batch.doc_lengths.tolist() == [3, 5]
     assert batch.seq_lengths.tolist() == [4, 8, 4]
     assert [4, int(batch.seq_lengths[1:].sum())] == [4, 12]

@@ -75,8 +75,3 @@ def test_neighbors_of_the_source_share_a_block_no_more_often_than_by_chance(name
         expected = found.same_overall * found.pairs_within / found.pairs_overall
         assert expected > 10
         assert abs(found.same_within - expected) < 5 * expected**0.5
-
-
-def test_sequential_blocks_are_not_mixed():
-    packed = plan_whole(LENGTHS["equal"], 1000, strategy="sequential")
-    assert mixing_of(packed, np.arange(40_000) // 5_000).index == 0

@@ -4,26 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pack.oracles import (
-    blocks_of,
-    literal_best_fit_decreasing,
-    literal_next_fit,
-)
+from pack.oracles import blocks_of
 from whole_documents import plan_whole
 
-LITERAL = {
-    "best_fit": literal_best_fit_decreasing,
-    "sequential": literal_next_fit,
-}
-
 GOLDEN_LENGTHS = [7, 65, 33, 2, 0, 33, 2, 101, 70, 7, 2, 65]
-GOLDEN_BLOCKS = {
-    "best_fit": [[11, 5, 3], [8, 0, 9, 6], [1, 2, 10]],
-    "sequential": [[0, 1], [2, 3, 5, 6], [8, 9, 10], [11]],
-}
+GOLDEN_BLOCKS = [[11, 5, 3], [8, 0, 9, 6], [1, 2, 10]]
 
 lengths_of_documents = st.lists(st.integers(0, 24), max_size=60)
-strategies = st.sampled_from(sorted(LITERAL))
 
 
 def assert_plans_equal(one, other):
@@ -41,16 +28,8 @@ def rules(draw):
     align = draw(st.sampled_from([1, 1, 2, 3, 4]))
     return {
         "block_len": align * draw(st.integers(1, 20 // align)),
-        "strategy": draw(strategies),
-        "max_documents": draw(st.none() | st.integers(1, 5)),
         "align": align,
     }
-
-
-@given(lengths_of_documents, rules())
-def test_sequential_keeps_documents_and_blocks_in_source_order(lengths, options):
-    packed = plan_whole(np.array(lengths, np.int64), **{**options, "strategy": "sequential"})
-    assert packed.document.tolist() == sorted(packed.document.tolist())
 
 
 @given(lengths_of_documents, st.integers(1, 20), st.integers(1, 3))
@@ -60,10 +39,8 @@ def test_in_a_block_longer_documents_come_first_and_equal_ones_in_source_order(l
         assert block == sorted(block, key=lambda document: (-padded(lengths[document], align), document))
 
 
-@pytest.mark.parametrize("strategy", sorted(LITERAL))
-def test_golden_plan(strategy):
-    packed = plan_whole(np.array(GOLDEN_LENGTHS), 100, seed=3, strategy=strategy)
-    assert blocks_of(packed) == GOLDEN_BLOCKS[strategy]
+def test_golden_plan():
+    assert blocks_of(plan_whole(np.array(GOLDEN_LENGTHS), 100, seed=3)) == GOLDEN_BLOCKS
 
 
 @pytest.mark.parametrize("length", [2**31, 2**32, 2**32 + 3, 2**62])
@@ -81,8 +58,7 @@ def test_numbers_of_any_width_are_right(num_documents):
 
 def test_the_plan_shares_no_memory_with_the_lengths():
     lengths = np.full(10, 3, np.int32)
-    for strategy in LITERAL:
-        assert not np.shares_memory(plan_whole(lengths, 8, strategy=strategy).length, lengths)
+    assert not np.shares_memory(plan_whole(lengths, 8).length, lengths)
 
 
 def test_another_seed_deals_other_documents():
@@ -101,10 +77,9 @@ def test_neighboring_blocks_differ_in_the_lengths_they_hold():
     assert abs(pieces[:half].mean() / pieces[half:].mean() - 1) < 0.05
 
 
-@pytest.mark.parametrize("strategy", sorted(LITERAL))
-def test_no_documents_give_no_blocks(strategy):
+def test_no_documents_give_no_blocks():
     for lengths in (np.empty(0, np.int32), np.empty(0), np.zeros(3, np.int64), np.array([9, 9])):
-        packed = plan_whole(lengths, 8, strategy=strategy)
+        packed = plan_whole(lengths, 8)
         assert packed.num_blocks == 0
         assert packed.block_offsets.tolist() == [0]
 

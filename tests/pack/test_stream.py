@@ -12,7 +12,6 @@ from packer.pack import REASONS
 from packer.pack.keyed_order import order_key, shuffled
 
 block_lens = st.integers(1, 30)
-min_lengths = st.integers(1, 6)
 seeds = st.integers(0, 2**63 - 1)
 
 COLUMNS = ("document", "start", "length", "slots", "block_offsets")
@@ -29,29 +28,19 @@ def assert_plans_equal(one, other):
         assert (a.dtype, a.tolist()) == (b.dtype, b.tolist()), name
 
 
-@given(trained_documents(), block_lens, min_lengths)
-def test_in_order_the_blocks_are_those_of_the_literal_stream(case, block_len, min_length):
-    packed, left_out = stream_all(case, block_len, min_length=min_length, in_order=True)
-    blocks, reasons = literal_stream(range(len(case[0])), *case, block_len, min_length)
-    assert pieces_of_blocks(packed) == blocks
-    assert reasons_of(left_out, REASONS) == reasons
-
-
-@given(trained_documents(), block_lens, min_lengths, st.integers(0, 3), seeds)
-def test_mixed_the_blocks_are_those_of_the_literal_stream_of_the_documents_as_shuffled(
-    case, block_len, min_length, group, seed
-):
+@given(trained_documents(), block_lens, st.integers(0, 3), seeds)
+def test_the_blocks_are_those_of_the_literal_stream_of_the_documents_as_shuffled(case, block_len, group, seed):
     """The documents of a group in the order its key gives."""
-    packed, left_out = stream_all(case, block_len, min_length=min_length, group=group, seed=seed)
+    packed, left_out = stream_all(case, block_len, group=group, seed=seed)
     order = shuffled(len(case[0]), order_key("pack.stream", seed, group)).tolist()
-    blocks, reasons = literal_stream(order, *case, block_len, min_length)
+    blocks, reasons = literal_stream(order, *case, block_len)
     assert sorted(pieces_of_blocks(packed)) == sorted(blocks)
     assert reasons_of(left_out, REASONS) == reasons
 
 
-@given(trained_documents(), block_lens, min_lengths, seeds, st.booleans())
-def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, min_length, seed, in_order):
-    packed, _ = stream_all(case, block_len, min_length=min_length, seed=seed, in_order=in_order)
+@given(trained_documents(), block_lens, seeds)
+def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, seed):
+    packed, _ = stream_all(case, block_len, seed=seed)
     assert packed.slots.tolist() == packed.length.tolist()
     assert [getattr(packed, name).dtype for name in COLUMNS] == [
         np.int64,
@@ -62,16 +51,15 @@ def test_a_piece_takes_the_slots_of_its_tokens(case, block_len, min_length, seed
     ]
 
 
-@given(st.lists(st.integers(0, 40), max_size=20), block_lens, st.booleans())
-def test_no_more_than_one_block_has_padding(lengths, block_len, in_order):
+@given(st.lists(st.integers(0, 40), max_size=20), block_lens)
+def test_no_more_than_one_block_has_padding(lengths, block_len):
     """Documents trained throughout. A last block of single tokens trains nothing, and is not there either."""
     case = lengths, [set(range(1, length)) for length in lengths]
-    packed, _ = stream_all(case, block_len, in_order=in_order)
+    packed, _ = stream_all(case, block_len)
     filled = [sum(length for _, _, length in block) for block in pieces_of_blocks(packed)]
     short = [number for number, tokens in enumerate(filled) if tokens < block_len]
     assert max(filled, default=0) <= block_len
     assert len(short) <= 1
-    assert not in_order or short in ([], [len(filled) - 1])
 
 
 def trains_all(document, start, end):
@@ -81,13 +69,12 @@ def trains_all(document, start, end):
 LENGTHS = np.random.default_rng(8).integers(0, 100, 500)
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_the_plan_is_the_same_for_every_integer_type_and_every_time(in_order):
-    expected, _ = stream_of(LENGTHS, 64, trains_all, in_order=in_order, seed=1)
+def test_the_plan_is_the_same_for_every_integer_type_and_every_time():
+    expected, _ = stream_of(LENGTHS, 64, trains_all, seed=1)
     assert expected.num_blocks > 300
     for dtype in (np.int64, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64):
         lengths = LENGTHS.astype(dtype)
-        packed, _ = stream_of(lengths, 64, trains_all, in_order=in_order, seed=1)
+        packed, _ = stream_of(lengths, 64, trains_all, seed=1)
         assert_plans_equal(packed, expected)
         assert lengths.tolist() == LENGTHS.tolist()
         assert not np.shares_memory(packed.length, lengths)
@@ -95,14 +82,6 @@ def test_the_plan_is_the_same_for_every_integer_type_and_every_time(in_order):
 
 def test_golden_streams():
     lengths = np.array([7, 3, 12, 2, 9, 0, 5])
-    packed, _ = stream_of(lengths, 8, trains_all, in_order=True)
-    assert pieces_of_blocks(packed) == [
-        [(0, 0, 7), (1, 0, 1)],
-        [(1, 1, 2), (2, 0, 6)],
-        [(2, 6, 6), (3, 0, 2)],
-        [(4, 0, 8)],
-        [(4, 8, 1), (6, 0, 5)],
-    ]
     assert pieces_of_blocks(stream_of(lengths, 8, trains_all, seed=3)[0]) == [
         [(0, 3, 4), (2, 0, 4)],
         [(2, 4, 8)],
@@ -120,9 +99,6 @@ def test_the_blocks_of_a_long_document_are_not_stored_side_by_side():
     follows = (np.diff(packed.start) == 16) & (np.diff(packed.document) == 0)
     assert follows.sum() < 10
     assert abs(mixing_of(packed, np.arange(20), blocks=50).index - 1) < 0.02
-    in_order, _ = stream_of(lengths, 16, trains_all, in_order=True)
-    assert ((np.diff(in_order.start) == 16) & (np.diff(in_order.document) == 0)).sum() == 20 * 199
-    assert mixing_of(in_order, np.arange(20), blocks=50).index == 0
 
 
 def test_neighbors_of_the_source_share_a_block_no_more_often_than_by_chance():
@@ -134,16 +110,14 @@ def test_neighbors_of_the_source_share_a_block_no_more_often_than_by_chance():
 
 def test_a_block_that_trains_nothing_is_left_out_with_the_tokens_that_begin_its_pieces():
     """Token 4 is trained, but begins the second block; token 8 is alone in the third."""
-    packed, left_out = stream_all(([9], [{1, 4, 8}]), 4, in_order=True)
+    packed, left_out = stream_all(([9], [{1, 4, 8}]), 4)
     assert pieces_of_blocks(packed) == [[(0, 0, 4)]]
     assert reasons_of(left_out, REASONS) == {(0, t): "untrained" for t in range(4, 9)}
     assert left_out.trained.tolist() == [1, 1]
     assert left_out.num_piece_start == 0
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("lengths", [np.empty(0, np.int32), np.zeros(3, np.int64), np.array([2, 2])])
-def test_no_documents_give_no_blocks(lengths, in_order):
-    packed, left_out = stream_of(lengths, 8, trains_all, min_length=3, in_order=in_order)
-    assert packed.num_blocks == 0
-    assert left_out.length.sum() == lengths.sum()
+@pytest.mark.parametrize("lengths", [np.empty(0, np.int32), np.zeros(3, np.int64)])
+def test_no_documents_give_no_blocks(lengths):
+    packed, left_out = stream_of(lengths, 8, trains_all)
+    assert packed.num_blocks == len(left_out.length) == 0

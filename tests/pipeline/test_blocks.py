@@ -37,11 +37,11 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
     )
     build(recipe, tmp_path / "cache", jobs=1)
     manifest, model = read_manifest(tmp_path / "cache"), read_manifest(tmp_path / "cache").model
-    form = BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id)
     work, most, made, num_groups = block_worker(tmp_path / "cache", form), 0, list[Shard](), 0
     for split, documents in documents_of(tmp_path / "cache", manifest).items():
         for number, (packed, shard_tasks) in enumerate(
-            pack_split(split, documents, recipe.pack, stop_ids=model.stop_ids, shard_bytes=recipe.shard_bytes)
+            pack_split(split, documents, recipe.pack, shard_bytes=recipe.shard_bytes)
         ):
             tasks = list(shard_tasks)
             most = max([most, *(len(task.documents.shards) for task in tasks)])

@@ -1,7 +1,6 @@
 """Packing: every mode, checked literally; other blocks of the same documents; nothing lost whatever happens."""
 
 import shutil
-from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,6 @@ from watched_builds import Notes, digests
 from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
 from packer.pipeline import commit, packing, run
-from packer.pipeline.blocks import BlockForm
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
@@ -49,14 +47,11 @@ def weighted_cache(tmp_path_factory):
 
 
 MODES = [
-    *({"mode": mode, "overlong": cut} for mode, cut in product(("isolated", "eos"), ("reject", "split"))),
-    {"mode": "isolated", "overlong": "truncate_left"},
-    {"mode": "eos", "overlong": "truncate_right", "strategy": "sequential"},
-    {"mode": "isolated", "overlong": "split", "align": 16, "min_length": 20},
-    {"mode": "isolated", "align": 8, "strategy": "sequential", "max_documents": 2},
-    {"mode": "eos", "overlong": "split", "max_documents": 3, "min_length": 9},
+    {"mode": "isolated"},
+    {"mode": "isolated", "overlong": "split"},
+    {"mode": "isolated", "overlong": "truncate_right"},
+    {"mode": "isolated", "overlong": "split", "align": 16},
     {"mode": "stream"},
-    {"mode": "stream", "strategy": "sequential", "min_length": 60},
     {"mode": "stream", "group_documents": 40, "seed": 5},
 ]
 
@@ -84,9 +79,9 @@ def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_bo
 @pytest.mark.parametrize(
     ("block_len", "mode"),
     [
-        *((2, mode) for mode in ("isolated", "eos", "stream")),
+        *((2, mode) for mode in ("isolated", "stream")),
         (1_048_576, "isolated"),
-        *(pytest.param(1_048_576, mode, marks=pytest.mark.slow) for mode in ("eos", "stream")),
+        pytest.param(1_048_576, "stream", marks=pytest.mark.slow),
     ],
 )
 def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, tmp_path):
@@ -97,7 +92,7 @@ def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, 
 
 
 def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
-    for pack in ({"overlong": "split"}, {"mode": "stream"}, {"mode": "eos", "overlong": "truncate_left"}):
+    for pack in ({"overlong": "split"}, {"mode": "stream"}):
         folder = tmp_path / pack.get("mode", "isolated")
         with pytest.raises(NothingKeptError, match="nothing is trained in a piece"):
             packed_again(weighted_cache, folder, {"mode": "isolated", "block_len": 1, **pack})
@@ -105,7 +100,7 @@ def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_
 
 
 BUILT = [
-    ["pack.block_len=96", "pack.mode=eos", "pack.overlong=split"],
+    ["pack.block_len=96", "pack.overlong=split"],
     ["pack.mode=stream", "pack.seed=3", "shard_bytes=40KiB"],
     ["pack.align=32", "pack.overlong=truncate_right", "pack.block_len=128", "pack.pad_id=5"],
     ["pack.mode=none"],
@@ -127,12 +122,10 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cac
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     for keys, error, words in [
         (["pack.block_len=100", "pack.align=16"], RecipeError, "does not divide pack.block_len 100"),
-        (["pack.mode=eos", "pack.align=16"], RecipeError, "pack.align: in mode 'eos'"),
+        (["pack.mode=stream", "pack.align=16"], RecipeError, "pack.align: in mode 'stream'"),
         (["pack.mode=stream", "pack.overlong=split"], RecipeError, "pack.overlong: a stream is cut"),
-        (["pack.mode=stream", "pack.max_documents=4"], RecipeError, "pack.max_documents: a stream"),
         (["pack.blok_len=3"], RecipeError, "unknown key 'pack.blok_len'"),
-        (["pack.min_length=10000"], RecipeError, "min_length: 10000 is more than pack.block_len 512"),
-        (["pack.min_length=400"], NothingKeptError, "24,950 too_short"),
+        (["pack.block_len=8"], NothingKeptError, "24,950 overlong"),
         (["pack.pad_id=9999999"], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
     ]:
         with pytest.raises(error, match=words) as caught:
@@ -162,7 +155,7 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
         raise StorageError("no space left on device")
 
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=eos"])
+    recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=stream"])
     monkeypatch.setattr(packing if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, fail_above=1, force=True)
@@ -173,17 +166,10 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
     assert digests(cache) == digests(tmp_path / "once")
 
 
-def test_without_an_eos_documents_cannot_be_separated(starter, starter_cache):
-    model = read_manifest(starter_cache).model
-    pack = load_recipe(starter / "recipe.yaml", ["pack.mode=eos"]).pack
-    with pytest.raises(RecipeError, match="the tokenizer has no EOS"):
-        BlockForm.of(pack, pad_id=model.pad_id, eos_id=None, stop_ids=())
-
-
 def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cache, tmp_path):
     folder, notes = tmp_path / "again", Notes()
-    longest = max(line["length"] for line in table(starter_cache, "documents", "eval"))
-    packed_again(starter_cache, folder, {"block_len": longest + 40, "min_length": longest + 1}, progress=notes)
+    shortest = min(line["length"] for line in table(starter_cache, "documents", "eval"))
+    packed_again(starter_cache, folder, {"block_len": shortest - 1}, progress=notes)
     assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
     assert verify(folder, level="full").ok
     lines = list(read_rejected(folder, read_manifest(folder)))
@@ -203,14 +189,13 @@ def tampered(totals, **changes):
 def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
     """Each change keeps the laws between the totals, but not what lies in the blocks."""
     folder = tmp_path / "again"
-    packed_again(weighted_cache, folder, {"mode": "eos", "block_len": 20, "overlong": "split", "min_length": 9})
+    packed_again(weighted_cache, folder, {"mode": "isolated", "block_len": 20, "overlong": "split"})
     manifest = read_manifest(folder)
     totals = manifest.totals
-    assert totals.separators > 3 and totals.piece_starts > 3 and sum(cut.trained for cut in totals.cut.values()) > 3
+    assert totals.piece_starts > 3 and sum(cut.trained for cut in totals.cut.values()) > 3
     code, cut = next((code, cut) for code, cut in totals.cut.items() if cut.trained > 3)
     shifted = {**totals.cut, code: msgspec.structs.replace(cut, trained=cut.trained + 2)}
     for changed, names in [
-        (tampered(totals, separators=3, padding=-3), {"totals.separators"}),
         (
             msgspec.structs.replace(tampered(totals, piece_starts=-2), cut=shifted),
             {"totals.piece_starts"},
@@ -224,10 +209,10 @@ def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
 def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_path):
     """Every digest and every law holds; one line names the tokens behind those that are left out."""
     folder = tmp_path / "again"
-    packed_again(starter_cache, folder, {"block_len": 64, "overlong": "truncate_left"})
+    packed_again(starter_cache, folder, {"block_len": 64, "overlong": "truncate_right"})
     lines = list(read_rejected(folder, read_manifest(folder)))
     at = next(i for i, line in enumerate(lines) if line.code == "truncated" and line.tokens and line.tokens > 3)
-    lines[at] = msgspec.structs.replace(lines[at], start=1)
+    lines[at] = msgspec.structs.replace(lines[at], start=lines[at].start + 1)
     write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
     assert verify(folder).ok
     findings = verify(folder, level="full").findings
@@ -247,8 +232,6 @@ def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_emp
     before = digests(tmp_path / "cache")
     assert len(before) == 5
     with pytest.raises(NothingKeptError):
-        build(
-            load_recipe(starter / "recipe.yaml", ["pack.block_len=2", "pack.min_length=2"]), tmp_path / "cache", jobs=1
-        )
+        build(load_recipe(starter / "recipe.yaml", ["pack.block_len=2"]), tmp_path / "cache", jobs=1)
     assert before.items() <= digests(tmp_path / "cache").items()
     assert build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1).num_partitions_reused == 5

@@ -235,7 +235,7 @@ def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter,
     assert {Path(file.path).name for file in manifest.model.files} >= {"tokenizer.json", "chat_template.jinja"}
     # Which rules of packing, truncation and loss: the recipe, every default written out that is a value.
     assert manifest.recipe == to_json(make_recipe(manifest.recipe))
-    assert manifest.recipe["pack"].keys() == to_json(Pack()).keys() - {"max_pixels", "max_documents", "pad_id"}
+    assert manifest.recipe["pack"].keys() == to_json(Pack()).keys() - {"max_pixels", "pad_id"}
     assert manifest.recipe["supervision"].keys() == {*to_json(make_recipe({}))["supervision"], "on_prompt_mismatch"}
     # Was it made by this code.
     assert manifest.versions["packer"] == __version__

@@ -88,9 +88,7 @@ def small_manifest(**changes: Any) -> Manifest:
     """A manifest of nothing, with some fields changed."""
     counts = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
     cut = {"overlong": Cut(documents=0, parts=0, tokens=0, trained=0)}
-    totals = Totals(
-        **counts, rejected={"empty": 1}, packed=0, cut=cut, piece_starts=0, blocks=0, slots=0, separators=0, padding=0
-    )
+    totals = Totals(**counts, rejected={"empty": 1}, packed=0, cut=cut, piece_starts=0, blocks=0, slots=0, padding=0)
     model = ModelRecord(
         files=(ModelFile(path="tokenizer.json", num_bytes=2, sha256="44"),),
         vocab_size=1000,

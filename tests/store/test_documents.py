@@ -299,7 +299,6 @@ def test_what_found_documents_hold_is_what_is_read_of_them(tmp_path: Path, weigh
     assert [ids.tolist() for ids in found.doc_ids()] == [[document.doc_id] for document in read]
     sums = [sum(_column(document, "loss_weights")) for document in read]
     np.testing.assert_allclose(found.weight_sums(), sums)
-    np.testing.assert_allclose(found.weight_sums(3), [sum(_column(document, "loss_weights")[:3]) for document in read])
 
 
 def _column(document: Document, name: str) -> list[float]:

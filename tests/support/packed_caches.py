@@ -27,7 +27,7 @@ def check_packing(folder):
     pack, model = manifest["recipe"]["pack"], manifest["model"]
     splits = list(dict.fromkeys(shard["split"] for shard in manifest["shards"] if shard["kind"] == "documents"))
     num_blocks = num_pieces = num_parts = 0
-    trained_in_blocks = trained_in_documents = trained_in_ledger = first_of_pieces = separators = padding = 0
+    trained_in_blocks = trained_in_documents = trained_in_ledger = first_of_pieces = padding = 0
     for split in splits:
         documents = {}
         tokens = Counter()
@@ -50,13 +50,11 @@ def check_packing(folder):
                 found.update((document, t) for t in range(start, start + length))
                 first_of_pieces += documents[document]["labels"][start] != -100
             trained_in_blocks += sum(label != -100 for label in block["labels"])
-            between, behind = _check_block(block, pieces, documents, pack, model)
-            separators += between
-            padding += behind
+            padding += _check_block(block, pieces, documents, pack, model)
         assert found == tokens, "each token once, in a block or in the ledger"
     totals = manifest["totals"]
     assert trained_in_documents == trained_in_blocks + trained_in_ledger + first_of_pieces == totals["trained"]
-    assert (totals["piece_starts"], totals["separators"], totals["padding"]) == (first_of_pieces, separators, padding)
+    assert (totals["piece_starts"], totals["padding"]) == (first_of_pieces, padding)
     assert sum(cut["parts"] for cut in totals["cut"].values()) == num_parts
     assert sum(cut["trained"] for cut in totals["cut"].values()) == trained_in_ledger
     return num_blocks, num_pieces, num_parts
@@ -68,22 +66,20 @@ PIECES = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
 def _check_reason(code, labels, start, length, pack):
     if code == "overlong":
         assert pack["overlong"] == "reject" and length == len(labels) > pack["block_len"]
-    elif code == "too_short":
-        assert length < pack["min_length"]
     elif code == "truncated":
-        assert pack["overlong"].startswith("truncate") and length == len(labels) - pack["block_len"]
-        assert start == (0 if pack["overlong"] == "truncate_left" else pack["block_len"])
+        assert pack["overlong"] == "truncate_right" and length == len(labels) - pack["block_len"]
+        assert start == pack["block_len"]
     else:
         assert code == "untrained"
         assert all(label == -100 for label in labels[start + 1 : start + length])
 
 
 def _check_block(block, pieces, documents, pack, model):
-    """One block, slot by slot; returns its separators and its padding."""
+    """One block, slot by slot; returns its padding."""
     L, mode = pack["block_len"], pack["mode"]
     ids, labels, weights = ([None] * L for _ in range(3))
     owner = [None] * L
-    at, runs, separators = 0, [], 0
+    at, runs = 0, []
     for number, (document, start, length, place) in enumerate(pieces):
         assert place == at, "one piece behind the other"
         source = documents[document]
@@ -100,9 +96,6 @@ def _check_block(block, pieces, documents, pack, model):
                 ids[at], labels[at] = model["pad_id"], -100
                 at += 1
             runs.append(at - begun)
-        elif mode == "eos" and ids[at - 1] not in model["stop_ids"] and length < L:
-            ids[at], labels[at] = model["eos_id"], -100
-            at, separators = at + 1, separators + 1
     if mode != "isolated":
         runs = [at]
     assert at <= L
@@ -116,7 +109,6 @@ def _check_block(block, pieces, documents, pack, model):
     assert block["position_ids"] == [position for run in runs for position in range(run)]
     assert block["length"] == sum(length for _, _, length, _ in pieces)
     assert block["num_trained"] == sum(label != -100 for label in labels) > 0
-    assert len(pieces) <= pack.get("max_documents", len(pieces))
     for slot, label in enumerate(labels):
         if label != -100:  # read shifted or not, the token before a target is its document's
             assert slot and owner[slot] == owner[slot - 1] is not None
@@ -124,4 +116,4 @@ def _check_block(block, pieces, documents, pack, model):
         for slot, weight in enumerate(block["loss_weights"]):
             expected = weights[slot] or [1.0]
             assert weight == (expected[0] if labels[slot] != -100 else 0.0)
-    return separators, L - separators - block["length"]
+    return L - block["length"]

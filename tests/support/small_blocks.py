@@ -118,9 +118,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
         shards=tuple(shards),
         rejected_sha256="00",
         rejected_content="03",
-        totals=Totals(
-            **zeros, rejected={}, packed=0, cut={}, piece_starts=0, blocks=num_blocks, slots=0, separators=0, padding=0
-        ),
+        totals=Totals(**zeros, rejected={}, packed=0, cut={}, piece_starts=0, blocks=num_blocks, slots=0, padding=0),
         recipe_fingerprint="01",
         content_fingerprint=fingerprint,
         versions={},

@@ -11,8 +11,8 @@ def rules_of(block_len, **rules):
     return Pack(block_len=block_len, **{name: value for name, value in rules.items() if value is not None})
 
 
-def plan_pieces(pieces, block_len, *, slots=None, **rules):
-    return plan(pieces, rules_of(block_len, **rules), slots=None if slots is None else np.asarray(slots, np.int32))
+def plan_pieces(pieces, block_len, **rules):
+    return plan(pieces, rules_of(block_len, **rules))
 
 
 def plan_whole(lengths, block_len, **rules):
@@ -33,9 +33,8 @@ def cut_documents(lengths, block_len, count_trained, **rules):
     return cut(select(np.asarray(lengths), pack), pack, count_trained)
 
 
-def stream_of(lengths, block_len, count_trained, *, in_order=False, group=0, **rules):
-    strategy = "sequential" if in_order else None
-    pack = rules_of(block_len, mode="stream", strategy=strategy, **rules)
+def stream_of(lengths, block_len, count_trained, *, group=0, **rules):
+    pack = rules_of(block_len, mode="stream", **rules)
     return stream(select(np.asarray(lengths), pack), pack, count_trained, group=group)
 
 

@@ -23,19 +23,17 @@ from packer.store.entries import Totals
 from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import read_rejected
 
-BlocksAudit: TypeAlias = tuple[list[Finding], int, int]
-"""Findings of the blocks of one split, its separators, and trained tokens that are masked as they begin a piece."""
+BlocksAudit: TypeAlias = tuple[list[Finding], int]
+"""Findings of the blocks of one split, and its trained tokens that are masked as they begin a piece."""
 
 
-def check_blocks(
-    manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm, stop_ids: Sequence[int]
-) -> BlocksAudit:
+def check_blocks(manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm) -> BlocksAudit:
     """Compare a split's blocks with its documents.
 
     Call it only if the shards' digests and rows are intact: it checks what digests cannot show.
     """
     try:
-        comparison = _Comparison(manifest, split, documents, form, stop_ids)
+        comparison = _Comparison(manifest, split, documents, form)
         findings = list(comparison.compare())
         parts = [
             (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
@@ -43,33 +41,29 @@ def check_blocks(
             if line.document is not None and line.split == split
         ]
     except PackerError as error:
-        return differing(f"blocks of {split}", ("pieces", "readable", error.message)), 0, 0
+        return differing(f"blocks of {split}", ("pieces", "readable", error.message)), 0
     ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
     untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
     if untiled:
         expected, found = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
         findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {found}"))
-    return findings, comparison.separators, comparison.piece_starts
+    return findings, comparison.piece_starts
 
 
 def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
     """Compare the manifest's totals with the counts over all splits; the conservation laws cover the other totals."""
     return differing(
         MANIFEST_NAME,
-        ("totals.separators", sum(separators for _, separators, _ in audits), totals.separators),
-        ("totals.piece_starts", sum(piece_starts for _, _, piece_starts in audits), totals.piece_starts),
+        ("totals.piece_starts", sum(piece_starts for _, piece_starts in audits), totals.piece_starts),
     )
 
 
 class _Comparison:
     """Gathers the blocks of a split again from its documents, and compares."""
 
-    def __init__(
-        self, manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm, stop_ids: Sequence[int]
-    ) -> None:
+    def __init__(self, manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm) -> None:
         blocks = tuple(shard for shard in manifest.shards if (shard.kind, shard.split) == ("blocks", split))
         self._form = form
-        self._stop_ids = np.array(stop_ids, np.int32)
         self._blocks = BlockShards(documents.folder, blocks)
         self._documents = documents
         self._columns = self._documents.columns()
@@ -79,7 +73,7 @@ class _Comparison:
         self.packed: list[Int64] = [np.zeros((0, 3), np.int64)]
         """doc_id, start and end of the pieces.  # int64[P, 3] each"""
 
-        self.separators = self.piece_starts = 0
+        self.piece_starts = 0
 
     def compare(self) -> Iterator[Finding]:
         """Yield a finding for each of the first `MAX_ROWS` blocks that differ."""
@@ -122,7 +116,7 @@ class _Comparison:
             raise ValueError("a piece that is not inside its document")
         if self._pixels is not None and (length < self.length[document])[self._pixels[document] > 0].any():
             raise ValueError("a piece of a document with images, which are not cut")
-        slots = self._slots(document, start, length)
+        slots = -(-length // self._form.align) * self._form.align
         plan = PackPlan(
             document=document,
             start=start,
@@ -132,19 +126,8 @@ class _Comparison:
         )
         made = self._form.gather(plan, self._columns)
         self.packed.append(np.stack([doc_id, start, start + length], axis=1))
-        self.separators += int((slots - length).sum()) if self._form.separator_id is not None else 0
         self.piece_starts += self._count_trained(document, start)
         return BlockRows.of(made, weighted=rows.loss_weights is not None)
-
-    def _slots(self, document: Int64, start: Int64, length: Int64) -> Int64:
-        """Return the slots of each piece: aligned, or with an EOS after pieces that do not end in a stop token."""
-        form = self._form
-        if form.separator_id is None:
-            return -(-length // form.align) * form.align
-        order = np.argsort(document, kind="stable")
-        last = np.empty(len(document), np.int32)
-        last[order] = self._documents.ids_at(document[order], (start + length - 1)[order])
-        return np.minimum(length + ~np.isin(last, self._stop_ids), form.block_len)
 
     def _count_trained(self, document: Int64, start: Int64) -> int:
         """Count how many of some tokens are trained; each is given by its document and position."""

@@ -245,16 +245,16 @@ class _Audit:
 
     def check_blocks(self, documents: Mapping[str, DocumentShards]) -> None:
         """Check the blocks by gathering them again from the documents of each split."""
-        manifest, model = self.manifest, self.manifest.model
+        manifest = self.manifest
         try:
             pack = make_recipe(manifest.recipe).pack
-            form = BlockForm.of(pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
         except RecipeError:
             return  # reported as a separate finding
         if pack.mode == "none" or not documents:
             return
-        audits = [check_blocks(manifest, split, own, form, model.stop_ids) for split, own in documents.items()]
-        findings = [finding for found, _, _ in audits for finding in found]
+        form = BlockForm.of(pack, pad_id=manifest.model.pad_id)
+        audits = [check_blocks(manifest, split, own, form) for split, own in documents.items()]
+        findings = [finding for found, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 
     def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> "Reencoded":

@@ -263,7 +263,7 @@ class BuildResult:
         if totals.skipped:
             facts.append(("skipped", number(totals.skipped), _SKIPPED))
         if pack["mode"] != "none":
-            full = percent((totals.slots - totals.separators - totals.padding) / max(totals.slots, 1))
+            full = percent((totals.slots - totals.padding) / max(totals.slots, 1))
             facts.append(("blocks", number(totals.blocks), f"of {number(pack['block_len'])} tokens, {full} full"))
         yield from aligned("<><", facts)
 

@@ -12,7 +12,6 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.blocks import BlockForm
 from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import (
     RULES_VERSION,
@@ -110,7 +109,6 @@ def plan_build(
     refuse_absent(recipe, row_rules, [*zip(parts, files, strict=True)], progress.note)
     asked, recipe = recipe.pack, suited(recipe, inputs)
     _note_without_effect(asked, recipe, inputs, model, progress)
-    BlockForm.of(recipe.pack, pad_id=model.pad_id, eos_id=model.eos_id, stop_ids=model.stop_ids)
     provenance = Provenance(
         recipe=recipe,
         engine=engine.name,
@@ -217,11 +215,11 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
             "supervision.turns=conversation is not for preference data, of which answers are compared, not questions",
             hint="--set supervision.turns=all",
         )
-    if recipe.pack.mode in {"eos", "stream"}:
+    if recipe.pack.mode == "stream":
         whole = (
             "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
         )
-        raise RecipeError(f"pack.mode={recipe.pack.mode} is not for {whole} whole", hint="--set pack.mode=none")
+        raise RecipeError(f"pack.mode=stream is not for {whole} whole", hint="--set pack.mode=none")
     if has_examples and recipe.pack.max_pixels is not None:
         return recipe
     return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))

@@ -40,7 +40,7 @@ def exported(starter_cache, tmp_path_factory):
     return folder
 
 
-CACHES = {"isolated": None, "eos": {"mode": "eos", "block_len": 512}, "stream": {"mode": "stream", "block_len": 128}}
+CACHES = {"isolated": None, "stream": {"mode": "stream", "block_len": 128}}
 CASES = [("isolated", "documents"), *((mode, "blocks") for mode in CACHES)]
 
 
