@@ -22,7 +22,7 @@ _FEW = 4
 @sources_option
 @click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
 @click.option("--group", metavar="FIELD", help="No value of this field may be in two splits [split.group].")
-@click.option("--time", metavar="FIELD", help="Held-out rows are later, by this field, than trained ones [split.time].")
+@click.option("--time", metavar="FIELD", help="Held-out rows are later, by this field, than trained ones.")
 @jobs_option
 @on_option
 def command(

@@ -14,8 +14,6 @@ _OF_ROWS = {
     "duplicate": "the row repeats an earlier row, or one that is held out",
     "near_duplicate": "the row is nearly identical to an earlier row, or to one that is held out",
     "no_group": "the row has no value in the field that split.group names",
-    "no_time": "the row has no time in the field that split.time names",
-    "straddles": "an earlier row of the same group is in an earlier split",
     "leaks": "the row is nearly identical to one that is held out",
     "not_taken": "the source already has as many rows as its take asks for",
 }
@@ -191,8 +189,6 @@ _HINTS = {
     "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
-    "no_time": "give the row a time, an ISO text or a number of split.unit",
-    "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
     "leaks": "the reason names the held-out row that it resembles; packer inspect --row FILE:ROW shows either",
     "not_taken": "a larger sources.take.rows takes more",
 }

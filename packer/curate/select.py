@@ -4,7 +4,7 @@ Steps, in this order: conditions of sources and filters; benchmarks; exact dupli
 leakage from held-out rows; limits on the number of rows. A row that one step drops is ignored by the next ones, and
 only a row that has documents can be the one that is kept.
 
-A split is decided by a row's time, or by a hash of its key: a number u from 0 to 2^64, xxh3-64 of the key with the
+A split is decided by a hash of the row's key: a number u from 0 to 2^64, xxh3-64 of the key with the
 seed. Test takes the range from 0 upwards and validation the range from 2^64 downwards, so that either share can grow
 without moving rows out of their split. A row's split depends on no other row, so adding rows moves none.
 """
@@ -21,9 +21,7 @@ from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
 from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules
-from packer.curate.traits import NO_TIME
 from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split
-from packer.recipe.rule_checks import time_of
 from packer.rejections import ROW_REASONS
 
 TRAIN, VALIDATION, TEST = range(3)
@@ -43,30 +41,6 @@ def split_by_hash(keys: UInt64, rule: Split) -> Int32:
     return found
 
 
-def split_by_time(times: Int64, rule: Split) -> Int32:
-    """Return the split of each time in µs: 0 before the first cutoff, then 1 (validation) or 2 (test).  # int32[M]"""
-    found = np.full(len(times), TRAIN, np.int32)
-    for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
-        if text is not None:
-            found[times >= time_of(text)] = name
-    return found
-
-
-def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the rows whose group has a row in an earlier split (a smaller number), and for each the first such row.
-
-    The later row is dropped: something known about a group before the cutoff must not be asked again after it, and rows
-    added later must not change existing ones.
-
-    Worked example: groups a, b, a in train, train, validation: row 2 is dropped because of row 0.
-    """
-    order = np.argsort(split, kind="stable")
-    _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
-    first = order[first[group.reshape(-1)]]
-    late = split[order] > split[first]
-    return order[late], first[late]
-
-
 def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedRows:
     """Decide about every row; `traits` has one of each, in the same order."""
     verdicts = Verdicts(rows)
@@ -82,8 +56,7 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
     for source, take in enumerate(rules.take):
         if take is not None:
             own = np.flatnonzero(verdicts.alive & (rows.source == source))
-            if take.order == "hash":
-                own = own[np.argsort(digests(traits, "content")[own], kind="stable")]
+            own = own[np.argsort(digests(traits, "content")[own], kind="stable")]
             verdicts.drop("not_taken", own[take.rows :])
     return verdicts.selected()
 
@@ -191,25 +164,10 @@ def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, 
     """Divide the rows of `train` into splits; rows that their source assigns to another split stay there."""
     if rule.group is not None:
         verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_has_field(rule.group, rows, traits, rules)))
-    if rule.time is None:
-        left = np.flatnonzero(verdicts.alive & verdicts.in_train)
-        keys = column(traits, "prompt" if rule.group is None else "group")
-        _assign(verdicts, left, split_by_hash(keys[left], rule))
-        return
-    times = column(traits, "time").astype(np.int64)
-    verdicts.drop("no_time", np.flatnonzero(verdicts.in_train & (times == NO_TIME)))
     left = np.flatnonzero(verdicts.alive & verdicts.in_train)
-    split = split_by_time(times[left], rule)
-    if rule.group is not None:
-        late, first = straddling(column(traits, "group")[left], split)
-        similarity = np.zeros(len(late), np.float32)
-        verdicts.drop_lost("straddles", DroppedRows(row=left[late], kept=left[first], similarity=similarity))
-    _assign(verdicts, left, split)
-
-
-def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:
+    keys = column(traits, "prompt" if rule.group is None else "group")
     names = np.array([verdicts.splits.index(name) for name in NAMES], np.int32)
-    verdicts.split[rows] = names[split]
+    verdicts.split[left] = names[split_by_hash(keys[left], rule)]
 
 
 def _has_field(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
@@ -220,7 +178,7 @@ def _has_field(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -
 
 
 def column(traits: pa.Table, name: str) -> UInt64:
-    """Return a numeric column for all rows.  # uint64[N]; int64[N] for `time`"""
+    """Return a numeric column for all rows.  # uint64[N]"""
     return numbers_of(traits.column(name))
 
 

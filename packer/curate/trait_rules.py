@@ -24,8 +24,6 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The filters that need no document."""
 
     group: str | None
-    time: str | None
-    unit: str
     compared: tuple[tuple[str, int], ...] = ()
     """What rows are compared by: `conversation` or `prompt`, with the number of words per shingle."""
 
@@ -50,8 +48,6 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             where=where,
             filters=filters,
             group=split.group,
-            time=split.time,
-            unit=split.unit,
             compared=tuple(sorted(compared)),
             questions=rules.without_places.decontaminate,
             unicode=unicodedata.unidata_version if compared or rules.decontaminate is not None else None,

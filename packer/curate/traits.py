@@ -10,16 +10,13 @@ partition and stored, so that changing a rule about rows, or the tokenizer, reco
     known       bit i: the row has field i of those the rules use
     group       xxh3-64 of the value of the group's field; only if a group is configured
     group_text  the same for the value as a text: if this is equal and `group` is not, "7" and 7 are two groups
-    time        microseconds since 1970; only if a time field is configured; NO_TIME if the field has no time
     shingles …  what rows are compared by, with `bands …`; only if near copies are detected
     question    number of the benchmark question the row contains, or -1; only with benchmarks
     cover       fraction of the question's n-grams that the row has
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -33,9 +30,7 @@ from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
-from packer.recipe.rule_checks import microseconds
 
-NO_TIME = -(2**63)
 _OF_EVERY_ROW = {
     "content": pa.binary(16),
     "folded": pa.binary(16),
@@ -43,8 +38,6 @@ _OF_EVERY_ROW = {
     "failed": pa.uint64(),
     "known": pa.uint64(),
 }
-_UNITS = {"s": Fraction(10**6), "ms": Fraction(10**3), "us": Fraction(1), "ns": Fraction(1, 10**3)}
-"""Microseconds per unit."""
 
 
 def trait_schema(rules: TraitRules) -> pa.Schema:
@@ -52,8 +45,6 @@ def trait_schema(rules: TraitRules) -> pa.Schema:
     columns = dict(_OF_EVERY_ROW)
     if rules.group is not None:
         columns |= {"group": pa.uint64(), "group_text": pa.uint64()}
-    if rules.time is not None:
-        columns["time"] = pa.int64()
     for of, ngram in rules.compared:
         columns |= signature_types(of, ngram)
     if rules.questions is not None:
@@ -93,8 +84,6 @@ class TraitMaker:
             groups = values[rules.group]
             columns["group"] = pa.array([0 if v is None else value_key(v) for v in groups], pa.uint64())
             columns["group_text"] = pa.array([0 if v is None else value_key(_as_text(v)) for v in groups], pa.uint64())
-        if rules.time is not None:
-            columns["time"] = pa.array([self._time(value) for value in values[rules.time]], pa.int64())
         if rules.unicode is not None:
             columns |= self._of_words(_row_words(samples), place, number)
         return pa.RecordBatch.from_pydict(columns)
@@ -120,20 +109,6 @@ class TraitMaker:
                 passed[place] = tester.of_samples(samples)
                 failed.append(~passed)
         return _bits(failed, number)
-
-    def _time(self, value: Any) -> int:
-        """Return microseconds since 1970; NO_TIME if the value is not a time."""
-        unit = self._rules.unit
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            return NO_TIME
-        try:
-            if unit == "iso":
-                return microseconds(value.strip()) if isinstance(value, str) else NO_TIME
-            number = Fraction(value if isinstance(value, int) else float(value))  # CSV has only texts
-        except (ValueError, OverflowError):
-            return NO_TIME
-        time = math.floor(number * _UNITS[unit])
-        return time if abs(time) < 2**62 else NO_TIME
 
 
 def _best_hit(hits: Hits, place: Int64, number: int) -> dict[str, pa.Array]:

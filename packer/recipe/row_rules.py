@@ -82,9 +82,8 @@ class Take(Rule, frozen=True, kw_only=True):
     """Limit on the number of rows from a source, applied after every other rule."""
 
     rows: Annotated[int, Meta(ge=1, le=2**62)]
-    order: Literal["hash", "first"] = "hash"
-    """``hash``: pick rows by a hash of their content. The choice does not depend on row order, and a larger number
-    keeps the rows that a smaller one picked. ``first``: pick rows in the order of the source."""
+    """They are picked by a hash of their content: the choice does not depend on row order, and a larger number keeps
+    the rows that a smaller one picked."""
 
 
 class BenchmarkColumns(Rule, frozen=True, kw_only=True):
@@ -153,13 +152,6 @@ class Shares(Rule, frozen=True, kw_only=True):
     test: Share = 0
 
 
-class Cutoffs(Rule, frozen=True, kw_only=True):
-    """Times from which on rows are held out, as ISO dates or times: train < validation ≤ … < test ≤ …."""
-
-    validation: str | None = None
-    test: str | None = None
-
-
 class Leakage(Rule, frozen=True, kw_only=True):
     """Drop rows of ``train`` that are near duplicates of a held-out row."""
 
@@ -169,20 +161,13 @@ class Leakage(Rule, frozen=True, kw_only=True):
 
 
 class Split(Rule, frozen=True, kw_only=True):
-    """How to divide the rows of the split ``train``: by hash (`shares`) or by time (`time`, `cutoffs`)."""
+    """How to divide the rows of the split ``train``, by a hash."""
 
     group: str | None = None
     """A field of the row; rows with the same value go to the same split. None groups rows by their first prompt."""
 
     shares: Shares = Shares()
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    time: str | None = None
-    """A field of the row that contains a time."""
-
-    unit: Literal["iso", "s", "ms", "us", "ns"] = "iso"
-    """Format of `time`: ISO text, in UTC if it names no zone; or a number of these units since 1970 in UTC."""
-
-    cutoffs: Cutoffs = Cutoffs()
     leakage: Leakage | None = None
     """If set, training rows that are near duplicates of a held-out row are dropped."""
 
@@ -262,5 +247,5 @@ def benchmark_name(benchmark: Benchmark) -> str:
 def fields_of(filters: Iterable[Filter], split: Split | None, where: dict[str, Condition]) -> tuple[str, ...]:
     """The fields of rows that rules ask about, each once, in a fixed order."""
     fields = [*where, *(each.field for each in filters if each.field is not None)]
-    fields += [] if split is None else [field for field in (split.group, split.time) if field is not None]
+    fields += [] if split is None or split.group is None else [split.group]
     return tuple(dict.fromkeys(fields))

@@ -1,9 +1,7 @@
-"""Checks of the rules that choose rows, and the times of split rules."""
-
-import datetime as dt
+"""Checks of the rules that choose rows."""
 
 from packer.errors import RecipeError
-from packer.recipe.row_rules import WHERE, Cutoffs, Deduplicate, Filter, Range, RowRules, Shares, Split
+from packer.recipe.row_rules import WHERE, Deduplicate, Filter, Range, RowRules, Shares, Split
 
 MAX_CONDITIONS = 60
 """Most rules with a condition that may apply to one source; each uses one bit of a column."""
@@ -62,46 +60,11 @@ def _check_range(least: float | None, most: float | None, place: str) -> None:
 
 
 def _check_split(split: Split, place: str) -> None:
-    shares, cutoffs = split.shares, split.cutoffs
+    shares = split.shares
     if shares.validation + shares.test >= 1:
         raise RecipeError(
             f"{place}.shares: validation {shares.validation:g} and test {shares.test:g} leave nothing to train on",
             hint="for example shares: {validation: 0.02, test: 0.01}",
         )
-    if split.time is None:
-        if cutoffs != Cutoffs():
-            raise RecipeError(f"{place}.cutoffs: no field with the times is set", hint="split.time names it")
-        if shares == Shares() and split.leakage is None:
-            raise RecipeError(f"{place}: nothing is held out", hint="--set split.shares.validation=0.02")
-        return
-    if shares != Shares():
-        raise RecipeError(f"{place}: shares and time are two ways to split", hint="leave one of them out")
-    if cutoffs == Cutoffs():
-        raise RecipeError(f"{place}: no cutoff", hint="--set split.cutoffs.validation=2026-01-01")
-    times = [
-        time_of(text, f"{place}.cutoffs.{name}")
-        for name, text in (("validation", cutoffs.validation), ("test", cutoffs.test))
-        if text is not None
-    ]
-    if sorted(set(times)) != times:
-        raise RecipeError(f"{place}.cutoffs: test does not begin after validation", hint="train < validation < test")
-
-
-def time_of(text: str, place: str = "split.cutoffs") -> int:
-    """Return a cutoff as microseconds since 1970 in UTC."""
-    try:
-        return microseconds(text)
-    except ValueError as error:
-        raise RecipeError(f"{place}: {error}", hint="an ISO date or time such as 2026-01-01T00:00:00Z") from None
-
-
-def microseconds(text: str) -> int:
-    """Return an ISO time as microseconds since 1970 in UTC; a time that names no zone is in UTC.
-
-    Raises:
-        ValueError: the text is no ISO time.
-    """
-    time = dt.datetime.fromisoformat(text)
-    return (time.replace(tzinfo=time.tzinfo or dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(
-        microseconds=1
-    )
+    if shares == Shares() and split.leakage is None:
+        raise RecipeError(f"{place}: nothing is held out", hint="--set split.shares.validation=0.02")

@@ -35,15 +35,11 @@ BY_HASH = st.fixed_dictionaries(
     {"shares": st.fixed_dictionaries({"validation": st.sampled_from([0.1, 0.6])}, optional={"test": st.just(0.2)})},
     optional={"group": st.just("meta.user"), "seed": st.integers(0, 9), "leakage": LEAKAGE},
 )
-BY_TIME = st.fixed_dictionaries(
-    {"time": st.just("at"), "unit": st.just("s"), "cutoffs": st.just({"validation": "1970-01-01T00:02:00Z"})},
-    optional={"group": st.just("meta.user"), "leakage": LEAKAGE},
-)
 SOURCE = st.fixed_dictionaries(
     {},
     optional={
         "where": st.just({"kind": {"not_in": ["c"]}}),
-        "take": st.fixed_dictionaries({"rows": st.integers(1, 60), "order": st.sampled_from(["hash", "first"])}),
+        "take": st.fixed_dictionaries({"rows": st.integers(1, 60)}),
         "split": st.just("validation"),
     },
 )
@@ -55,7 +51,7 @@ RULES = st.fixed_dictionaries(
         "deduplicate": st.fixed_dictionaries(
             {"exact": st.sampled_from(["bytes", "normalized"])}, optional={"near": NEAR}
         ),
-        "split": BY_HASH | BY_TIME,
+        "split": BY_HASH,
         "pack": st.sampled_from([{"mode": "none"}, {"block_len": 256}, {"block_len": 64, "overlong": "split"}]),
     },
 )

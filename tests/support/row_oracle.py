@@ -1,6 +1,5 @@
 """Which rows are learned, decided by plain Python, row after row, from the rules as they stand in a recipe."""
 
-import datetime as dt
 import json
 import re
 
@@ -118,16 +117,12 @@ def select(rows, rules, *, sources, tokens):
     rule = rules["split"]
     if rule:
         own = [i for i in left if i not in lost and split[i] == "train"]
-        if "time" in rule:
-            divide_by_time(rows, rule, own, split, lost)
-        else:
-            divide_by_hash(rows, rule, own, split, lost)
+        divide_by_hash(rows, rule, own, split, lost)
 
     for number, source in enumerate(rules["sources"]):
         if "take" in source:
             own = [i for i in left if i not in lost and sources[i] == number]
-            if source["take"].get("order", "hash") == "hash":
-                own.sort(key=lambda i: xxh3_128_digest(content(rows[i])))
+            own.sort(key=lambda i: xxh3_128_digest(content(rows[i])))
             for i in own[source["take"]["rows"] :]:
                 lost[i] = ("not_taken", None, None)
     return [
@@ -152,29 +147,3 @@ def divide_by_hash(rows, rule, own, split, lost):
             split[i] = "test"
         elif u >= 2**64 - rule["shares"].get("validation", 0) * 2**64:
             split[i] = "validation"
-
-
-def divide_by_time(rows, rule, own, split, lost):
-    """Of ISO times; those without a zone are in UTC."""
-    cutoffs = [(name, dt.datetime.fromisoformat(rule["cutoffs"][name])) for name in rule["cutoffs"]]
-    number = {"train": 0, "validation": 1, "test": 2}
-    found = {}
-    for i in own:
-        group = value_at(rows[i], rule["group"]) if "group" in rule else 0
-        if group is MISSING or not str(group).strip():
-            lost[i] = ("no_group", None, None)
-            continue
-        try:
-            time = dt.datetime.fromisoformat(value_at(rows[i], rule["time"]))
-        except (TypeError, ValueError):
-            lost[i] = ("no_time", None, None)
-            continue
-        time = time.replace(tzinfo=time.tzinfo or dt.UTC)
-        found[i] = next((name for name, cutoff in reversed(cutoffs) if time >= cutoff), "train")
-    for i, name in found.items():
-        split[i] = name
-        if "group" in rule:
-            group = [j for j in found if value_at(rows[j], rule["group"]) == value_at(rows[i], rule["group"])]
-            earliest = min(group, key=lambda j: (number[found[j]], j))
-            if number[found[earliest]] < number[name]:
-                lost[i] = ("straddles", earliest, None)

@@ -53,8 +53,7 @@ def check(
             input is read.
         near: also look for near duplicates, by word shingles.
         group: a field of which no value may be in two splits; by default `split.group` of the recipe.
-        time: a field by which held-out rows are later than those trained on: a number, or a time in ISO 8601; by
-            default `split.time` of the recipe.
+        time: a field by which held-out rows are later than those trained on: a number, or a time in ISO 8601.
         jobs: processes that read rows; by default as many as are worthwhile.
         on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to this
             process.
@@ -78,7 +77,7 @@ def check(
         checks = [_check_inputs(parts, missing, len(inputs), roots)]
         if parts:
             most, rule = recipe.rows.max_bytes, recipe.split or Split()
-            asked = Compared(near=near, group=group or rule.group, time=time or rule.time)
+            asked = Compared(near=near, group=group or rule.group, time=time)
             facts = read_facts(cache, parts, workers, progress, asked, trained=trained, max_row_bytes=most)
             for field, found in ((group, facts.group), (time, facts.time)):
                 if field and found is None:

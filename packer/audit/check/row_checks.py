@@ -60,7 +60,7 @@ _LEAKAGE = (
     f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
     "rows by their prompt, so that no prompt is in two splits"
 )
-_EARLY = "in sources without a split of their own, split.time holds out the last rows"
+_EARLY = "a condition on the time in the `where` of two sources divides them"
 _GROUPED = (
     "in sources without a split of their own, split.group keeps the rows of a group together; or the field has both 7 "
     'and "7"'

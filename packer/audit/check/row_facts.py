@@ -5,6 +5,7 @@ cache are deliberately not used: a check must not rely on what the build decided
 that were built without rules about rows and for rows that were never built.
 """
 
+import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
 from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
-from packer.recipe.rule_checks import microseconds
 from packer.store.cache import Cache
 
 NGRAM = 3
@@ -155,6 +155,9 @@ def _moment(value: Any) -> float:
     except (ValueError, OverflowError):
         pass
     try:
-        return float(microseconds(value.strip())) if isinstance(value, str) else math.nan
+        time = dt.datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
     except ValueError:
         return math.nan
+    if time is None:
+        return math.nan
+    return (time.replace(tzinfo=time.tzinfo or dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)).total_seconds()

@@ -112,11 +112,11 @@ def _of_filters(rows: SelectedRows, rules: RowRules, source: Int32) -> list[str]
 
 
 def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Iterator[str]:
-    """Warn about requested splits without rows, and about a group or time field that many rows lack."""
+    """Warn about requested splits without rows, and about a group that many rows lack."""
     split = rules.split
     if split is None:
         return
-    asked = [name for name in ("validation", "test") if getattr(split.shares, name) or getattr(split.cutoffs, name)]
+    asked = [name for name in ("validation", "test") if getattr(split.shares, name)]
     has_train = any(shard.split == "train" for shard in manifest.document_shards)
     for name in (*["train"] * has_train, *asked):
         if name not in rows.splits:
@@ -127,10 +127,9 @@ def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Itera
             "names what is trained on"
         )
     known = int(((rows.split >= 0) | (rows.reason > 0)).sum())
-    for code in ("no_group", "no_time"):
-        count = int((rows.reason == 1 + ROW_REASONS.index(code)).sum())
-        if count > GREEDY * known:
-            yield f"{count:,} of {known:,} rows are left out as {code}: {CODES[code]}"
+    count = int((rows.reason == 1 + ROW_REASONS.index("no_group")).sum())
+    if count > GREEDY * known:
+        yield f"{count:,} of {known:,} rows are left out as no_group: {CODES['no_group']}"
 
 
 def _of_near_copies(rows: SelectedRows, rules: RowRules) -> Iterator[str]:

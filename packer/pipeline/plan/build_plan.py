@@ -375,4 +375,4 @@ def _named(rules: TraitRules, field: str, source: int) -> str:
     if field in rules.where:
         return f"sources[{source}].{WHERE}"
     asks = next((each.name for each in rules.filters if each.field == field), None)
-    return f"filter '{asks}'" if asks else "split.group" if field == rules.group else "split.time"
+    return f"filter '{asks}'" if asks else "split.group"
