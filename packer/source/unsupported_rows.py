@@ -21,7 +21,7 @@ _RATING = "kto_tag"
 """What LLaMA-Factory calls the rating of an answer; the schema of rated answers reads it as `label`."""
 
 _END = re.compile(
-    r"(?<!rejected_)(?P<reason>(?:finish|stop|done)\w*?reasons?)\b|\b(?:is_?)?(?P<cut>truncated)\b|\bis_?completed?\b",
+    r"(?<!rejected_)(?P<reason>(?:finish|stop|done)\w*?(?:reasons?|details))\b|\b(?:is_?)?(?P<cut>truncated)\b|\bis_?completed?\b",
     re.IGNORECASE,
 )
 """Names under which servers and tools say why, or whether, an answer ended. Responses has a `status`."""
@@ -30,7 +30,7 @@ _NO_LOGS = frozenset({"content", "tool_calls", "function_call", "parts"})
 """Keys of a message with what it says; its arguments may have any name."""
 
 _CUT = re.compile(
-    r"\w*(?:length|max_\w*token|window|filter|incomplete|progress|pause|refusal|safety|recitation|blocklist|prohibited|"
+    r"\w*(?:length|max_?\w*token|user_?stop|window|filter|incomplete|progress|pause|refusal|safety|recitation|blocklist|prohibited|"
     r"spii|guardrail|malformed|error|abort|cancel|fail)\w*",
     re.IGNORECASE,
 )
@@ -64,7 +64,7 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
         raise Refused("preference", f"the field `{_RATING}` rates the answer; {reads}, {hides}")
 
 
-END_IN_TEXT = r"(?i)(?:finish|stop|done)\w*reason|truncated|completed?\b"
+END_IN_TEXT = r"(?i)(?:finish|stop|done)\w*(?:reason|details)|truncated|completed?\b"
 """Matches, as RE2 does, every text in which one of these names may be a key."""
 
 
@@ -79,7 +79,7 @@ def refuse_cut(answer: Mapping[str, Any], *, where: str, more: tuple[str, ...] =
     while stack:
         name, value = stack.pop()
         if isinstance(value, dict):
-            stack += value.items()
+            stack += ((f"{name}.{key}" if may_say_end(str(name)) else key, each) for key, each in value.items())
         elif isinstance(value, list):
             stack += ((name, each) for each in value if isinstance(each, str | dict))
         elif isinstance(value, bool | str) and (name in more or may_say_end(str(name))) and _is_cut(name, value):

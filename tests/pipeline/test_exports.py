@@ -18,7 +18,7 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 from hints import arguments_in
 
 import packer
-from packer.errors import InputError
+from packer.errors import InputError, NothingKeptError
 from packer.rejections import CODES, rejection_hint
 from packer.source.exports import EXPORTS as RECOGNIZED
 from packer.source.exports import PAGE
@@ -79,7 +79,7 @@ CLAUDE_THINKS["chat_messages"][3]["content"].insert(0, {"type": "thinking", "thi
 
 
 def line(role: str, content: Any, **more: Any) -> dict[str, Any]:
-    kept = {"parentUuid": None, "isSidechain": False, "sessionId": "s", "cwd": "/", "version": "2"}
+    kept = {"parentUuid": str(content), "isSidechain": False, "sessionId": "s", "cwd": "/", "version": "2"}
     return kept | {"type": role, "message": {"role": role, "content": content}, "uuid": "u"} | more
 
 
@@ -658,6 +658,109 @@ def test_each_answer_in_a_tree_of_messages_is_trained_once_after_those_before_it
     found = [each for row in range(3) for each in read_back(tmp_path / "cache", path.name, row)]
     assert [learned for _, learned in found] == [[f"{text}<|im_end|>"] for text in (SAID, REST, "Later than today.")]
     assert all(each in found[-1][0] for each in (ASKED, SAID, MORE)) and REST not in found[-1][0]
+
+
+CUT: dict[str, tuple[str, Any]] = {
+    "chatgpt": (
+        "conversations.json",
+        [
+            CHATGPT
+            | {
+                "mapping": CHATGPT["mapping"]  # type: ignore[operator]
+                | {"5": node(5, "assistant", REST, metadata={"finish_details": {"type": "max_tokens"}})}
+            }
+        ],
+    ),
+    "claude": ("conversations.json", [claude(ASKED, SAID, stop_reason="max_tokens")]),
+    "claude-code": (
+        "session.jsonl",
+        [
+            *SESSION[:-1],
+            line("assistant", SAID) | {"message": {"role": "assistant", "content": SAID, "stop_reason": "max_tokens"}},
+        ],
+    ),
+    "ai-sdk": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    ui_message("1", "user", ASKED),
+                    ui_message("2", "assistant", SAID) | {"metadata": {"finishReason": "length"}},
+                ]
+            }
+        ],
+    ),
+    "open-webui": (
+        "chats.json",
+        [
+            {
+                "chat": {
+                    "history": {
+                        "currentId": "b",
+                        "messages": {
+                            "a": {"id": "a", "parentId": None, "role": "user", "content": ASKED},
+                            "b": {"id": "b", "parentId": "a", "role": "assistant", "content": SAID, "done": False},
+                        },
+                    }
+                }
+            }
+        ],
+    ),
+    "pydantic-ai": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ASKED}]},
+                    {
+                        "kind": "response",
+                        "finish_reason": "length",
+                        "parts": [{"part_kind": "text", "content": SAID}],
+                    },
+                ]
+            }
+        ],
+    ),
+    "lm-studio": (
+        "chat.json",
+        {
+            "messages": [
+                LM_STUDIO["messages"][0],  # type: ignore[index]
+                {
+                    "versions": [
+                        {
+                            "type": "multiStep",
+                            "role": "assistant",
+                            "steps": [
+                                LM_STEPS[1] | {"genInfo": {"stats": {"stopReason": "maxPredictedTokensReached"}}}
+                            ],
+                        }
+                    ],
+                    "currentlySelected": 0,
+                },
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("anchor", CUT)
+def test_the_command_for_an_export_passes_on_that_an_answer_was_cut(anchor: str, tmp_path: Path) -> None:
+    file, value = CUT[anchor]
+    path = made_by_page(anchor, write(tmp_path / file, value))
+    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
+    with pytest.raises(NothingKeptError, match="cut_off"):
+        packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_a_session_has_no_errors_of_its_server_and_is_left_out_where_it_was_rewound(tmp_path: Path) -> None:
+    error = line("assistant", [{"type": "text", "text": "API Error: 529"}], isApiErrorMessage=True)
+    made = made_by_page("claude-code", write(tmp_path / "session.jsonl", [*SESSION, line("user", MORE), error]))
+    assert "529" not in made.read_text() and MORE in made.read_text()
+    rewound = line("user", MORE, parentUuid=SESSION[2]["parentUuid"])
+    assert made_by_page("claude-code", write(tmp_path / "session.jsonl", [*SESSION, rewound])).read_text() == ""
 
 
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
