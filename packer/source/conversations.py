@@ -235,7 +235,10 @@ def _as_message(
         role = f"({json.dumps(roles, ensure_ascii=False)}[{name}] // {role})"
     dropped = ", ".join(jq_field(key) for key in (speaker, *texts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""
-    return f". + {{role: {role}, content: ({' // '.join(map(jq_field, texts))})}}{deleted}"
+    said = ", ".join(map(jq_field, texts))
+    if len(texts) > 1:  # one of them, and others may be there without a text
+        said = f'[{said}] | map(select((. // "") != "")) | first'
+    return f". + {{role: {role}, content: ({said})}}{deleted}"
 
 
 def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:

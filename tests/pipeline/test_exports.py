@@ -354,6 +354,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ["[I should look at the table.]" + SAID],
     ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
+    "a dialogue with texts under one of two keys": (
+        "rows.jsonl",
+        [{"talk": [{"role": "user", "asks": ASKED, "says": ""}, {"role": "assistant", "asks": "", "says": SAID}]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
     "a dialogue with a system": (
         "rows.jsonl",
         [{"dialog": [{"speaker": "USER", "utterance": ASKED}, {"speaker": "SYSTEM", "utterance": SAID}]}],
