@@ -1,7 +1,6 @@
 """Every real template, with every shape of conversation and every real tokenizer: the definition, or a reason in words."""
 
 import json
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
