@@ -3,7 +3,7 @@
 import datetime as dt
 
 from packer.errors import RecipeError
-from packer.recipe.row_rules import WHERE, Cutoffs, Deduplicate, Filter, Range, RowRules, Shares, Split
+from packer.recipe.row_rules import MEASURES, WHERE, Cutoffs, Deduplicate, Filter, Range, RowRules, Shares, Split
 
 MAX_CONDITIONS = 60
 """Most rules with a condition that may apply to one source; each uses one bit of a column."""
@@ -42,13 +42,16 @@ def _check_filter(each: Filter, place: str) -> None:
     if len(about) != 1:
         found = " and ".join(about) or "none"
         raise RecipeError(f"{place}: expected one of field, of, messages and tokens, found {found}", hint=_KEYS)
-    if each.chars is not None and each.of is None:
-        raise RecipeError(f"{place}: chars is of texts", hint="of: answers, prompts or conversation names them")
+    measured = {key: given for key in MEASURES if (given := getattr(each, key)) is not None}
+    if measured and each.of is None:
+        raise RecipeError(
+            f"{place}: {next(iter(measured))} is of texts", hint="of: answers, prompts or conversation names them"
+        )
     if each.of is not None and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
         raise RecipeError(f"{place}: min, max, in and not_in are for fields", hint="chars: {min: 2} counts characters")
     if each.is_set and about[0] in {"messages", "tokens"}:
         raise RecipeError(f"{place}: {about[0]} has min and max of its own", hint=f"{about[0]}: {{min: 1, max: 100}}")
-    ranges = [given for given in (each.chars, each.messages, each.tokens) if given is not None]
+    ranges = [given for given in (*measured.values(), each.messages, each.tokens) if given is not None]
     if not each.is_set and all(given == Range() for given in ranges):
         raise RecipeError(f"{place}: no condition", hint=_KEYS)
     for given in ranges:
