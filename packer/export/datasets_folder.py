@@ -5,9 +5,6 @@ columns ``input_ids``, ``attention_mask`` and ``labels``, which axolotl requires
 ``position_ids`` and ``seq_lengths`` instead of the mask: TRL takes boundaries from ``seq_lengths``, others from
 ``position_ids``, and with a mask of ones transformers would ignore both. Labels are unshifted.
 
-With a ``loss_mask`` in place of labels, unshifted too, documents are what SkyRL reads. It is a format of its own, as
-collators fail that get more columns than they know, such as LLaMA-Factory's.
-
 Pairs have the three columns of documents twice, prefixed with ``chosen_`` and ``rejected_``, and empty ``images``,
 ``videos`` and ``audios``, which LLaMA-Factory's collators require; rated answers have them with ``kto_tags``.
 """
@@ -23,21 +20,20 @@ import pyarrow as pa
 
 from packer.batches import DESIRABLE, BlockBatch
 from packer.export.writer import Batch, Files, FlatDocuments, SplitRows, lists
-from packer.layout import MASKED
 from packer.recipe.column_rules import Declared, declared
 from packer.store.column_values import block_values, document_values
 
 _BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")
-_TYPES = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32()}
+_TYPES = {"attention_mask": pa.int8(), "loss_weights": pa.float32()}
 _MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
 
-def write(files: Files, rows: SplitRows, batches: Iterator[Batch], *, as_mask: bool = False) -> dict[str, Any]:
+def write(files: Files, rows: SplitRows, batches: Iterator[Batch]) -> dict[str, Any]:
     """Write a split as a folder for ``datasets.load_from_disk``; several splits become a DatasetDict folder."""
     folder = "" if rows.is_alone else f"{rows.split}/"
-    own = () if as_mask else declared(rows.cache.manifest.recipe)
-    columns = _columns(rows, own, as_mask=as_mask)
+    own = declared(rows.cache.manifest.recipe)
+    columns = _columns(rows, own)
     features = {name: _feature(kind) for name, kind in columns.items()}
     schema = pa.schema(list(columns.items()), {"huggingface": json.dumps({"info": {"features": features}})})
     first = 0
@@ -75,12 +71,8 @@ def write_index(files: Files, splits: Mapping[str, Mapping[str, Any]]) -> None:
         files.write("dataset_dict.json", json.dumps({"splits": list(splits)}).encode())
 
 
-def notes(rows: SplitRows, *, as_mask: bool = False) -> Iterator[str]:
+def notes(rows: SplitRows) -> Iterator[str]:
     """Yield what a trainer does not read."""
-    if as_mask:
-        if not rows.is_alone:
-            yield "name the folder of a split: SkyRL reads all files below the one that it is given, as one dataset"
-        return
     if rows.weighted:
         yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
     if rows.unit == "blocks":
@@ -88,10 +80,9 @@ def notes(rows: SplitRows, *, as_mask: bool = False) -> Iterator[str]:
         yield f"blocks keep documents apart only if the trainer reads {reads}"
 
 
-def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict[str, pa.DataType]:
+def _columns(rows: SplitRows, own: Sequence[Declared]) -> dict[str, pa.DataType]:
     """Return the name and type of each column."""
-    names = ["input_ids", "loss_mask"] if as_mask else ["input_ids", "attention_mask", "labels"]
-    names = [*_BLOCKS] if rows.unit == "blocks" else names
+    names = [*_BLOCKS] if rows.unit == "blocks" else ["input_ids", "attention_mask", "labels"]
     names += ["loss_weights"] * rows.weighted
     columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
     for each in own:
@@ -111,7 +102,6 @@ def _documents(rows: SplitRows, batch: FlatDocuments, own: Sequence[Declared], f
         "input_ids": batch.input_ids,
         "attention_mask": np.ones(len(batch.input_ids), np.int8),
         "labels": batch.labels,
-        "loss_mask": (batch.labels != MASKED).view(np.int8),
     }
     if batch.loss_weights is not None:
         flat["loss_weights"] = batch.loss_weights

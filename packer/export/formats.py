@@ -32,9 +32,6 @@ class Format:
     holds: tuple[str, ...] = ("documents",)
     """Which of :data:`PLACES` it has; a cache that needs another one is refused."""
 
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of `write` and `notes`, where a module writes several formats."""
-
     conventions: Mapping[str, Any] = field(default_factory=lambda: {"labels": "unshifted", "masked": -100})
     """For export.json: what a reader of the columns has to know. It does not import `packer.layout`, for --help."""
 
@@ -63,12 +60,6 @@ FORMATS: dict[str, Format] = {
         help="blocks as packed Parquet (Megatron-Bridge)",
         holds=("blocks",),
         conventions={"loss_mask": "shifted: 1 where the next token is trained"},
-    ),
-    "skyrl": Format(
-        module="datasets_folder",
-        help="such a folder with a loss_mask in place of labels (SkyRL, verl)",
-        options={"as_mask": True},
-        conventions={"loss_mask": "unshifted: 1 where a token is trained"},
     ),
 }
 

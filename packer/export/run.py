@@ -131,8 +131,8 @@ def export(
         with appearing(opened.folder, out) as folder:
             progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
-                written = tuple(_write_split(module.write, form, files, each, progress) for each in rows)
-                notes = dict.fromkeys(note for each in rows for note in module.notes(each, **form.options))
+                written = tuple(_write_split(module.write, files, each, progress) for each in rows)
+                notes = dict.fromkeys(note for each in rows for note in module.notes(each))
                 if not form.writes_columns and (names := [each.name for each in declared(opened.manifest.recipe)]):
                     notes[f"left out: the columns {', '.join(names)}, which only --to datasets writes"] = None
                 module.write_index(files, {each.split: each.details for each in written})
@@ -181,7 +181,7 @@ def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
 
 
 def _write_split(
-    write: Callable[..., dict[str, Any]], form: Format, files: Files, rows: SplitRows, progress: Progress
+    write: Callable[..., dict[str, Any]], files: Files, rows: SplitRows, progress: Progress
 ) -> ExportedSplit:
     num_tokens = num_trained = 0
 
@@ -193,7 +193,7 @@ def _write_split(
             num_trained += int(np.count_nonzero(batch.labels != MASKED))
             progress.advance(len(batch.length), batch.input_ids.size)
 
-    details = write(files, rows, counted(), **form.options)
+    details = write(files, rows, counted())
     return ExportedSplit(
         split=rows.split, num_rows=len(rows), num_tokens=num_tokens, num_trained=num_trained, details=details
     )

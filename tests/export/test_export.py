@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from preference_rows import built, long_pair, pair, rated
 from processes import HANG_S, start
-from task_pages import python_of
 
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import datasets_folder, run
@@ -38,39 +37,6 @@ def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path):
         assert [(row["input_ids"], row["labels"]) for row in rows] == expected and expected
         assert {tuple(row) for row in rows} == {("input_ids", "attention_mask", "labels")}
         assert all(row["attention_mask"] == [1] * len(row["input_ids"]) for row in rows)
-
-
-def test_skyrl_documents_have_a_mask_and_nothing_else(starter_cache, tmp_path):
-    """`skyrl.train.dataset.pretokenized` (commit a9564572 of SkyRL) reads both columns, the mask unshifted."""
-    found = export(starter_cache, tmp_path / "out", to="skyrl")
-    assert found.notes[0].startswith("name the folder of a split")
-    for each in found.splits:
-        rows = readers.datasets_rows(tmp_path / "out" / each.split)
-        documents = readers.cache_documents(starter_cache, each.split)
-        expected = [{"input_ids": ids, "loss_mask": [int(label != -100) for label in row]} for ids, row in documents]
-        assert rows == expected and sum(sum(row["loss_mask"]) for row in rows) == each.num_trained > 0
-    assert json.loads((tmp_path / "out/export.json").read_text())["conventions"]["loss_mask"].startswith("unshifted")
-
-
-def test_the_class_of_the_page_gives_verl_the_tokens_of_documents(starter_cache, tmp_path):
-    """As `SFTTensorCollator` and `sft_loss` (commit 1dda039b of verl) take them: end to end, the mask rolled by one."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("datasets")
-    export(starter_cache, tmp_path / "out", to="skyrl", split="train")
-    (code,) = python_of("export.md")
-    names = {}
-    exec(code, names)
-    rows = names["Documents"](parquet_files=str(tmp_path / "out"), tokenizer=None, config={}, processor=None)
-    documents = readers.cache_documents(starter_cache, "train")
-    assert len(rows) == len(documents) and len(names["Documents"](str(tmp_path / "out"), max_samples=3)) == 3
-    items = [rows[number] for number in range(len(rows))]
-    assert all({value.dtype for value in item.values()} == {torch.int64} for item in items)
-    assert all(
-        item["position_ids"].tolist() == [*range(len(ids))] for item, (ids, _) in zip(items, documents, strict=True)
-    )
-    flat = {name: torch.cat([item[name] for item in items]) for name in ("input_ids", "loss_mask")}
-    trained = torch.roll(flat["input_ids"], -1)[torch.roll(flat["loss_mask"], -1).bool()]
-    assert trained.tolist() == [label for _, labels in documents for label in labels if label != -100]
 
 
 def test_datasets_blocks_are_those_of_the_cache(starter_cache, tmp_path):

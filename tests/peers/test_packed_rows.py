@@ -1,23 +1,21 @@
-"""Megatron-Bridge's and SkyRL's own readers over an export: same tokens, same mask, same loss as packer's own reader.
+"""Megatron-Bridge's own reader over an export: same tokens, same mask, same loss as packer's own reader.
 
-Their modules that read and collate run as they are installed. The ``__init__`` of the packages around them do not, as
-they ask for Triton, Ray and a GPU; of Megatron-Bridge, the type of the tokenizer and the rank are stand-ins.
+Its modules that read and collate run as they are installed. The ``__init__`` of the packages around them do not, as
+they ask for Triton and a GPU; the type of the tokenizer and the rank are stand-ins.
 """
 
 import json
 import sys
 import types
 from importlib.machinery import PathFinder
-from itertools import pairwise
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 
 from export import readers  # noqa: E402
-from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
+from tiny_decoder import TinyDecoder, summed_loss  # noqa: E402
 
 from packer.export.run import export  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
@@ -48,7 +46,7 @@ def without_inits(monkeypatch):
     before = {*sys.modules}
     yield replaced
     for name in {*sys.modules} - before:
-        if name.split(".")[0] in {"megatron", "skyrl"}:
+        if name.split(".")[0] == "megatron":
             del sys.modules[name]
 
 
@@ -143,34 +141,3 @@ def test_megatron_bridge_trains_the_tokens_of_blocks(cache, model, megatron_brid
             assert all(0 <= n - 1 - s <= 1 for n, s in zip(block["doc_lengths"], seen.tolist(), strict=True))
     assert trained == own_loss(cache, model)[1] > 100
     assert total == pytest.approx(own_loss(cache, model)[0], abs=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore")
-@torch.no_grad()
-def test_skyrl_trains_the_tokens_of_documents(cache, model, without_inits, tmp_path):
-    """From its loading of pretokenized data to its packed batch."""
-    pytest.importorskip("loguru", reason="PEER MISSING: SkyRL; make peers")
-    names = ("skyrl", "skyrl.train", "skyrl.train.dataset", "skyrl.backends", "skyrl.backends.skyrl_train")
-    for name in names:
-        without_inits(name)
-    from skyrl.train.dataset.collators import PackedDataCollator
-    from skyrl.train.dataset.pretokenized import load_from_pretokenized
-
-    export(cache, tmp_path / "out", to="skyrl")
-    rows = list(load_from_pretokenized(str(tmp_path / "out")))
-    documents = readers.cache_documents(cache, "train")
-    assert [row["input_ids"] for row in rows] == [ids for ids, _ in documents]
-    sizes = {"tp_size": 1, "pp_size": 1, "cp_size": 1, "dp_size": 1, "micro_train_batch_size_per_gpu": 1}
-    tokenizer = SimpleNamespace(pad_token_id=0)
-    collate = PackedDataCollator(tokenizer, max_tokens_per_microbatch=512, batch_size=len(rows), **sizes)
-    batch = collate(rows, len(rows))
-    trained = sum(label != -100 for _, labels in documents for label in labels)
-    total = 0.0
-    for number, lengths in enumerate(batch["sub_seq_lengths"]):
-        ids, mask = batch["sequences"][number], batch["loss_mask"][number]
-        places = np.cumsum([0, *lengths.tolist()]).tolist()
-        for place, end in pairwise(places):
-            part = ids[place:end][None]
-            logits = model(part, torch.arange(end - place)[None], causal(end - place))[:, :-1]
-            total += loss_of_targets(logits, part[:, 1:], mask[place : end - 1])
-    assert total * trained == pytest.approx(own_loss(cache, model)[0], rel=1e-6)

@@ -445,8 +445,8 @@ def test_exports_have_the_columns(built, tmp_path):
     built(rows_of(LENGTHS), **COLUMNS)
     for unit in ("documents", "blocks"):
         export(tmp_path / "cache", tmp_path / unit, to="datasets", unit=unit)
-    exported = export(tmp_path / "cache", tmp_path / "skyrl", to="skyrl")
-    assert "left out: the columns at, logp, reward, top, which only --to datasets writes" in exported.notes
+    packed = export(tmp_path / "cache", tmp_path / "packed", to="megatron-bridge")
+    assert "left out: the columns at, logp, reward, top, which only --to datasets writes" in packed.notes
     read = [
         pa.ipc.open_stream(tmp_path / unit / "data-00000-of-00001.arrow").read_all() for unit in ("documents", "blocks")
     ]
