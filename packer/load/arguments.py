@@ -61,7 +61,6 @@ class LoaderOptions:
     """A torch.device."""
 
     flatten: bool
-    static_shapes: bool
     labels: Literal["unshifted", "shifted"]
     weights: Literal["refuse", "use"]
     prefetch: Annotated[int, Meta(ge=0)]

@@ -135,7 +135,7 @@ class _Columns:
         self.arrays = {name: _array(columns[name]) for name in _DTYPES if hasattr(columns.get(name), "dtype")}
         if (positions := self.arrays.get("position_ids")) is not None and positions.shape[:-2] == (4,):
             self.arrays["position_ids"] = positions[0]  # those for the mask, before those in three dimensions
-        for name in self.arrays.keys() & {*_BOUNDS}:  # without empty sequences at their end, as of static shapes
+        for name in self.arrays.keys() & {*_BOUNDS}:  # without empty sequences at their end, which give them one shape
             if (bounds := self.arrays[name]).ndim == 1 and len(bounds):
                 self.arrays[name] = bounds[: np.argmax(bounds == bounds[-1]) + 1]
         self.ids = self.arrays.get("input_ids", np.zeros(0))

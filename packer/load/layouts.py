@@ -35,9 +35,7 @@ class Layout:
     pad ids, or one pad token. All micro-batches are written together: for small ones that takes a quarter of the time.
     """
 
-    def __init__(self, options: LoaderOptions, *, block_len: int, pad_id: int, most_sequences: int | None) -> None:
-        """Give each flattened micro-batch `most_sequences`, with empty ones at its end; None gives those it has."""
-        self._most_sequences = most_sequences
+    def __init__(self, options: LoaderOptions, *, block_len: int, pad_id: int) -> None:
         self._block_len, self._padded = block_len, options.padded
         self._is_flat = options.flatten if block_len else options.padded is None
         ones = np.ones(block_len or 1, np.int32)
@@ -78,13 +76,7 @@ class Layout:
         sequences: Columns = {}
         if self._block_len or self._is_flat:
             lengths, num_sequences = self._sequences(found, numbers, sizes, counts)
-            if self._is_flat and self._most_sequences is not None:
-                is_there = np.arange(self._most_sequences) < np.array(num_sequences)[:, None]
-                filled = np.zeros(is_there.shape, np.int32)
-                filled[is_there] = lengths
-                sequences = sequence_columns(filled.reshape(-1), [self._most_sequences] * len(parts))
-                sequences |= {f"max_length_{side}": [self._block_len] * len(parts) for side in ("q", "k")}
-            elif self._is_flat:
+            if self._is_flat:
                 sequences = sequence_columns(lengths, num_sequences)
             else:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)

@@ -72,8 +72,6 @@ class PackedLoader:
             gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
-        static_shapes: for blocks: every micro-batch has equal shapes and ``max_length_*``, as CUDA graphs and compiled
-            models want them. ``cu_seq_lens_*`` end in empty sequences; opening looks at all blocks for the most.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
         weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand. From a bucket, an iteration
@@ -121,7 +119,6 @@ class PackedLoader:
         balance: int = 24_576,
         device: torch.device | str | None = None,
         flatten: bool = True,
-        static_shapes: bool = False,
         labels: Literal["unshifted", "shifted"] = "unshifted",
         weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,

@@ -136,11 +136,6 @@ class OrderedRows:
                 squares[places] = shards.squares(numbers)
         return squares
 
-    def most_sequences(self) -> int:
-        """Return the most sequences that a block has."""
-        counts = (np.diff(blocks.seq_lengths.offsets).max() for part in self._shards for blocks, _ in part.chunks())
-        return int(max(counts))
-
     def weight_sums(self, rows: Int64) -> Float64:
         """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
         if self._weight_sums is None:

@@ -38,8 +38,8 @@ _FILLER_SIZE = (64, 64)
 
 def images_of(source: RowSource, options: LoaderOptions) -> "BatchImages":
     """Return what adds the images of a source's caches to micro-batches."""
-    if options.batching == "packed" and (options.static_shapes or not options.flatten):
-        raise UsageError("blocks with images have other shapes each time", hint="leave static_shapes and flatten out")
+    if options.batching == "packed" and not options.flatten:
+        raise UsageError("blocks with images have other shapes each time", hint="leave flatten out")
     return BatchImages(source.caches, split=options.split, fills=source.rows.content == "examples")
 
 

@@ -55,8 +55,7 @@ class StepReader:
         pad_id = pad_id_of(source.caches[0].manifest)
         self._rows = source.rows
         self._dealer, self._counts_tokens = Dealer(source.rows, options), options.batching == "token_budget"
-        most = source.rows.most_sequences() * options.micro_batch_size if options.static_shapes else None
-        self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id, most_sequences=most)
+        self._layout = Layout(options, block_len=source.rows.block_len, pad_id=pad_id)
         has_images = options.images and any(cache.manifest.media is not None for cache in source.caches)
         self.images = images_of(source, options) if has_images else None
         self._columns = BatchColumns(source, options) if options.columns else None

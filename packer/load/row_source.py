@@ -206,8 +206,6 @@ class RowSource:
     def _check_order(self, kind: RowKind) -> None:
         """Refuse an order that is impossible for rows of this kind or for a mixture."""
         options = self._options
-        if kind != "blocks" and options.static_shapes:
-            raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
         if kind == "blocks" and options.order == "length_bucketed":
             raise UsageError(
                 "order='length_bucketed' is for documents; all blocks are of one length",

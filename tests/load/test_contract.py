@@ -13,6 +13,7 @@ from small_micro_batches import flattened, padded, rows  # noqa: E402
 
 from packer.load import PackedLoader, check_batch, shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.attention import document_ids  # noqa: E402
 from packer.load.batching import Padded  # noqa: E402
 
 CODES = ("dtypes", "shapes", "labels", "shift", "first_targets", "positions", "mask", "padding_targets", "num_items")
@@ -74,6 +75,16 @@ def test_what_a_hugging_face_model_gets_keeps_it_too(micro_batch):
 def test_arrays_of_numpy_are_taken_as_tensors_are():
     arrays = {name: value.numpy() if hasattr(value, "numpy") else value for name, value in flattened([3, 4]).items()}
     assert str(check_batch(arrays, num_items_in_batch=5)) == str(check_batch(flattened([3, 4]), num_items_in_batch=5))
+
+
+def test_empty_sequences_at_the_end_which_give_boundaries_one_length_are_none():
+    for step in PackedLoader(small_cache(6, 16), micro_batch_size=2, rank=0, world_size=1):
+        for batch in step:
+            bounds = batch["cu_seq_lens_q"]
+            same = torch.nn.functional.pad(bounds, (0, 40 - len(bounds)), value=int(bounds[-1]))
+            static = batch | dict.fromkeys(("cu_seq_lens_q", "cu_seq_lens_k"), same)
+            assert torch.equal(document_ids(same), document_ids(bounds))
+            assert check_batch(static | {"max_length_q": 16, "max_length_k": 16}).failed == ()
 
 
 def test_a_mask_of_four_dimensions_is_not_looked_at():

@@ -144,9 +144,8 @@ def test_models_that_transformers_packs_wrongly_are_refused(cache):
 
 
 def test_blocks_with_images_have_a_shape_of_their_own_and_are_not_cut(cache):
-    for options in ({"static_shapes": True}, {"flatten": False}):
-        with pytest.raises(UsageError, match="other shapes"):
-            PackedLoader(cache, batching="packed", **options)
+    with pytest.raises(UsageError, match="other shapes"):
+        PackedLoader(cache, batching="packed", flatten=False)
     with packer.Cache.open(cache) as opened:
         documents, blocks = opened.documents("train"), opened.blocks("train")
         read = blocks.read(np.arange(len(blocks)))
