@@ -200,33 +200,23 @@ def keys_of(**kinds):
 
 
 AXOLOTL = keys_of(
-    texts=("base_model base_model_config tokenizer_config revision_of_model chat_template chat_template_jinja", TEXTS),
-    lists=("eot_tokens", LISTS),
-    others=(
-        (
-            "tokenizer_type tokenizer_use_fast trust_remote_code val_set_size train_on_inputs shuffle_merged_datasets excess_length_strategy "
-            "dataset_prepared_path dataset_num_proc default_system_message tokens pad_to_sequence_len streaming seed lora_r learning_rate "
-            "sample_packing_bin_size sample_packing_sequentially"
-        ),
-        VALUES,
+    texts=(
+        "base_model tokenizer_config revision_of_model chat_template chat_template_jinja default_system_message",
+        TEXTS,
     ),
+    lists=("eot_tokens", LISTS),
+    others=("val_set_size train_on_inputs excess_length_strategy dataset_prepared_path lora_r", VALUES),
 )
 ENTRY = keys_of(
     texts=(
         (
-            "split ds_type field text_column field_messages field_tools message_field_role message_field_content revision chat_template "
-            "chat_template_jinja field_chosen field_rejected message_field_training"
+            "split ds_type field field_messages field_tools message_field_role message_field_content revision chat_template "
+            "chat_template_jinja field_chosen message_field_training"
         ),
         TEXTS,
     ),
     lists=("roles_to_train data_files", LISTS),
-    others=(
-        (
-            "shards shards_idx name field_thinking train_on_eos train_on_eot drop_system_message split_thinking "
-            "conversation logprobs_field input_format trust_remote_code preprocess_shards template_thinking_key"
-        ),
-        VALUES,
-    ),
+    others=("shards name train_on_eos drop_system_message split_thinking", VALUES),
 )
 TYPES = st.sampled_from(
     ["chat_template", "sharegpt.load_guanaco", "alpaca", "alpaca:chat", "completion", "input_output", "new", "", None]
@@ -240,13 +230,7 @@ INNER = st.dictionaries(
 ROLES = st.dictionaries(st.sampled_from(["user", "system", "else"]), st.sampled_from([["human"], ["x"]]))
 LLAMAFACTORY = keys_of(
     texts=("model_name_or_path model_revision", TEXTS),
-    others=(
-        (
-            "template packing neat_packing val_size tokenized_path mask_history train_on_prompt enable_thinking streaming mix_strategy "
-            "tool_format preprocessing_num_workers overwrite_cache lora_rank default_system"
-        ),
-        VALUES,
-    ),
+    others=("template packing neat_packing val_size tokenized_path mask_history enable_thinking tool_format", VALUES),
 )
 
 
