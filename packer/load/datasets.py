@@ -12,7 +12,7 @@ differently:
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -22,34 +22,32 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer.batches import Int64
 from packer.errors import CheckError
 from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
 from packer.load.columns import PREFIX, asked_columns
 from packer.load.loader import PackedLoader
-from packer.load.ordered_rows import RowKind, check_weights, content_of, refuse_preference
+from packer.load.ordered_rows import check_weights, content_of, refuse_preference
 from packer.load.state import UNCHANGED
 from packer.load.step import Step
 from packer.store.cache import Cache
-from packer.store.column_values import block_values, token_values
+from packer.store.column_values import block_values
 
 
 class Item(dict[str, Tensor]):
-    """A block or document as named tensors; torch's default collation passes several to :func:`collate`."""
+    """A block as named tensors; torch's default collation passes several to :func:`collate`."""
 
 
 class PackedDataset(Dataset[Item]):
-    """Block or document `i` of a split as a dict of tensors.
+    """Block `i` of a split as a dict of tensors.
 
     | name | type |
     | --- | --- |
     | input_ids, labels, position_ids | int64 [L] |
-    | seq_lengths | int64 [S], sums to L; a padding run is its last entry; for a document its length |
+    | seq_lengths | int64 [S], sums to L; a padding run is its last entry |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
     | columns.NAME, of `columns` that the recipe declares | int64 or float32 [L] or [L, width] |
-    | documents only: doc_id, source, row | int64 []; `source` is the index of its input in the manifest |
 
     It pickles as the cache's folder and fingerprint, so workers reopen the same bytes. A DataLoader turns it into
     flattened micro-batches, see :func:`collate`. A sampler offers none of the order, resume and global step of
@@ -64,17 +62,15 @@ class PackedDataset(Dataset[Item]):
         cache: str | Path | Cache,
         split: str = "train",
         *,
-        kind: RowKind = "blocks",
         weights: Literal["refuse", "use"] = "refuse",
         columns: Sequence[str] = (),
     ) -> None:
-        self._kind: RowKind = checked("kind", kind, RowKind)
         self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
         self._cache.refuse_images("PackedDataset")
         self._split = checked("split", split, str)
         self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"
-        self._rows: Any = self._cache.blocks(split) if kind == "blocks" else self._cache.documents(split)
+        self._rows = self._cache.blocks(split)
         check_weights(weighted=self._rows.weighted, wanted=self._weighted)
         self._declared = asked_columns([self._cache], checked("columns", columns, tuple[str, ...]))
 
@@ -82,10 +78,10 @@ class PackedDataset(Dataset[Item]):
         return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} {self._kind}>"
+        return f"<PackedDataset of {self._cache!r}, split '{self._split}': {len(self):,} blocks>"
 
     def __getitem__(self, index: int) -> Item:
-        """Return one block or document; a negative index counts from the end.
+        """Return one block; a negative index counts from the end.
 
         Raises:
             IndexError: there is none with this number.
@@ -98,23 +94,13 @@ class PackedDataset(Dataset[Item]):
         requested = np.array([operator.index(index) for index in indices], np.int64)
         size = len(self)
         if np.any((requested < -size) | (requested >= size)):
-            raise IndexError(f"index out of range for {size} {self._kind}")
-        numbers = np.where(requested < 0, requested + size, requested)
-        found = self._rows.locate(numbers)
-        columns: dict[str, Any] = {
-            name: [values.astype(np.int64) for values in found.values(name)] for name in ("input_ids", "labels")
-        }
+            raise IndexError(f"index out of range for {size} blocks")
+        found = self._rows.locate(np.where(requested < 0, requested + size, requested))
+        names = ("input_ids", "labels", "position_ids", "seq_lengths")
+        columns: dict[str, Any] = {name: [values.astype(np.int64) for values in found.values(name)] for name in names}
         if self._weighted:
             columns["loss_weights"] = [values.astype(np.float32) for values in found.values("loss_weights")]
         columns["num_trained"] = np.array(found.values("num_trained"), np.int64)
-        if self._kind == "blocks":
-            for name in ("position_ids", "seq_lengths"):
-                columns[name] = [values.astype(np.int64) for values in found.values(name)]
-        else:
-            lengths = np.array(found.values("length"), np.int64)
-            sources, rows = (column[numbers] for column in self._origins)
-            columns |= {"position_ids": [np.arange(length) for length in lengths], "seq_lengths": lengths[:, None]}
-            columns |= {"doc_id": np.array(found.values("doc_id"), np.int64), "row": rows, "source": sources}
         columns |= self._values_beside(found)
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
@@ -122,21 +108,15 @@ class PackedDataset(Dataset[Item]):
     def __reduce__(self) -> tuple[Any, ...]:
         weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
         names = [each.name for each in self._declared]
-        return partial(type(self), kind=self._kind, weights=weights, columns=names), (self._cache, self._split)
+        return partial(type(self), weights=weights, columns=names), (self._cache, self._split)
 
     def _values_beside(self, found: Any) -> dict[str, Any]:
-        columns, rows = self._declared, self._rows
-        if self._kind == "documents":
-            values: dict[str, Any] = {each.name: token_values(found, each) for each in columns}
-        else:
-            values = block_values(found, rows.block_len, self._cache.documents(self._split), columns) if columns else {}
+        columns = self._declared
+        if not columns:
+            return {}
+        values = block_values(found, self._rows.block_len, self._cache.documents(self._split), columns)
         wide = {each.name: np.int64 if each.rule.kind == "int32" else np.float32 for each in columns}
         return {f"{PREFIX}{name}": [each.astype(wide[name]) for each in own] for name, own in values.items()}
-
-    @cached_property
-    def _origins(self) -> tuple[Int64, Int64]:
-        found: tuple[Int64, Int64] = self._rows.origins()
-        return found
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:

@@ -133,16 +133,15 @@ def test_a_kl_and_a_policy_gradient_over_packed_rows_are_those_of_single_documen
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("kind", ["blocks", "documents"])
-def test_items_of_a_dataset_have_them_also_in_another_process(cache_of, kind):
+def test_items_of_a_dataset_have_them_also_in_another_process(cache_of):
     folder, rows = cache_of([7, 12, 16, 5, 9, 3, 2, 15, 30], overlong="split", align=2)
-    items = pickle.loads(pickle.dumps(PackedDataset(folder, kind=kind, columns=NAMES)))
+    items = pickle.loads(pickle.dumps(PackedDataset(folder, columns=NAMES)))
     batch = collate([items[number] for number in range(len(items))])
     found = check_micro_batch(batch, rows)
     assert len(found) == len(set(found)) == sum(map(len, (row["input_ids"] for row in rows)))
-    assert "columns" not in collate([PackedDataset(folder, kind=kind)[0]])
+    assert "columns" not in collate([PackedDataset(folder)[0]])
     with pytest.raises(UsageError, match="has no column other"):
-        PackedDataset(folder, kind=kind, columns=["other"])
+        PackedDataset(folder, columns=["other"])
 
 
 def test_pairs_have_the_value_of_their_row_at_both_answers(starter, tmp_path):

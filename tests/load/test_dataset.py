@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
@@ -62,29 +61,6 @@ def test_collated_items_equal_a_flattened_micro_batch():
                 assert collated[name] == value
             num_seen += 1
     assert num_seen == 2 * len(micro_batch)
-
-
-def test_documents_are_items_too_and_collate_as_a_padding_free_micro_batch():
-    cache, documents = small_document_cache(20, weighted=True)
-    dataset = PackedDataset(cache, kind="documents", weights="use")
-    sources, rows = cache.documents("train").origins()
-    assert len(dataset) == 20
-    for number, document in enumerate(documents):
-        item = dataset[number - 20]
-        assert item["input_ids"].tolist() == document.input_ids.tolist()
-        assert item["labels"].tolist() == document.labels.tolist()
-        assert item["loss_weights"].tolist() == document.weights.tolist()
-        assert item["num_trained"] == (document.labels != -100).sum()
-        assert (item["source"], item["row"]) == (sources[number], rows[number])
-        assert item["doc_id"] == cache.documents("train").doc_ids()[number]
-    options = {"batching": "padding_free", "micro_batch_size": 5, "global_batch_size": 5, "order": "sequential"}
-    loader = PackedLoader(cache, weights="use", rank=0, world_size=1, **options)
-    num_seen = 0
-    for step, collated in zip(loader, DataLoader(pickle.loads(pickle.dumps(dataset)), batch_size=5), strict=True):
-        for name, value in step[0].items():
-            assert torch.equal(value, collated[name]) if isinstance(value, torch.Tensor) else value == collated[name]
-        num_seen += 1
-    assert num_seen == 4
 
 
 @pytest.mark.slow

@@ -283,7 +283,7 @@ def test_no_micro_batch_has_more_pixels_than_its_budget(cache):
 
 def test_what_reads_tokens_alone_refuses_images(cache, tmp_path):
     for read in (
-        lambda: PackedDataset(cache, kind="documents"),
+        lambda: PackedDataset(cache),
         lambda: export(cache, tmp_path / "out", to="datasets"),
     ):
         with pytest.raises(UsageError, match="has images, which"):
