@@ -89,7 +89,7 @@ def _said_in(items: Sequence[Any]) -> list[Any]:
 
     Numbers count something, and letters name the answers of a question.
     """
-    some = items[:_MOST_ITEMS]
+    some = [each for each in items[:_MOST_ITEMS] if each is not None]
     are_said = all(isinstance(each, bool | str) and _is_short(each) and _word(each) for each in some)
     return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
 
@@ -104,10 +104,10 @@ def _values(
     while stack:
         path, given = stack.pop()
         value = _decoded(given)
-        is_list = isinstance(value, list) and bool(value)
+        first = next((each for each in value if each is not None), None) if isinstance(value, list) else None
         if isinstance(value, Mapping):
             stack += [((*path, str(key)), each) for key, each in value.items()]
-        elif is_list and isinstance(_decoded(value[0]), Mapping | list) and not is_whole(path, value):
+        elif isinstance(_decoded(first), Mapping | list) and not is_whole(path, value):
             stack += [((*path, ITEMS), each) for each in value[:_MOST_ITEMS]]
         else:
             yield path, value
@@ -142,8 +142,10 @@ class Flags:
             elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
                 continue
             elif isinstance(value, list):
-                lists |= {path: value} if ITEMS not in path else {}
-                values.setdefault((*path, ITEMS), []).extend(_said_in(value))
+                for each in _said_in(value):
+                    values.setdefault((*path, ITEMS), []).append(each)
+                if ITEMS not in path:
+                    lists[path] = value
             else:
                 values.setdefault(path, []).append(value)
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):

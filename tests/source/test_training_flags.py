@@ -125,6 +125,7 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     ("lists", "says"),
     [
         (([True, False, True], [True]), "false or true"),
+        (([None, True, None], [None, False, True]), "false or true"),
         ((["pass", "fail", "pass"], ["fail", "pass", "pass"]), "pass or fail"),
         ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
         (([True, True, True], [True]), None),
@@ -229,6 +230,7 @@ ANYTHING = st.recursive(
 
 @given(rows=st.lists(st.tuples(ANYTHING, ANYTHING), min_size=1, max_size=4))
 @example(rows=[([{}, 0.5], None)])
+@example(rows=[([None], [None])])
 def test_rows_with_anything_in_any_place_are_searched(rows):
     found = found_in(*(talk(each, None, notes=value) for value, each in rows))
     assert all(path.startswith(("notes", "messages[].mask")) for path in found)
@@ -269,7 +271,7 @@ def test_a_yes_and_a_no_in_rows_of_any_schema_are_found_at_any_depth(schema, say
             elif kind == "list":
                 value = [value]  # noqa: PLW2901
             elif kind == "several":
-                value = [value, value, value]  # noqa: PLW2901
+                value = [None, value, value]  # noqa: PLW2901
             elif not isinstance(value, str):
                 value = json.dumps(value)  # noqa: PLW2901
         rows.append(ROWS[schema] | {"found": value})
