@@ -139,7 +139,14 @@ def strings(value: Any) -> list[str]:
 
 def texts_read(sample: Sample) -> list[str]:
     """Return the texts that are read from a row."""
-    fields = [value for each in sample.all_messages for key, value in each.fields.items() if key in MESSAGE_FIELDS]
+    fields = [
+        [(call.get("id"), call["function"]["name"], call["function"]["arguments"]) for call in value]
+        if key == "tool_calls"
+        else value
+        for each in sample.all_messages
+        for key, value in each.fields.items()
+        if key in MESSAGE_FIELDS
+    ]
     texts = strings([*fields, sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)

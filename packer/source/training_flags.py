@@ -2,7 +2,7 @@
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
-a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
+a row, under a key of messages, in objects and lists in both, in parts and calls, or in a list of the row that has one
 for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
 number from 0 to 1. Of a row it may be the role of the answers, one of two letters or signs, a word such as `failed`, or
 one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all
@@ -33,7 +33,10 @@ _TEXTS = (
 )
 _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
-"""Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
+"""Keys of messages that are read under these names, or say what a text is; an answer may be a yes."""
+
+_READ_OF_PARTS = _READ.difference(_FLAGS) | {"train", "weight", "closed"}
+_READ_OF_CALLS = frozenset({"id", "index", "type", "name", "arguments"})
 
 _LONGEST_LABEL = 60
 _MOST_ITEMS = 100
@@ -47,8 +50,8 @@ class _Place(NamedTuple):
     """Where something is said, and of what."""
 
     path: Path
-    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
-    """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
+    of: Literal["row", "role", "message", "call", "items", "list", "list of answers", "numbers"]
+    """`items` are in lists, or in JSON text, under a key of messages; no program moves them, nor those of calls."""
 
     messages: Path = ()
     """Where the messages are to which a list of the row belongs."""
@@ -59,7 +62,7 @@ class _Place(NamedTuple):
     @property
     def whose(self) -> Path:
         """The path of what says it: the messages or their parts, a list, or the row."""
-        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
+        return () if self.of == "row" else up_to_items(self.path) if self.of in ("message", "call") else self.path
 
 
 @dataclass(slots=True)
@@ -89,7 +92,7 @@ def _said_in(items: Sequence[Any]) -> list[Any]:
 
     Numbers count something, and letters name the answers of a question.
     """
-    some = items[:_MOST_ITEMS]
+    some = [each for each in items[:_MOST_ITEMS] if each is not None]
     are_said = all(isinstance(each, bool | str) and _is_short(each) and _word(each) for each in some)
     return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
 
@@ -104,13 +107,17 @@ def _values(
     while stack:
         path, given = stack.pop()
         value = _decoded(given)
-        is_list = isinstance(value, list) and bool(value)
+        first = next((each for each in value if each is not None), None) if isinstance(value, list) else None
         if isinstance(value, Mapping):
             stack += [((*path, str(key)), each) for key, each in value.items()]
-        elif is_list and isinstance(_decoded(value[0]), Mapping | list) and not is_whole(path, value):
+        elif isinstance(_decoded(first), Mapping | list) and not is_whole(path, value):
             stack += [((*path, ITEMS), each) for each in value[:_MOST_ITEMS]]
         else:
             yield path, value
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _decoded(value: Any) -> Any:
@@ -142,8 +149,10 @@ class Flags:
             elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
                 continue
             elif isinstance(value, list):
-                lists |= {path: value} if ITEMS not in path else {}
-                values.setdefault((*path, ITEMS), []).extend(_said_in(value))
+                for each in _said_in(value):
+                    values.setdefault((*path, ITEMS), []).append(each)
+                if ITEMS not in path:
+                    lists[path] = value
             else:
                 values.setdefault(path, []).append(value)
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
@@ -170,22 +179,28 @@ class Flags:
             self._said[place].add(values)
 
     def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
-        """Yield what a message has, and what its parts have, of which each counts as an answer."""
+        """Yield what a message has, and what its parts and its calls have, of which each counts as an answer."""
+        yield from self._of_answer(path, {key: value for key, value in message.items() if key not in _READ})
+        for part in _objects(message.get("content")):
+            own = {key: value for key, value in part.items() if key not in _READ_OF_PARTS}
+            scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
+            yield from self._of_answer((*path, "content", ITEMS), scalars)
+        for call in _objects(_decoded(message.get("tool_calls"))):
+            own = {key: value for key, value in call.items() if key not in _READ_OF_CALLS}
+            for function in _objects([call.get("function")]):
+                own["function"] = {key: value for key, value in function.items() if key not in _READ_OF_CALLS}
+            for place, value in self._of_answer((*path, "tool_calls", ITEMS), own):
+                yield place._replace(of="call" if place.of == "message" else place.of), value
+
+    def _of_answer(self, path: Path, own: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
         self._num_asked[path] += 1
-        others = [((*path, str(key)), value) for key, value in message.items() if key not in _READ]
-        for at, value in _values(others):
+        for at, value in _values([((*path, str(key)), value) for key, value in own.items()]):
             if isinstance(value, list):
                 yield from ((_Place((*at, ITEMS), "items"), each) for each in _said_in(value))
             elif value is not None and not may_say_end(at[-1]):
                 key, *inner = at[len(path) :]
-                is_in_text = bool(inner) and isinstance(message[key], str)
+                is_in_text = bool(inner) and isinstance(own[key], str)
                 yield _Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
-        parts = message.get("content")
-        for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
-            if isinstance(part, Mapping):
-                own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
-                scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
-                yield from self._of_message((*path, "content", ITEMS), scalars)
 
     def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
@@ -301,7 +316,7 @@ def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: i
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
     words = sorted(forms)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
-    differ |= kind == "words" and len(words) > 1 and place.of == "message"
+    differ |= kind == "words" and len(words) > 1 and place.of in ("message", "call")
     if kind is None or not differ:
         return None
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))

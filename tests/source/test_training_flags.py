@@ -100,6 +100,49 @@ def test_lists_under_a_key_of_messages_are_searched_for_a_yes_and_a_no(keys, pat
     ((key, values),) = keys.items()
     assert found_in(talk(*values, key=key), kinds="flag") == ({f"messages[].{path}": says} if path else {})
     assert found_in(talk(values[0], values[0], key=key), kinds="flag") == {}
+    fields = find_unread([talk(*values, key=key)], schema="messages", columns={}, roles={}).fields
+    assert not any(field.programs for field in fields), "they could not move them"
+
+
+@pytest.mark.parametrize("key", ["train", "weight", "status", "valid"])
+@pytest.mark.parametrize("inside", [(), ("function",), ("meta",)])
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ((True, False), "false or true"),
+        ((0, 1), "false or true"),
+        ((None, False), "false or nothing"),
+        (("ok", "timeout"), "ok or timeout"),
+        ((True, True), None),
+    ],
+)
+@pytest.mark.parametrize("as_text", [False, True])
+def test_flags_of_calls_are_found_and_what_is_read_of_calls_is_none(key, inside, flags, says, as_text) -> None:
+    calls = []
+    for number, flag in enumerate(flags):
+        call: dict[str, Any] = {
+            "id": str(number),
+            "index": number,
+            "function": {"name": "look", "arguments": {"x": number}},
+        }
+        (call.setdefault(*inside, {}) if inside else call).update({} if flag is None else {key: flag})
+        calls.append(call)
+    results = [{"role": "tool", "tool_call_id": str(number), "content": "seven"} for number in range(2)]
+    turn = {"role": "assistant", "content": "", "tool_calls": json.dumps(calls) if as_text else calls}
+    path = ".".join(["messages[].tool_calls[]", *inside, key])
+    row = {"messages": [ASKED[0], turn, *results, ANSWERS[1]]}
+    assert found_in(row) == ({} if says is None else {path: says})
+    assert find_unread([row], schema="messages", columns={}, roles={}, known=[path]).fields == ()
+
+
+@pytest.mark.parametrize("key", ["loss", "loss_weight", "loss_mask", "trainable", "masked", "learn"])
+def test_of_parts_only_what_is_read_of_parts_is_no_flag(key) -> None:
+    def said(name):
+        parts = [{"type": "text", "text": "answer", name: flag} for flag in (True, False)]
+        return {"messages": [ASKED[0], ANSWERS[0] | {"content": parts}]}
+
+    assert found_in(said(key)) == {f"messages[].content[].{key}": "false or true"}
+    assert found_in(said("train")) == {}
 
 
 def test_messages_in_an_object_of_the_row_are_searched() -> None:
@@ -123,6 +166,7 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     ("lists", "says"),
     [
         (([True, False, True], [True]), "false or true"),
+        (([None, True, None], [None, False, True]), "false or true"),
         ((["pass", "fail", "pass"], ["fail", "pass", "pass"]), "pass or fail"),
         ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
         (([True, True, True], [True]), None),
@@ -227,6 +271,7 @@ ANYTHING = st.recursive(
 
 @given(rows=st.lists(st.tuples(ANYTHING, ANYTHING), min_size=1, max_size=4))
 @example(rows=[([{}, 0.5], None)])
+@example(rows=[([None], [None])])
 def test_rows_with_anything_in_any_place_are_searched(rows):
     found = found_in(*(talk(each, None, notes=value) for value, each in rows))
     assert all(path.startswith(("notes", "messages[].mask")) for path in found)
@@ -267,7 +312,7 @@ def test_a_yes_and_a_no_in_rows_of_any_schema_are_found_at_any_depth(schema, say
             elif kind == "list":
                 value = [value]  # noqa: PLW2901
             elif kind == "several":
-                value = [value, value, value]  # noqa: PLW2901
+                value = [None, value, value]  # noqa: PLW2901
             elif not isinstance(value, str):
                 value = json.dumps(value)  # noqa: PLW2901
         rows.append(ROWS[schema] | {"found": value})
