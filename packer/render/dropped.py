@@ -188,9 +188,8 @@ class ConversationLosses:
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         stray = ANY_TAG.search(inline.answer if inline else text)
         before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
-        is_cut = stray and inline is None and not turn.is_blank(self.check.stops)
-        is_lost = not found and "content" not in self.check.allowed
-        if is_cut and (is_lost or OPENING.fullmatch(tag_at_end(before.rstrip()))):
+        is_cut = (not found and "content" not in self.check.allowed) or OPENING.fullmatch(tag_at_end(before.rstrip()))
+        if stray and is_cut and inline is None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.check.allowed:
