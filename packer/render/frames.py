@@ -19,7 +19,7 @@ import msgspec
 
 from packer.batches import Rejection, Sample
 from packer.recipe.recipe import Recipe
-from packer.render.control import FOREIGN_ENDS
+from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.readback import function_of
 
 _MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|</?(?:start|end)_of_turn>|</?s>)"
@@ -46,7 +46,7 @@ _HEADERS = {
     )
     for role, names, more, marked in (
         ("assistant", "assistant", "response", ""),  # with marks it has a rule of its own: it would be learned
-        ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n|<[|\uff5c]user[|\uff5c]>"),
+        ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n"),
         ("system", "system", "system", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*system\s*\n|<[|\uff5c]system[|\uff5c]>"),
     )
 }
@@ -68,6 +68,9 @@ _SPEAKER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Matches a mark that names a speaker: `<extra_id_1>User`, `[|AI|]`, `### Human:`."""
+
+_OTHERS = {"user": (), "assistant": FOREIGN_MARKS}
+"""What marks begin with that have a rule of their own in what is trained."""
 
 _BEGINS_LINE = re.compile(r"\n(?:[<\[{#]|\*\*)")
 _LAST_LETTERS = (":", "]", ">", "}", "*", "assistant", "model", "gpt", "bot", "ai")
@@ -100,6 +103,17 @@ def headers_in(text: str) -> list[re.Match[str]]:
     turns = [each for each in found if (each["opening"].lower(), each["closing"]) == form]
     alternate = all(bool(one["asks"]) != bool(other["asks"]) for one, other in itertools.pairwise(turns))
     return turns if len(turns) > 1 and alternate and "```" not in text else []
+
+
+def _header_of(text: str, role: str) -> str:
+    """Return the header of its role that a text begins with, white space before it included; nothing without one."""
+    found = _HEADERS[role].match(text)
+    if found is None and (begin := len(text) - len(text.lstrip())) < len(text) and text[begin] in "<[":
+        named = _SPEAKER.match(text, begin)
+        is_own = named is not None and bool(named["asks"]) == (role == "user") and role != "system"
+        is_mark = named is not None and (":" in named["closing"] or "|" in named[0] or ">" in named["opening"])
+        found = named if is_own and is_mark and not text.startswith(_OTHERS[role], begin) else None
+    return text[: found.end()] if found else ""
 
 
 def _turns_within(text: str, role: str) -> list[str]:
@@ -190,19 +204,18 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
             begins, ends = frame
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
-        elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
-            shown, inner = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
+        elif role in _HEADERS and (header := _header_of(text, role)) and (inner := text[len(header) :]).strip():
+            shown = f"begins with '{header.strip()}', the header of a turn"
             inner = _without_end(inner) if role != "assistant" else inner
-            plain[k] = _SYSTEM.sub("", inner) if "SYS" in header[0] else inner
+            plain[k] = _SYSTEM.sub("", inner) if "SYS" in header else inner
         elif role in _HEADERS and (said := _text_of_written(text, role)):
             shown, plain[k] = "is a message or its parts, written out as JSON or Python", said
         elif "\n" in text and role in ("user", "assistant") and (headers := _turns_within(text, role)):
             shown, plain[k] = f"has several turns, with the headers '{headers[0]}' and '{headers[1]}'", text
         else:
             continue
-        is_alone = not (
-            headers_in(plain[k]) or _HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
-        )
+        is_framed = _header_of(plain[k], role) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
+        is_alone = not (is_framed or headers_in(plain[k]))
         if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)
