@@ -210,7 +210,8 @@ class ConversationLosses:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
         if any(cuts_arguments(call, completion) for call in calls):
             return Loss("mangled_call", turn.message, "cuts white space around an argument of this call")
-        if writes_null_as_text(conversation, turn):
+        is_python = True in self._reads_as_python(turn.message, completion)  # in which None is a null
+        if not is_python and writes_null_as_text(conversation, turn):
             return Loss("mangled_call", turn.message, "writes a null of this call as the text None")
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
