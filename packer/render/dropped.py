@@ -188,9 +188,8 @@ class ConversationLosses:
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         stray = ANY_TAG.search(inline.answer if inline else text)
         before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
-        is_cut = inline is None and not turn.is_blank(self.check.stops)
-        is_lost = not found and "content" not in self.check.allowed
-        if is_cut and stray and (is_lost or OPENING.fullmatch(tag_at_end(before.rstrip()))):
+        is_cut = (not found and "content" not in self.check.allowed) or OPENING.fullmatch(tag_at_end(before.rstrip()))
+        if stray and is_cut and inline is None and not turn.is_blank(self.check.stops):
             yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.check.allowed:
@@ -211,7 +210,8 @@ class ConversationLosses:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
         if any(cuts_arguments(call, completion) for call in calls):
             return Loss("mangled_call", turn.message, "cuts white space around an argument of this call")
-        if writes_null_as_text(conversation, turn):
+        is_python = True in self._reads_as_python(turn.message, completion)  # in which None is a null
+        if not is_python and writes_null_as_text(conversation, turn):
             return Loss("mangled_call", turn.message, "writes a null of this call as the text None")
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]

@@ -19,7 +19,7 @@ import msgspec
 
 from packer.batches import Rejection, Sample
 from packer.recipe.recipe import Recipe
-from packer.render.control import FOREIGN_ENDS
+from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.readback import function_of
 
 _MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|</?(?:start|end)_of_turn>|</?s>)"
@@ -55,7 +55,7 @@ _HEADERS = {
     )
     for role, names, more, marked in (
         ("assistant", "assistant", "response", rf"|{_DECORATED}"),  # it would be learned
-        ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n|<[|\uff5c]user[|\uff5c]>"),
+        ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n"),
         ("system", "system", "system", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*system\s*\n|<[|\uff5c]system[|\uff5c]>"),
     )
 }
@@ -70,14 +70,18 @@ _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 _WRITTEN_OUT = re.compile(r"\s*(?:(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:|(['\"])[^\n]*\\[^\n]*\2\s*\Z)")
 """Matches what a message or a list of parts begins with, or a text in quotes with an escape in it."""
 
+_ASKERS = ("user", "human", "prompter")
 _SPEAKER = re.compile(
     r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s]*(?:\w+[^\w\s]+)?)\s?"
-    r"(?:(?P<asks>user|human|prompter)|assistant|chatgpt|gpt|bot|ai|model)\b(?P<closing>[^\w\s]*)",
+    rf"(?:(?P<asks>{'|'.join(_ASKERS)})|assistant|chatgpt|gpt|bot|ai|model)\b(?P<closing>[^\w\s]*)",
     re.IGNORECASE | re.MULTILINE,
 )
 """Matches a mark that names a speaker: `<extra_id_1>User`, `[|AI|]`, `### Human:`."""
 
-_LINES_OF_SPEAKERS = ("\n<", "\n[", "\n{", "\n**", "\n#")
+_OTHERS = {"user": (), "assistant": FOREIGN_MARKS}
+"""What marks begin with that have a rule of their own in what is trained."""
+
+_BEGINS_LINE = re.compile(r"\n(?:[<\[{#]|\*\*)")
 _LAST_LETTERS = (":", "]", ">", "}", "*", "assistant", "model", "gpt", "bot", "ai")
 _LONGEST_NAME = 9
 _LONGEST_END = 200
@@ -101,8 +105,8 @@ def headers_in(text: str) -> list[re.Match[str]]:
     The form is that of the last one. In a heading or in bold, a name is that of a speaker if a colon follows it. Code
     may show such marks.
     """
-    if not any(begun in text for begun in _LINES_OF_SPEAKERS):  # nearly always
-        return []
+    if not _BEGINS_LINE.search(text) or not any(map(text.lower().__contains__, _ASKERS)):
+        return []  # nearly always
     found = [each for each in _SPEAKER.finditer(text) if each["opening"][0] in "<[{" or ":" in each["closing"]]
     form = (found[-1]["opening"].lower(), found[-1]["closing"]) if len(found) > 1 else None
     turns = [each for each in found if (each["opening"].lower(), each["closing"]) == form]
@@ -110,15 +114,27 @@ def headers_in(text: str) -> list[re.Match[str]]:
     return turns if len(turns) > 1 and alternate and "```" not in text else []
 
 
-def _holds_turns(text: str, role: str) -> list[str]:
-    """Return the headers of the last two turns of others in what a role says; nothing if there are none.
+def _header_of(text: str, role: str) -> str:
+    """Return the header of its role that a text begins with, white space before it included; nothing without one."""
+    found = _HEADERS[role].match(text)
+    if found is None and (begin := len(text) - len(text.lstrip())) < len(text) and text[begin] in "<[":
+        named = _SPEAKER.match(text, begin)
+        is_own = named is not None and bool(named["asks"]) == (role == "user") and role != "system"
+        is_mark = named is not None and (":" in named["closing"] or "|" in named[0] or ">" in named["opening"])
+        found = named if is_own and is_mark and not text.startswith(_OTHERS[role], begin) else None
+    return text[: found.end()] if found else ""
 
-    Who asks may quote a talk that an answer ends. An answer may tell one, in words.
+
+def _turns_within(text: str, role: str) -> list[str]:
+    """Return the headers of the last two turns in what a role says; nothing if there are none.
+
+    Who asks may quote a talk that ends with an answer. An answer may tell one, under names in bold or in brackets.
     """
     headers = headers_in(text)
-    is_told = role == "assistant" and not any(mark in headers[0]["opening"] for mark in "<|") if headers else False
-    is_quoted = role == "user" and not headers[-1]["asks"] if headers else False
-    return [] if is_told or is_quoted else [each[0].strip() for each in headers[-2:]]
+    if not headers or (role == "user" and not headers[-1]["asks"]):
+        return []
+    is_told = role == "assistant" and "<" not in headers[0]["opening"] and "|" not in headers[0]["opening"]
+    return [] if is_told else [each[0].strip() for each in headers[-2:]]
 
 
 def _text_of_written(text: str, role: str) -> str | None:
@@ -166,7 +182,8 @@ def unframed(sample: Sample, recipe: Recipe) -> Sample | Rejection:
     What stands before the header of a question stays. An answer loses the end of a turn as well, and the white space
     that followed its header.
     """
-    declared = _declared(sample.messages[0].fields.get("content")) if sample.messages else None
+    first = sample.messages[0] if sample.messages else None
+    declared = _declared(first.fields.get("content")) if first is not None and first.role == "system" else None
     if declared is not None:
         reason = f"messages[0]: its text is definitions of tools behind '{declared}'; they belong in `tools`"
         return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=0)
@@ -197,19 +214,18 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
             begins, ends = frame
             shown = f"stands between '{begins[0].strip()}' and '{ends[0].strip()}', as in a prompt of another model"
             plain[k] = _SYSTEM.sub("", text[: begins.start()] + text[begins.end() : ends.start()].strip())
-        elif role in _HEADERS and (header := _HEADERS[role].match(text)) and text[header.end() :].strip():
-            shown, inner = f"begins with '{header[0].strip()}', the header of a turn", text[header.end() :]
+        elif role in _HEADERS and (header := _header_of(text, role)) and (inner := text[len(header) :]).strip():
+            shown = f"begins with '{header.strip()}', the header of a turn"
             inner = _without_end(inner) if role != "assistant" else _CLOSED.sub("", inner)
-            plain[k] = _SYSTEM.sub("", inner) if "SYS" in header[0] else inner
+            plain[k] = _SYSTEM.sub("", inner) if "SYS" in header else inner
         elif role in _HEADERS and (said := _text_of_written(text, role)):
             shown, plain[k] = "is written out as JSON or Python", said
-        elif role in ("user", "assistant") and (headers := _holds_turns(text, role)):
+        elif "\n" in text and role in ("user", "assistant") and (headers := _turns_within(text, role)):
             shown, plain[k] = f"has several turns, with the headers '{headers[0]}' and '{headers[1]}'", text
         else:
             continue
-        is_alone = not (
-            headers_in(plain[k]) or _HEADERS[role].match(plain[k]) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
-        )
+        is_framed = _header_of(plain[k], role) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
+        is_alone = not (is_framed or headers_in(plain[k]))
         if not (unwrap and is_alone):
             reason = f"messages[{k}]: its text {shown}; the template has its own"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)

@@ -317,6 +317,17 @@ def test_marks_of_one_form_that_name_speakers_in_turn_reject_the_row(
     assert codes(loaded(tmp_path, twins.CHATML), *[chat(user(text), plain) for text in quoted], told) == [[]] * 5
 
 
+@pytest.mark.parametrize("mark", ["<extra_id_1>{}\n", "[|{}|] ", "<{}>: ", "[{}]: "])
+def test_a_mark_that_names_its_speaker_at_the_beginning_of_a_text_is_a_header(tmp_path: Path, mark: str) -> None:
+    same_for_all_rows(tmp_path, ASKED, f"{mark.format('Assistant')}At 06:12.")
+    same_for_all_rows(tmp_path, ASKED, f"\n{mark.format('AI')}At 06:12.")
+    same_for_all_rows(tmp_path, f"{mark.format('Human')}{ASKED}", "At 06:12.")
+    for text in ("[AI] is what?", "<model>T</model>", f"{mark.format('model')}"):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(text), assistant("At 06:12."))) == [[]]
+    for text in ("[AI] it is.", "<model>T</model>", f"{mark.format('user')}is a mark."):
+        assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(text))) == [[]]
+
+
 def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_unwrapped(tmp_path: Path) -> None:
     stages = loaded(tmp_path, twins.CHATML, "rows.wrapped=unwrap")
     framed = chat(user(f"Be brief.\n\n### Instruction:\n{ASKED}\n\n### Response:"), assistant("At 06:12. </s>"))
