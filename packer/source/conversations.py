@@ -134,11 +134,10 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
         says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
-            way = (
-                "give each answer the messages that it follows" if _parents(rows) else "join those of each conversation"
-            )
-            page = f"{_PAGE}#{'answers-to-messages' if _parents(rows) else 'single-messages'}"
-            return SingleMessages(speaker, says, f"{way}, as {page} shows")
+            way, section = "join those of each conversation to `messages`", "single-messages"
+            if _parents(rows) is not None:
+                way, section = "give each answer the messages that it follows", "answers-to-messages"
+            return SingleMessages(speaker, says, f"{way}, as {_PAGE}#{section} shows")
         values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
         shared = (key for key in values if _take_turns(key, values[key], names))
         if is_speaker and _text_keys(rows, but=speaker) and (key := next(shared, None)) is not None:

@@ -67,6 +67,11 @@ class Fields:
         return next(iter(self._questions), None)
 
     @property
+    def longest(self) -> str | None:
+        """The field with the longest texts, of those whose names say nothing."""
+        return next(iter(self._meant(None)), None)
+
+    @property
     def _questions(self) -> list[str]:
         return self._meant("instruction") or self._meant("input")
 

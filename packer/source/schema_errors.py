@@ -121,7 +121,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
-    if fields.question and path is not None and (several := one_answer(path, sampled, fields.question)) is not None:
+    question = fields.question or fields.longest
+    if question and path is not None and (several := one_answer(path, sampled, question)) is not None:
         return several
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     rivals = _rivals(best)

@@ -512,6 +512,19 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, f"A. {REST}", f"B. {MORE}", f"C. {SAID}"],
         [SAID],
     ),
+    "a number of one in two fields, as a text": (
+        "rows.jsonl",
+        [
+            {
+                "sentence": "The map did not fit, as the _ was too small.",
+                "option1": "map",
+                "option2": "bag",
+                "answer": "2",
+            }
+        ],
+        ["The map did not fit, as the _ was too small.\nA. map\nB. bag"],
+        ["bag"],
+    ),
     "a number of one in a list": (
         "rows.parquet",
         [{"question": ASKED, "choices": [REST, SAID], "answer": 2, "subject": "tide"}],
