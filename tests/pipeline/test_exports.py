@@ -30,6 +30,9 @@ SYSTEM = "Answer briefly."
 FACTS = [["the tide", "turns", "at six"]]
 
 
+LOOK = [{"name": "look", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]
+
+
 def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
     content = {"content_type": "text", "parts": [text]}
     message = {"id": str(number), "author": {"role": role}, "content": content, "metadata": {}} | more
@@ -568,6 +571,24 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ],
         [ASKED, "06:12", SAID],
         ['I look.{"name": "look", "arguments": {"place": "Oban\\nor 7", "days": 2, "code": "7"}}', SAID],
+    ),
+    "definitions in the system message, calls as Python prints them": (
+        "rows.jsonl",
+        [
+            {
+                "conversations": [
+                    {"from": "system", "value": f"You may call: <tools>{json.dumps(LOOK)}</tools>"},
+                    {"from": "human", "value": ASKED},
+                    {
+                        "from": "gpt",
+                        "value": f"<tool_call>\n{ {'arguments': {'place': 'Oban'}, 'name': 'look'} }\n</tool_call>",
+                    },
+                ],
+                "tools": json.dumps(LOOK),
+            }
+        ],
+        ['"look"', ASKED],
+        ['{"name": "look", "arguments": {"place": "Oban"}}'],
     ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
