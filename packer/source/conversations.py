@@ -8,13 +8,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any, NamedTuple
 
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_field, row_command
+from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
-from packer.source.row import ID_FIELDS
+from packer.source.row import ID_FIELDS, field_value, first_name
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
@@ -108,6 +109,27 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
         if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
             what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
         return step(what, row_command(path, f"{{messages: [{said}]}} + del({at})"))
+    return None
+
+
+def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step for questions in one list and their answers in another; None if there are none."""
+    lists: dict[str, list[list[str]]] = {}
+    for name, value in rows[0].items():
+        for place in (name, *(f"{name}.{key}" for key in value)) if isinstance(value, dict) else (name,):
+            found = [field_value(row, place) for row in rows]
+            if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
+                lists[place] = found
+    for asked, said in permutations(lists, 2):
+        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
+        if are_pairs and (meant_field(asked), meant_field(first_name(said))) == ("instruction", "output"):
+            one, other = (jq_path(place.split(".")) for place in (asked, said))
+            program = (
+                f'{{messages: [[{one}, {other}] | transpose[] | {{role: "user", content: .[0]}},'
+                f' {{role: "assistant", content: .[1]}}]}} + del({one}, {other})'
+            )
+            what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
+            return step(what, row_command(path, program))
     return None
 
 

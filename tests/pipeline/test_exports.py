@@ -590,6 +590,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"look"', ASKED],
         ['{"name": "look", "arguments": {"place": "Oban"}}'],
     ),
+    "questions and answers in two lists": (
+        "rows.jsonl",
+        [{"questions": [ASKED, MORE], "answers": {"input_text": [SAID, REST], "answer_start": [0, 7]}, "source": "x"}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
 
