@@ -288,7 +288,8 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> list[str]:
     keys: list[str] = []
     left = [turn for turn in turns if not any(isinstance(value, list | dict) and value for value in turn.values())]
     for key, length in lengths.most_common():
-        without = [turn for turn in left if not turn.get(key)]
+        may_be_empty = key in ("content", "value")  # as the result of a tool
+        without = [turn for turn in left if not (turn.get(key) or (may_be_empty and turn.get(key) == ""))]
         if length and (not keys or len(without) < len(left)):
             keys, left = [*keys, key], without
     return [] if left else keys
