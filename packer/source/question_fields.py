@@ -85,7 +85,8 @@ class Fields:
         questions = self._questions or (sentences if len(sentences) == 1 else [])
         asked: list[dict[str, str | None]] = [{"instruction": question} for question in questions]
         if self._is_pair:
-            yield from [*({"prompt": path} for path in self._asked), *asked]
+            yield from ({"prompt": path} for path in self._asked)
+            yield from asked
             return
         for pair in self._compared:  # scores may say which is better
             yield from ({**question} | {f"response_{name[-1]}": name for name in pair} for question in asked)
