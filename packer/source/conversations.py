@@ -8,15 +8,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any, NamedTuple
 
+from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_field, row_command
+from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
-from packer.source.row import ID_FIELDS
+from packer.source.row import ID_FIELDS, field_value, first_name
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
+
+_MAY_BE_EMPTY = ("content", "value")
+"""Keys under which a message says nothing if its text is empty, such as the result of a tool."""
 
 _MOST_SAID = 4
 
@@ -115,6 +119,27 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
     return None
 
 
+def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step for questions in one list and their answers in another; None if there are none."""
+    lists: dict[str, list[list[str]]] = {}
+    for name, value in rows[0].items():
+        for place in (name, *(f"{name}.{key}" for key in value)) if isinstance(value, dict) else (name,):
+            found = [field_value(row, place) for row in rows]
+            if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
+                lists[place] = found
+    for asked, said in permutations(lists, 2):
+        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
+        if are_pairs and (meant_field(asked), meant_field(first_name(said))) == ("instruction", "output"):
+            one, other = (jq_path(place.split(".")) for place in (asked, said))
+            program = (
+                f'{{messages: [[{one}, {other}] | transpose[] | {{role: "user", content: .[0]}},'
+                f' {{role: "assistant", content: .[1]}}]}} + del({one}, {other})'
+            )
+            what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
+            return step(what, row_command(path, program))
+    return None
+
+
 class SingleMessages(NamedTuple):
     """Rows that are messages, not conversations: as texts, what users say would be trained as well."""
 
@@ -138,11 +163,10 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
         says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
-            way = (
-                "give each answer the messages that it follows" if _parents(rows) else "join those of each conversation"
-            )
-            page = f"{_PAGE}#{'answers-to-messages' if _parents(rows) else 'single-messages'}"
-            return SingleMessages(speaker, says, f"{way}, as {page} shows")
+            way, section = "join those of each conversation to `messages`", "single-messages"
+            if _parents(rows) is not None:
+                way, section = "give each answer the messages that it follows", "answers-to-messages"
+            return SingleMessages(speaker, says, f"{way}, as {_PAGE}#{section} shows")
         values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
         shared = (key for key in values if _take_turns(key, values[key], names))
         if is_speaker and any(_text_keys(rows, but=speaker)) and (key := next(shared, None)) is not None:
@@ -275,7 +299,9 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     said: list[set[str]] = []
     for turn in turns:
         texts = {
-            key: text for key, text in turn.items() if isinstance(text, str) and text and key not in (but, *ID_FIELDS)
+            key: text
+            for key, text in turn.items()
+            if isinstance(text, str) and (text or key in _MAY_BE_EMPTY) and key not in (but, *ID_FIELDS)
         }
         lengths.update({key: len(text) for key, text in texts.items()})
         counts.update(texts.keys())

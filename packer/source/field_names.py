@@ -8,7 +8,7 @@ from typing import Any
 
 SYNONYMS = {
     "instruction": (
-        *("instruction", "question", "prompt", "query", "problem", "inputs", "user", "human", "userinput"),
+        *("instruction", "question", "prompt", "query", "problem", "inputs", "user", "human", "userinput", "questions"),
     ),
     "output": (
         *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),

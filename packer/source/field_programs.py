@@ -9,12 +9,15 @@ or to the beginning of what is said.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, permutations
 from typing import Any
 
+from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
+from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
@@ -22,7 +25,7 @@ from packer.source.row import Columns, field_value, first_name
 _KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 
 _FEWEST_SIBLINGS = 3
-"""Of two fields that differ in a last letter, either may be the better answer."""
+"""Of two texts in fields that differ in a last letter, either may be the better answer."""
 
 _MOST_SCORES = 2
 """Of which each answer has one: what keeps the best by them is named."""
@@ -49,7 +52,7 @@ def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
         for first in numbers.get(field, ()):
             lettered = '[$all | to_entries[] | "\\([.key + 65] | implode). \\(.value)"] | join("\\n")'
             asked = f'.instruction = {jq_field(question)} + "\\n" + ({lettered})'
-            said = f".output = $all[{jq_field(field)} - {first}]"
+            said = f".output = $all[({jq_field(field)} | tonumber) - {first}]"
             gone = (each for each in (*names, field, question) if each not in ("instruction", "output"))
             yield (
                 f"if {quoted(field)} is the number, from {first}, of the right one in {list_names(names)}",
@@ -70,13 +73,13 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
 
 
 def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
-    """Return the numbers from which values may count the answers of their rows."""
-    if not all(type(value) is int for value in values) or len({*values}) == 1 < len(values):
+    """Return the numbers from which values, or their texts, may count the answers of their rows."""
+    if not all(type(value) is int or str(value).isdecimal() for value in values) or len({*values}) == 1 < len(values):
         return []
     return [
         first
         for first in (0, 1)
-        if all(first <= value < first + len(each) for value, each in zip(values, options, strict=True))
+        if all(first <= int(value) < first + len(each) for value, each in zip(values, options, strict=True))
     ]
 
 
@@ -92,7 +95,9 @@ def _options(
             yield [name], lists, jq_field(name)
         elif _are_texts(values) and len(name) > 1:
             siblings.setdefault(name[:-1], []).append(name)
-    for names in (names for names in siblings.values() if len(names) >= _FEWEST_SIBLINGS):
+    for names in siblings.values():
+        if len(names) < _FEWEST_SIBLINGS and any(is_text(row[name]) for row in rows for name in names):
+            continue
         first = ord(names[0][-1])
         if [ord(name[-1]) for name in names] == [*range(first, first + len(names))]:
             yield names, [[row[name] for name in names] for row in rows], f"[{', '.join(map(jq_field, names))}]"
@@ -101,24 +106,37 @@ def _options(
 def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
     """Yield what makes a row of each of several answers in a list, keeps the best of them, or joins their parts."""
     for name in (name for name in rows[0] if meant_field(name) == "output"):
+        is_json = any(isinstance(row.get(name), str) for row in rows)
+        decode = f'{jq_field(name)} |= (if type == "string" then fromjson else . end) | ' if is_json else ""
+        if is_json:
+            rows = [row | {name: decoded_json(str(row.get(name)))} for row in map(dict, rows)]
         items = [item for row in rows if isinstance(row.get(name), list) for item in row[name]]
         are_texts = _are_texts(items)
         if not all(row.get(name) and isinstance(row[name], list) for row in rows) or len(items) == len(rows):
             continue
-        if not (are_texts or all(isinstance(item, dict) for item in items)):
-            continue
+        if not are_texts and (is_json or not all(map(partial(_says_answer, name), items))):
+            continue  # calls, say
         beside = [other for other in rows[0] if other != name and goes_along(rows, other, name)]
         along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
         scored = _scores(rows, name, () if are_texts else items[0], beside)
         for key, scores, (which, function) in islice(scored, _MOST_SCORES):
             best = f"to train the one with the {which} {quoted(key)} alone"
-            yield best, f"({scores} | index({function})) as $n | {along}"
-        yield f"if {answer}, a row for each", f"range({jq_field(name)} | length) as $n | {along}"
+            yield best, f"{decode}({scores} | index({function})) as $n | {along}"
+        yield f"if {answer}, a row for each", f"{decode}range({jq_field(name)} | length) as $n | {along}"
         if are_texts:
             flags = [each for each in beside if any(row[each] and isinstance(row[each][0], bool) for row in rows)]
             whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
-            yield "if they are the parts of one answer, in their order", f'{jq_field(name)} |= join("\\n"){whole}'
+            yield (
+                "if they are the parts of one answer, in their order",
+                f'{decode}{jq_field(name)} |= join("\\n"){whole}',
+            )
+
+
+def _says_answer(name: str, item: Any) -> bool:
+    """Whether an item of a list is an object with a text whose name says that it is an answer."""
+    texts = (key for key, value in item.items() if isinstance(value, str)) if isinstance(item, dict) else ()
+    return any(meant_field(f"{name}.{key}") == "output" for key in texts)
 
 
 def _scores(

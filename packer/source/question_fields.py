@@ -67,6 +67,11 @@ class Fields:
         return next(iter(self._questions), None)
 
     @property
+    def longest(self) -> str | None:
+        """The field with the longest texts, of those whose names say nothing."""
+        return next(iter(self._meant(None)), None)
+
+    @property
     def _questions(self) -> list[str]:
         return self._meant("instruction") or self._meant("input")
 
@@ -80,6 +85,7 @@ class Fields:
         questions = self._questions or (sentences if len(sentences) == 1 else [])
         asked: list[dict[str, str | None]] = [{"instruction": question} for question in questions]
         if self._is_pair:
+            yield from ({"prompt": path} for path in self._asked)
             yield from asked
             return
         for pair in self._compared:  # scores may say which is better

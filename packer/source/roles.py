@@ -82,7 +82,7 @@ def ends_in_question(value: Any) -> bool:
     """Whether a value is a list of messages that ends with what an answer in another field follows."""
     if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
         return False
-    return ROLES.get(str(value[-1].get("role")).lower()) in {"user", "tool"}
+    return ROLES.get(str(value[-1].get("role") or value[-1].get("from")).lower()) in {"user", "tool"}
 
 
 def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.conversations import turns_hint
+from packer.source.conversations import exchanges_hint, turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
@@ -121,7 +121,10 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
-    if fields.question and path is not None and (several := one_answer(path, sampled, fields.question)) is not None:
+    question = fields.question or fields.longest
+    if path is not None and sampled and (exchanges := exchanges_hint(path, sampled)) is not None:
+        return exchanges
+    if question and path is not None and (several := one_answer(path, sampled, question)) is not None:
         return several
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     rivals = _rivals(best)

@@ -30,6 +30,9 @@ SYSTEM = "Answer briefly."
 FACTS = [["the tide", "turns", "at six"]]
 
 
+LOOK = [{"name": "look", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]
+
+
 def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
     content = {"content_type": "text", "parts": [text]}
     message = {"id": str(number), "author": {"role": role}, "content": content, "metadata": {}} | more
@@ -518,6 +521,19 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, f"A. {REST}", f"B. {MORE}", f"C. {SAID}"],
         [SAID],
     ),
+    "a number of one in two fields, as a text": (
+        "rows.jsonl",
+        [
+            {
+                "sentence": "The map did not fit, as the _ was too small.",
+                "option1": "map",
+                "option2": "bag",
+                "answer": "2",
+            }
+        ],
+        ["The map did not fit, as the _ was too small.\nA. map\nB. bag"],
+        ["bag"],
+    ),
     "a number of one in a list": (
         "rows.parquet",
         [{"question": ASKED, "choices": [REST, SAID], "answer": 2, "subject": "tide"}],
@@ -561,6 +577,30 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ],
         [ASKED, "06:12", SAID],
         ['I look.{"name": "look", "arguments": {"place": "Oban\\nor 7", "days": 2, "code": "7"}}', SAID],
+    ),
+    "definitions in the system message, calls as Python prints them": (
+        "rows.jsonl",
+        [
+            {
+                "conversations": [
+                    {"from": "system", "value": f"You may call: <tools>{json.dumps(LOOK)}</tools>"},
+                    {"from": "human", "value": ASKED},
+                    {
+                        "from": "gpt",
+                        "value": f"<tool_call>\n{ {'arguments': {'place': 'Oban'}, 'name': 'look'} }\n</tool_call>",
+                    },
+                ],
+                "tools": json.dumps(LOOK),
+            }
+        ],
+        ['"look"', ASKED],
+        ['{"name": "look", "arguments": {"place": "Oban"}}'],
+    ),
+    "questions and answers in two lists": (
+        "rows.jsonl",
+        [{"questions": [ASKED, MORE], "answers": {"input_text": [SAID, REST], "answer_start": [0, 7]}, "source": "x"}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
     ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }

@@ -223,6 +223,25 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "blue_thinking_trajectory": "I ask",
         "blue_grade": "No",
     },
+    "ultra interact pairs": {
+        "trajectory": [{"from": "user", "value": "question"}],
+        "chosen": "answer",
+        "rejected": "other",
+        "task": "x",
+    },
+    "a trajectory with an empty result": {
+        "trajectory": [
+            USER,
+            ANSWER
+            | {
+                "content": "I look.",
+                "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": {"place": "x"}}}],
+            },
+            {"role": "tool", "content": "", "name": "look", "tool_call_id": "1"},
+            ANSWER,
+        ],
+        "exit_status": "x",
+    },
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
     "smoltalk 2": {
         "messages": [USER, ANSWER],

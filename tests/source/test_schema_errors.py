@@ -244,6 +244,10 @@ SEVERAL = {
             EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
         },
     ),
+    "texts in JSON": (
+        {"solutions": json.dumps(SAID)},
+        {EACH: [{"solutions": each} for each in SAID], PARTS: [{"solutions": "\n".join(SAID)}]},
+    ),
     "fields": (
         {f"my_solution_{k}": each for k, each in enumerate(SAID, 1)},
         {EACH: [{"my_solution_1": each} for each in SAID], "`my_solution_1` alone": [{"my_solution_1": SAID[0]}]},
@@ -273,6 +277,16 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
             detect_schema(made, format="jsonl", columns={})
         columns, *more = settings_in(caught.value.hint)
         assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_calls_are_not_several_answers(as_text, tmp_path):
+    calls = [{"name": "tide", "arguments": {"harbor": place}} for place in ("Oban", "Mallaig")]
+    row, path = ASKED | {"answers": json.dumps(calls) if as_text else calls}, tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    assert "one answer a row" not in caught.value.hint
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")

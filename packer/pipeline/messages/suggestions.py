@@ -8,18 +8,19 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec import structs
 
-from packer.batches import Message, RowBatch, Sample, tool_parameters
+from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
+from packer.pipeline.messages.tool_hints import PARALLEL_CALLS, about_calls_in_text, about_definitions, other_forms
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
@@ -29,12 +30,10 @@ from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
-from packer.render.readback import function_of
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
-from packer.source.conversations import step, turns_hint
+from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
-from packer.source.exports import PAGE, export_hint
-from packer.source.jq_commands import row_command
+from packer.source.exports import export_hint
 from packer.source.proposals import Reading, ways_to_read_variables
 from packer.source.roles import roles_hint
 from packer.source.row import composed
@@ -55,9 +54,6 @@ _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\
 
 _SET_COLUMNS = re.compile(r"--columns ((?:'[^']*'|\"'\"|[^\s;'])+)(?<!,)")
 
-_OTHER_FORM = re.compile(r"calls in another form between (\S+) and (\S+) than its text")
-"""The reason for a row with a text that stands between the tags of calls, and is none that the template writes."""
-
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""
 
@@ -67,7 +63,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
 
     `lost` are further kinds of dropped content for which rows were rejected.
     """
-    hint = _about_reading(code, reason, file) or _about_calls_in_text(code, reason, file) or _columns_of(code, reason)
+    hint = _about_reading(code, reason, file) or about_calls_in_text(code, reason, file) or _columns_of(code, reason)
+    hint = hint or about_definitions(reason, file, partial(_are_kept, recipe=recipe, model=model))
     if hint is None:
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
     if code not in ("unknown_schema", "pair_no_prompt", "unread_content") and file.columns:
@@ -111,43 +108,13 @@ def tried_hint(
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
     if rejected:
         ways = dict(_that_help(ways, rejected, recipe, model))
-    if code in ("dropped_tool_call", "dropped_tools") and (forms := _other_forms(rejected, recipe, model)):
+    if code in ("dropped_tool_call", "dropped_tools") and (
+        forms := other_forms(rejected, partial(_are_kept, recipe=recipe, model=model))
+    ):
         ways, advice = {}, forms  # nothing needs to be lost
     elif not ways and "does not render" in reason:
         advice = NO_PLACE
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
-
-
-def _other_forms(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> str | None:
-    """Suggest other forms of tools and calls, if in these the template writes most of some rows."""
-    for forms in ([PROPERTIES], [PARALLEL_CALLS], [PROPERTIES, PARALLEL_CALLS]):
-        changed = [replace(batch, samples=tuple(_in_forms(each, forms) for each in batch.samples)) for batch in rows]
-        if changed != rows and _are_kept(changed, recipe, model):
-            return "; ".join(forms)
-    return None
-
-
-def _in_forms(sample: Sample, forms: Iterable[str]) -> Sample:
-    for form in forms:
-        sample = _FORMS[form](sample)
-    return sample
-
-
-def _with_properties(sample: Sample) -> Sample:
-    """Return a row with the parameters of its tools under `properties`."""
-    tools = deepcopy(sample.tools or [])
-    functions: Iterable[Any] = map(function_of, tools)
-    for function in functions:
-        if tool_parameters(function) is not None and "properties" not in function["parameters"]:
-            function["parameters"] = {"type": "object", "properties": function["parameters"]}
-    return structs.replace(sample, tools=tools or None)
-
-
-def _with_one_call(sample: Sample) -> Sample:
-    """Return a row of which each message has its first call alone."""
-    fields = [{**each.fields, "tool_calls": (each.fields.get("tool_calls") or [])[:1]} for each in sample.messages]
-    pairs = zip(sample.messages, fields, strict=True)
-    return structs.replace(sample, messages=tuple(structs.replace(each, fields=own) for each, own in pairs))
 
 
 def _reasons(batch: RowBatch) -> bool:
@@ -258,25 +225,6 @@ def _columns_of(code: str, reason: str) -> str | None:
     return "; ".join(f"{as_option(f'sources.columns={{{columns}}}')} {effect}" for columns, effect in found) or None
 
 
-def _about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
-    """Suggest what to do with calls in texts, or with what stands between their tags, by the first rows."""
-    tags = _OTHER_FORM.search(reason)
-    if tags is None and not (code == "bad_tools" and "within the text at" in reason):
-        return None
-    rows = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-    if "<function=" in json.dumps(rows, default=str):
-        return f"these are calls as XML; {PAGE}#calls-as-xml has the command that makes `tool_calls` of them"
-    if tags is None:
-        return None
-    opening, closing = tags.groups()
-    fenced = " | ".join(f'gsub({json.dumps(re.escape(tag))}; "```")' for tag in (opening, closing))
-    command = row_command(file.path, f'walk(if type == "string" then {fenced} else . end)')
-    way = step("if it is code, and no call, write it as a block of code", command)
-    return (
-        f"a server would read what stands between {opening} and {closing} as a call: give calls in `tool_calls`; {way}"
-    )
-
-
 def _some_images(file: InputFile) -> list[str]:
     """Return images that the first rows of a file name."""
     batches = (row.batch for row in islice(file.rows(), _TRIED_ROWS))
@@ -354,19 +302,6 @@ def _with(recipe: Recipe, override: str) -> Recipe:
 def _compiled(model: Model, recipe: Recipe) -> ChatTemplate:
     assert model.template is not None, "rows of messages have one"
     return compile_template(model.template, model, recipe)
-
-
-PROPERTIES = (
-    f"this template reads the parameters of tools under `properties`; {PAGE}#parameters-of-tools has the command that "
-    "puts them there"
-)
-PARALLEL_CALLS = (
-    "this template allows one call per message. Use one that allows several, with --template FILE (for Llama 3, "
-    "Functionary's v3.2 does); or, if the calls do not depend on each other, write each as a message of its own, "
-    "followed by its result"
-)
-_FORMS: Mapping[str, Callable[[Sample], Sample]] = {PROPERTIES: _with_properties, PARALLEL_CALLS: _with_one_call}
-"""Hints about the form of tools and calls, with what they change."""
 
 
 def templates_hint(model: Model, recipe: Recipe) -> str:
