@@ -13,7 +13,7 @@ from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.manifest import Manifest
-from packer.store.selected import read_selection
+from packer.store.row_tables import read_selection
 
 GREEDY = 0.3
 """Share of a source's rows; a filter that leaves out more is worth a warning."""
