@@ -19,10 +19,8 @@ from packer.display import repair_hint
 from packer.errors import InputError, StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
-from packer.pipeline.engine import Engine
 from packer.pipeline.from_python import build
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.plan import build_plan
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.plan.reuse import committed
 from packer.recipe.pack_rules import Pack
@@ -171,15 +169,6 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
     assert committed(cache, read_manifest(cache)) == []
     assert again(starter, cache, repair=True).num_partitions_built == 5
     assert digests(cache) == digests(starter_cache)
-
-
-def test_what_keeps_the_fast_engine_from_a_build_is_reported(starter, tmp_path, monkeypatch):
-    reference = build_plan.resolve_engine("reference", (starter / "tokenizer" / "tokenizer.json").read_bytes())
-    engine = Engine(name="reference", version=reference.version, refused="'ab' gives other ids")
-    monkeypatch.setattr(build_plan, "resolve_engine", lambda *_, **__: engine)
-    notes = Notes()
-    again(starter, tmp_path / "cache", progress=notes)
-    assert "engine reference: 'ab' gives other ids" in notes.notes
 
 
 def test_an_input_that_is_gone_before_it_is_read_is_an_input_error(tmp_path):
