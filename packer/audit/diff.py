@@ -25,7 +25,7 @@ from packer.store.document_shards import DocumentShards
 from packer.store.entries import Totals
 from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import Input
-from packer.store.selected import documents_of
+from packer.store.row_tables import documents_of
 
 _ENGINE = ("engine", "engine_version", "rules_version")
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")

@@ -18,7 +18,7 @@ from packer.store.entries import Totals
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.rejected import rejected_path
-from packer.store.selected import read_selection
+from packer.store.row_tables import read_selection
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 

@@ -25,9 +25,6 @@ class Engine:
     version: str
     """Versions of everything that determines its ids and texts."""
 
-    refused: str | None = None
-    """Why the fast engine is not used although it is installed; None if it is used or not installed."""
-
 
 def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = None) -> Engine:
     """Choose the engine for a tokenizer: ``auto``, ``reference`` or ``fast`` is `asked`.
@@ -47,7 +44,7 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
         return Engine(name="fast", version=f"{fast_version()}, {_reference().version}")
     if asked == "fast":
         raise RecipeError(f"engine is fast, but: {refused}", hint="--set engine=reference, or auto")
-    return Engine(name="reference", version=_reference().version, refused=refused)
+    return _reference()
 
 
 def encoder_of(engine: str, tokenizer_json: bytes, check: Check | None = None) -> Encoder:

@@ -17,8 +17,7 @@ from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
-from packer.store.row_tables import read_table
-from packer.store.selected import rows_of_documents, split_documents, write_selection
+from packer.store.row_tables import read_table, rows_of_documents, split_documents, write_selection
 
 _ROWS_HELD = 2**14
 

@@ -16,8 +16,8 @@ from packer.store.manifest import Manifest, read_manifest
 from packer.store.mapping import check_sizes
 from packer.store.media_shards import MediaShards
 from packer.store.place import SentFolder, cache_place
+from packer.store.row_tables import documents_of
 from packer.store.schema import Kind
-from packer.store.selected import documents_of
 
 __all__ = [
     "BlockShards",

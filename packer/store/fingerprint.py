@@ -25,8 +25,8 @@ from packer.errors import CheckError
 from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
+from packer.store.row_tables import split_documents
 from packer.store.schema import Kind
-from packer.store.selected import split_documents
 
 
 def fingerprint(manifest: Manifest) -> str:

@@ -17,7 +17,7 @@ from packer.recipe.recipe import make_recipe
 from packer.rejections import ROW_REASONS
 from packer.store.cache import check_conservation
 from packer.store.manifest import read_manifest
-from packer.store.selected import read_selection
+from packer.store.row_tables import read_selection
 
 FILTERS = [
     {"name": "answers", "of": "answers", "chars": {"min": 60}},

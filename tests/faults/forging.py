@@ -24,7 +24,7 @@ from packer.store.arrow_columns import digest_values, shard_rows
 from packer.store.digest import digest_file
 from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
-from packer.store.selected import documents_of
+from packer.store.row_tables import documents_of
 from packer.store.shard_file import find_places
 
 KINDS = ("chats", "pairs", "ids", "rated", "selected", *["images"] * (missing_library() is None))

@@ -12,7 +12,7 @@ from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard, read_manifest
-from packer.store.selected import documents_of
+from packer.store.row_tables import documents_of
 
 RULES = {"split": {"shares": {"validation": 0.3}}}
 

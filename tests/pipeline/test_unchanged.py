@@ -12,7 +12,7 @@ from packer.pipeline.plan.build_plan import plan_build
 from packer.pipeline.plan.reuse import up_to_date
 from packer.progress import Silent
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
-from packer.store.manifest import read_manifest
+from packer.store.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,9 @@ CHANGES = {
     ),
     "another block length": lambda folder, recipe, cache: with_keys(recipe, "pack.block_len=256"),
     "another pad": lambda folder, recipe, cache: with_keys(recipe, "pack.pad_id=5"),
-    "another engine": lambda folder, recipe, cache: with_keys(recipe, "engine=reference"),
+    "another engine": lambda folder, recipe, cache: write_manifest(
+        cache, msgspec.structs.replace(read_manifest(cache), recipe_fingerprint="0" * 64)
+    ),
     "one source fewer": lambda folder, recipe, cache: msgspec.structs.replace(recipe, sources=recipe.sources[:-1]),
     "the sources turned": lambda folder, recipe, cache: msgspec.structs.replace(recipe, sources=recipe.sources[::-1]),
     "no ledger": lambda folder, recipe, cache: (cache / "rejected.jsonl").unlink(),

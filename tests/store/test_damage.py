@@ -79,36 +79,6 @@ def test_every_byte_of_the_shards_of_chosen_documents_is_checked(tmp_path: Path)
     assert "--repair" in str(caught.value.hint)
 
 
-def test_a_file_truncated_after_the_cache_was_opened_is_refused_when_it_is_mapped(tmp_path: Path) -> None:
-    manifest = small_cache(tmp_path)
-    with Cache.open(tmp_path) as cache:
-        (tmp_path / manifest.shards[3].path).write_bytes(b"ARROW1")
-        blocks = cache.blocks("train")
-        blocks.read(np.array([0]))
-        with pytest.raises(CheckError, match=r"is truncated: expected \d+ bytes, found 6"):
-            blocks.read(np.array([len(blocks) - 1]))
-
-
-def test_a_missing_shard_or_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    manifest = small_cache(tmp_path)
-    path = tmp_path / manifest.shards[0].path
-    path.unlink()
-    with pytest.raises(CheckError, match=f"{path} is missing: expected {manifest.shards[0].num_bytes} bytes"):
-        Cache.open(tmp_path)
-    path.mkdir()
-    with pytest.raises(CheckError, match="expected"):
-        Cache.open(tmp_path)
-
-
-def test_a_file_swapped_for_another_of_the_same_size_is_refused(tmp_path: Path) -> None:
-    shard = _shard(tmp_path, "blocks", weighted=False)
-    path = tmp_path / shard.path
-    for content in (b"\0" * shard.num_bytes, b"ARROW1\0\0" + b"\xff" * (shard.num_bytes - 14) + b"ARROW1"):
-        path.write_bytes(content)
-        with pytest.raises(CheckError, match="is damaged"):
-            BlockShards(tmp_path, [shard]).read(np.array([0]))
-
-
 def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
     shard = _shard(tmp_path, "documents", weighted=False)
     values = json.loads(msgspec.json.encode(shard))

@@ -30,7 +30,7 @@ from packer.store.manifest import (
     encode_manifest,
 )
 from packer.store.rejected import content_of, read_rejected, rejected_path
-from packer.store.selected import read_selection
+from packer.store.row_tables import read_selection
 from packer.version import __version__
 
 

@@ -51,7 +51,7 @@ from packer.store.manifest import (
 )
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
-from packer.store.selected import documents_of
+from packer.store.row_tables import documents_of
 
 if TYPE_CHECKING:
     from packer.audit.verify.reencode import Reencoded

@@ -23,7 +23,7 @@ from packer.store.cache import Cache
 from packer.store.entries import Totals
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
-from packer.store.selected import read_selection
+from packer.store.row_tables import read_selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut, Totals
 from packer.store.manifest import Manifest, Shard
 from packer.store.rejected import read_rejected
-from packer.store.selected import documents_of
+from packer.store.row_tables import documents_of
 
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""

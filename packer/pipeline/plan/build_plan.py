@@ -283,9 +283,7 @@ def _note_without_effect(
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
-    """Say why the fast engine is refused, and what other than the recipe causes everything to be tokenized again."""
-    if engine.refused is not None:
-        progress.note(f"engine reference: {engine.refused}")
+    """Say what other than the recipe causes everything to be tokenized again."""
     if before is None:
         return
     for what, was, now in (
