@@ -25,6 +25,7 @@ from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_t
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
+from packer.source.tools_and_calls import KEYS_OF_CALLS
 from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
@@ -169,10 +170,12 @@ class Flags:
         for place, values in found.items():
             self._said[place].add(values)
 
-    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
-        """Yield what a message has, and what its parts have, of which each counts as an answer."""
+    def _of_message(
+        self, path: Path, message: Mapping[str, Any], read: Collection[str] = _READ
+    ) -> Iterator[tuple[_Place, Any]]:
+        """Yield what a message has, and what its parts and calls have, of which each counts as an answer."""
         self._num_asked[path] += 1
-        others = [((*path, str(key)), value) for key, value in message.items() if key not in _READ]
+        others = [((*path, str(key)), value) for key, value in message.items() if key not in read]
         for at, value in _values(others):
             if isinstance(value, list):
                 yield from ((_Place((*at, ITEMS), "items"), each) for each in _said_in(value))
@@ -186,6 +189,13 @@ class Flags:
                 own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
                 scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
                 yield from self._of_message((*path, "content", ITEMS), scalars)
+        calls = _decoded(message.get("tool_calls"))
+        for call in map(_decoded, calls) if isinstance(calls, list) else ():
+            if isinstance(call, Mapping):
+                function = _decoded(call.get("function"))
+                of_function = function if isinstance(function, Mapping) else {}
+                own = {key: value for key, value in of_function.items() if key not in KEYS_OF_CALLS}
+                yield from self._of_message((*path, "tool_calls", ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
 
     def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
@@ -334,7 +344,7 @@ def _programs(
         when = f"if {name} numbers the trained messages from {place.first}"
         yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
         return
-    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
+    for word, key, value in keys[kind] if place.of in ("message", "list") and "tool_calls" not in place.path else ():
         says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
         when = f"if {word} under {name} says {says}"
         if place.of == "list":

@@ -84,6 +84,33 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
     }
 
 
+@pytest.mark.parametrize("is_text", [False, True])
+@pytest.mark.parametrize("inner", [(), ("function",)])
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"train": [False, True]}, "false or true"),
+        ({"weight": [0, 1]}, "false or true"),
+        ({"mask": [True, None]}, "true or nothing"),
+        ({"status": ["failed", "success"]}, "failed or success"),
+        ({"index": [0, 1]}, None),
+        ({"type": ["function", "custom"]}, None),
+        ({"parameters": [{"exact": True}, {"exact": False}]}, None),
+    ],
+)
+def test_flags_of_calls_are_found_and_their_arguments_are_none(flags, says, inner, is_text) -> None:
+    (key, values), made = *flags.items(), []
+    for number, value in enumerate(values):
+        call = {"id": f"call_{number}", "function": {"name": "look", "arguments": {"deep": bool(number)}}}
+        (call["function"] if inner else call)[key] = value
+        made.append(call)
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in made]
+    asking = {"role": "assistant", "content": None, "tool_calls": json.dumps(made) if is_text else made}
+    path = ".".join(["messages[].tool_calls[]", *inner, key])
+    row = {"messages": [ASKED[0], asking, *results, ANSWERS[0]]}
+    assert found_in(row) == ({} if says is None else {path: says})
+
+
 @pytest.mark.parametrize(
     ("keys", "path", "says"),
     [
