@@ -240,8 +240,10 @@ class Renderer:
             for k, each in enumerate(sample.messages)
         ]
         ordered = in_order_of_calls(messages)
-        if ordered != messages and not self._tells_results_apart(template):
-            messages = ordered
+        if ordered != messages:
+            have_ids = all(each.get("tool_call_id") for each in messages if each["role"] == "tool")
+            keys = ["tool_call_id"] if have_ids else ["tool_call_id", "name"]
+            messages = messages if all(self._tells_results_apart(template, key) for key in keys) else ordered
         ids_of = {"short": with_short_ids, "named": with_named_ids}.get(self._recipe.rows.call_ids or "")
         return messages if ids_of is None else ids_of(messages)
 

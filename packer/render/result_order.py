@@ -6,7 +6,8 @@ that mean different things would have one context. So they are put into the orde
 K3, GLM 5.3) do by themselves.
 
 Whether a template tells results apart is tried: two calls of different tools are rendered with their results, and again
-with the ids of the results exchanged. If nothing changes, it does not.
+with the ids of the results exchanged. If nothing changes, it does not. Of results without ids, the names of their tools
+are all that it could tell them by, or put in order.
 """
 
 import json
@@ -20,15 +21,16 @@ _IDS = ("a00000001", "b00000002")
 """Of nine letters and digits, as Mistral's templates want them."""
 
 
-def tells_results_apart(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a rendering changes if the ids of two results are exchanged; True for a template that takes none.
+def tells_results_apart(template: ChatTemplate, key: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a rendering changes if two results exchange what they have under a key: `tool_call_id` or `name`.
 
-    Arguments are tried as objects, and as JSON for templates that add strings. `kwargs` are variables of the recipe.
+    True for a template that takes none. Arguments are tried as objects, and as JSON for templates that add strings.
+    `kwargs` are variables of the recipe.
     """
     for form in (dict, json.dumps):
         texts = []
-        for ids in (_IDS, _IDS[::-1]):
-            messages = _answered_calls(form, ids)
+        for calls in ((0, 1), (1, 0)):
+            messages = _answered_calls(form, calls, key)
             try:
                 texts.append(template.render(messages, tools=None, add_generation_prompt=False, kwargs=kwargs))
             except RenderError:
@@ -38,14 +40,15 @@ def tells_results_apart(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bo
     return True
 
 
-def _answered_calls(form: Callable[[dict[str, str]], Any], ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a chat with two calls, whose arguments have a form, and with results that have these ids."""
+def _answered_calls(form: Callable[[dict[str, str]], Any], answered: Sequence[int], key: str) -> list[dict[str, Any]]:
+    """Return a chat with two calls, whose arguments have a form, and with results that say by a key whose they are."""
     functions = [{"name": f"tool_{each[0]}", "arguments": form({"key": each[0]})} for each in _IDS]
     calls = [{"id": each, "type": "function", "function": own} for each, own in zip(_IDS, functions, strict=True)]
+    said = {"tool_call_id": _IDS, "name": [each["name"] for each in functions]}[key]
     return [
         {"role": "user", "content": "Which?"},
         {"role": "assistant", "content": "", "tool_calls": calls},
-        *({"role": "tool", "tool_call_id": each, "content": f"Result {k}."} for k, each in enumerate(ids)),
+        *({"role": "tool", key: said[call], "content": f"Result {k}."} for k, call in enumerate(answered)),
     ]
 
 

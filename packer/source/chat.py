@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
@@ -24,7 +24,9 @@ from packer.source.message_parts import (
     Content,
     Part,
     TrainDetail,
+    TrainFields,
     holds_results,
+    own_weight,
     read_content,
     read_results,
     read_system,
@@ -34,7 +36,6 @@ from packer.source.own_reasoning import is_reasoning, joined_with_answers, reaso
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import (
     OPTIONAL_MESSAGE_FIELDS,
-    TRAIN_FIELDS,
     RowFields,
     RowSchema,
     coalesce_aliases,
@@ -44,8 +45,6 @@ from packer.source.row import (
 from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
 from packer.source.unsupported_rows import refuse_cut
 from packer.source.written_calls import split_thought, with_calls_of_text
-
-Weight = Annotated[float, Meta(ge=0, le=1)]
 
 _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
 _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
@@ -58,7 +57,7 @@ _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 """Variables of a template that a row cannot set by `chat_template_kwargs`."""
 
 
-class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
+class MessageFields(TrainFields, frozen=True, kw_only=True):
     """Fields of a message that have a meaning to packer, besides its sender and content."""
 
     tool_calls: list[Any] | str | None = None
@@ -71,18 +70,6 @@ class MessageFields(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     """The answer of OpenAI's models in place of a content."""
 
-    train: bool | None = None
-    training: bool | None = None
-    trainable: bool | None = None
-    loss: bool | float | None = None
-    """Numbers other than 0 and 1 are measured losses, which say nothing about training."""
-
-    loss_mask: bool | Literal[0, 1] | None = None
-    masked: bool | Literal[0, 1] | None = None
-    """torchtune's: whether the message is left out of the loss."""
-
-    weight: Weight | None = None
-    loss_weight: Weight | None = None
     train_detail: list[TrainDetail] | None = None
 
 
@@ -170,7 +157,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
         fields["tool_calls"] = calls
     if role != "assistant" and content.trained:
         content = replace(content, trained=frozenset(), spans=())
-    weight = _message_weight(shape, content, where=where)
+    weight = own_weight(shape, content.trained, where=where)
     refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
     spans = content.spans if weight != 0 else ()
     names_some = shape.train_detail or (shape.train_detail is not None and weight is None)  # an empty list names none
@@ -317,22 +304,6 @@ def with_reasoning_fields(fields: dict[str, Any], reasoning: str) -> dict[str, A
     """
     others = {name: value for name, value in fields.items() if name != "thinking" or value.strip()}
     return {"thinking": reasoning, **others, "reasoning_content": reasoning}
-
-
-def _message_weight(shape: MessageFields, content: Content, *, where: str) -> float | None:
-    """Return a message's own weight: 0 for `train: false`, else its weight if it has one, else 1 for `train: true`."""
-    weight = shape.weight if shape.weight is not None else shape.loss_weight
-    if shape.loss_weight is not None and weight != shape.loss_weight:
-        raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name not in ("loss", "masked")] + [*content.trained]
-    flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
-    flags += [not shape.masked] if shape.masked is not None else []
-    trained = {bool(flag) for flag in flags if flag is not None}
-    if len(trained) > 1:
-        raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")
-    if False in trained:
-        return 0.0
-    return 1.0 if trained and weight is None else weight
 
 
 def with_weight(message: Message, weight: float) -> Message:

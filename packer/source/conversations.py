@@ -33,7 +33,10 @@ _TALKS = frozenset(
 
 _TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | transpose | map(add))"
 
-_HEADER = re.compile(r"^[^\S\n]*([^\W\d_][\w -]{0,30}):", re.MULTILINE)
+_BEFORE_NAME = r"[^\S\n]*(?:(?:\[[^\]\n]*\]|\(?\d[\d:.,/ T-]*:\d\d(?:Z| ?[AP]M)?)[^\w\n]*)?"
+"""What a line may have before the name of its speaker: anything in brackets, or a time."""
+
+_HEADER = re.compile(rf"^{_BEFORE_NAME}([^\W\d_][\w -]{{0,30}}):", re.MULTILINE)
 """The name of a speaker at the beginning of a line."""
 
 _IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
@@ -87,14 +90,14 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
         answered = [said.get(row[-2]) == "assistant" and bool(row[-1].strip()) for row in turns if len(row) > 2]
         if 2 * sum(answered) < len(rows):
             continue
-        at, header = jq_field(name), f"(?:{'|'.join(map(re.escape, names))}):"
-        role = f"({json.dumps(roles, ensure_ascii=False)}[.] // .)" if roles else "."
+        at, header = jq_field(name), f"{_BEFORE_NAME}(?<name>{'|'.join(map(re.escape, names))}):"
+        role = f"({json.dumps(roles, ensure_ascii=False)}[.name] // .name)" if roles else ".name"
         begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
+        turn = json.dumps(rf"^\s*{header}\s*(?<said>[\s\S]*?)\s*$")
         program = (
             f"select({at} | test({begins}))"
             f' | {{messages: [{at} | splits({divides}) | select(. != "")'
-            f' | {{role: (sub(":[\\\\s\\\\S]*$"; "") | {role}),'
-            r' content: (sub("^[^:]*:\\s*"; "") | sub("\\s+$"; ""))}]}'
+            f" | capture({turn}) | {{role: {role}, content: .said}}]}}"
             f" + del({at})"
         )
         what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"

@@ -238,10 +238,19 @@ def programs_for_key(
             yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"
 
 
+def _has_answer(value: Any) -> bool:
+    """Whether a value has a message of the assistant's, at any depth."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (isinstance(value, dict) and "role" in value and is_answer(value)) or any(map(_has_answer, inner))
+
+
 def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what writes a field into the first question of a row with messages, as JSON; nothing if it is a text."""
+    """Yield what writes a field into the first question of a row with messages, as JSON.
+
+    Nothing if it is a text, or has an answer.
+    """
     values = [row[field] for row in rows if row.get(field)]
-    if not values or isinstance(values[0], str):
+    if not values or isinstance(values[0], str) or any(map(_has_answer, values)):
         return
     at = jq_field(field)
     for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):

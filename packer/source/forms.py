@@ -88,7 +88,7 @@ FIELDS = frozenset(
     ANSWERS
     | VERDICTS
     | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, "message", "output", "object", "status", "question"}
+    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, *_CHOICES, "message", "output", "object", "status", "question"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
@@ -117,7 +117,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
         if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
             rest = {name: value for name, value in row.items() if name != "toolConfig"}
             return Form("messages", lambda: rest | _asked(row, "messages"))
-        beside = {name: value for name, value in row.items() if name not in _ANSWERS}
+        beside = {name: value for name, value in row.items() if name not in _ANSWERS or _are_choices(name, value)}
         said = _object(row, "response") or {**beside, "message": _object(row, "message")}
         if any(_answers(said)) and ends_in_question(row["messages"]):
             return Form("completion", partial(_log, row, row, said))
@@ -145,6 +145,11 @@ def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -
     if path in _CHOICES and len(messages) > 1:
         raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
     return _kept(row) | _asked(request, "prompt") | {"completion": messages}
+
+
+def _are_choices(name: str, value: Any) -> bool:
+    """Whether a field has what a server answers, and not, say, the options of a question."""
+    return name in _CHOICES and isinstance(value, list) and any(_object(each, "message") for each in value)
 
 
 def _asks(request: Mapping[str, Any]) -> bool:

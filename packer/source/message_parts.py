@@ -6,9 +6,9 @@ messages of their own.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,12 +16,31 @@ from packer.batches import Message
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.forms import known_parts
-from packer.source.row import coalesce_aliases, type_reason, typed
+from packer.source.row import TRAIN_FIELDS, coalesce_aliases, type_reason, typed
 from packer.source.tools_and_calls import read_call, read_calls
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
+Weight = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+
+class TrainFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message, or a part of one, says of whether it is trained."""
+
+    train: bool | None = None
+    training: bool | None = None
+    trainable: bool | None = None
+    loss: bool | float | None = None
+    """Numbers other than 0 and 1 are measured losses, which say nothing about training."""
+
+    loss_mask: bool | Literal[0, 1] | None = None
+    masked: bool | Literal[0, 1] | None = None
+    """torchtune's: whether the message is left out of the loss."""
+
+    weight: Weight | None = None
+    loss_weight: Weight | None = None
+
+
+class Part(TrainFields, frozen=True, kw_only=True):
     """One part of a content list.
 
     OpenAI stores its text under `text` or `refusal`, LLaMA-Factory under `value`, others under `content`. The fields of
@@ -49,8 +68,6 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     tool_use_id: str | None = None
     content: Any = None
     is_error: bool | None = None
-    train: bool | None = None
-    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +201,30 @@ def _used(part: Part, *, where: str) -> dict[str, Any]:
     return {key: value for key, value in call.items() if value is not None}
 
 
+def own_weight(shape: TrainFields, of_parts: Collection[bool] = (), *, where: str) -> float | None:
+    """Return the weight that a message, or a part, has: 0 for `train: false`, else its own, else 1 for `train: true`.
+
+    `of_parts` are the settings of the parts of a message, which are to agree with its own.
+    """
+    weight = shape.weight if shape.weight is not None else shape.loss_weight
+    if shape.loss_weight is not None and weight != shape.loss_weight:
+        raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
+    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name not in ("loss", "masked")] + [*of_parts]
+    flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
+    flags += [not shape.masked] if shape.masked is not None else []
+    trained = {bool(flag) for flag in flags if flag is not None}
+    if len(trained) > 1:
+        raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")
+    if False in trained:
+        return 0.0
+    return 1.0 if trained and weight is None else weight
+
+
 def _flags(parts: list[Part], *, where: str) -> list[bool]:
-    if any(part.weight not in (None, 0, 1) for part in parts):
+    weights = [own_weight(part, where=f"{where}[{i}]") for i, part in enumerate(parts)]
+    if any(weight not in (None, 0, 1) for weight in weights):
         raise Refused("wrong_type", f"a part with a weight of its own at {where}; give the message one weight")
-    flags = [part.train if part.train is not None else part.weight for part in parts]
-    return [] if all(flag is None for flag in flags) else [flag is None or bool(flag) for flag in flags]
+    return [] if all(weight is None for weight in weights) else [weight != 0 for weight in weights]
 
 
 def _spans(parts: list[Part], texts: list[str], flags: list[bool]) -> tuple[tuple[int, int], ...]:

@@ -31,8 +31,10 @@ class UnreadField:
     """Something that nothing reads."""
 
     path: str
-    kind: Literal["text", "flag", "block", "variable"] = "text"
-    """A text; what may say what is trained; what answers begin with; what a template has a variable for."""
+    kind: Literal["text", "flag", "block", "variable", "word"] = "text"
+    """A text; what may say what is trained; what answers begin with; what a template has a variable for, and words for
+    which it has one that it takes as true or false.
+    """
 
     num_rows: int
     """Sampled rows in which it says something."""

@@ -42,8 +42,12 @@ _LONGEST_LABEL = 60
 _MOST_ITEMS = 100
 """Items of a list that are searched: there may be one for each token."""
 
+_MOST_SCORES = 16
+"""Numbers in a list that may be scores; embeddings, and what each token has, are more."""
+
 _CAPITAL = re.compile("[A-Z]")
 _SIGNS = "numbers below and above 0"
+_SCORES = "several numbers, as scores of several answers are"
 
 
 class _Place(NamedTuple):
@@ -97,6 +101,11 @@ def _said_in(items: Sequence[Any]) -> list[Any]:
     return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
 
 
+def _are_scores(items: Sequence[Any]) -> bool:
+    """Whether a list may have a score for each of several answers: a few numbers that are not all whole."""
+    return 1 < len(items) <= _MOST_SCORES and {*map(type, items)} in ({float}, {float, int})
+
+
 def _values(
     stack: list[tuple[Path, Any]], is_whole: Callable[[Path, Sequence[Any]], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, Any]]:
@@ -127,9 +136,11 @@ def _decoded(value: Any) -> Any:
 class Flags:
     """Gathers the flags of some rows."""
 
-    def __init__(self, *, read: Collection[str], roles: Mapping[str, str]) -> None:
+    def __init__(self, *, read: Collection[str], roles: Mapping[str, str], one_answer: bool) -> None:
+        """`one_answer`: rows are of a schema with a question and its answer, which may be one of several."""
         self._read = read
         self._roles = roles
+        self._one_answer = one_answer
         self._said: defaultdict[_Place, _Said] = defaultdict(_Said)
         self._num_asked: Counter[Path] = Counter()
         """How many rows, answers or parts could say something at a place."""
@@ -155,6 +166,8 @@ class Flags:
                     lists[path] = value
             else:
                 values.setdefault(path, []).append(value)
+        if self._one_answer:
+            values |= {(*path, ITEMS): [*items] for path, items in lists.items() if _are_scores(items)}
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
             self._said[_Place(path, "row")].add(said)
         for path, messages in talks.items():
@@ -281,6 +294,8 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
         are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
         if no and (yes or (num_silent > 0 and said.num_rows > 1)) and not are_ids:
             says = "false or true" if yes else "false or nothing"
+    elif place.path[-1] == ITEMS and not any(map(math.isnan, map(as_number, values))):
+        says = _SCORES * said.differs
     elif all(isinstance(value, str) for value in values):
         yes, no = verdicts(values)
         are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`

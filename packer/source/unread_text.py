@@ -260,14 +260,14 @@ def find_unread(
     tools = {columns.get(name) or name for name in ("tools", "functions")}
     said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
-    num_rows = num_read = 0
+    num_rows, num_read, is_chat = 0, 0, False
     places = ReadPlaces()
     read = places.paths
     names, keys = set[str](), set[str]()
     found: list[_Row] = []
-    is_chat = False
     compared = VERDICTS if schema == "preference" else ()
-    flags, blocks = Flags(read={*own, *hidden, *compared}, roles=roles), Blocks(known=roles)
+    flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
+    blocks = Blocks(known=roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:

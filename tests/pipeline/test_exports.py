@@ -337,6 +337,18 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE, REST],
         [SAID, REST],
     ),
+    "a transcript with times": (
+        "rows.jsonl",
+        [
+            {
+                "call": "C1",
+                "transcript": f"[10:01] Customer: {ASKED}\n[10:02] Agent: {SAID}\nIn short: yes.\n"
+                f"2026-05-01 10:03:07 - Customer: {MORE}\n(10:03 PM) Agent: {REST}\n",
+            }
+        ],
+        [ASKED, SAID, MORE, REST],
+        [SAID + "\nIn short: yes.", REST],
+    ),
     "columns of messages": (
         "rows.parquet",
         [{"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}],
@@ -360,6 +372,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "a dialogue with texts under one of two keys": (
         "rows.jsonl",
         [{"talk": [{"role": "user", "asks": ASKED, "says": ""}, {"role": "assistant", "asks": "", "says": SAID}]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "an answer beside a content that is empty": (
+        "rows.jsonl",
+        [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": "", "answer": SAID}]}],
         [ASKED, SAID],
         [SAID],
     ),

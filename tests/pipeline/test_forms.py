@@ -145,6 +145,14 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         LAST,
     ),
+    "a log of chats in fields of the row": (
+        {
+            "messages": CHAT,
+            "tools": CHAT_TOOLS,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}],
+        },
+        LAST,
+    ),
     "a run of langsmith": (
         {
             "inputs": {"messages": CHAT, "tools": CHAT_TOOLS},
@@ -315,6 +323,7 @@ ENDINGS = [
     ("a batch of responses", "status", "incomplete", "completed"),
     ("a log of chats", "finish_reason", "length", "stop"),
     ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
+    ("a log of chats in fields of the row", "finish_reason", "length", "stop"),
     ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
     ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
     ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),

@@ -283,6 +283,23 @@ def test_a_field_with_the_name_of_a_variable_of_the_template_is_asked_about(
         assert re.search(rf"depth {depth}\n", said(tmp_path / depth, path.name))
 
 
+def test_words_are_not_given_to_a_template_that_tests_only_whether_a_variable_is_true(tmp_path: Path) -> None:
+    twin = twins.byte_level(tmp_path / "tests", template="{{ 'deep\\n' if deep }}" + twins.CHATML)
+    for words, is_read in ((("on", "off"), False), (("true", "false"), False), ((True, False), True)):
+        path = written(tmp_path / "rows.jsonl", *(CHAT | {"deep": word} for word in words))
+        error = fields("build", path, "--tokenizer", twin, "-o", tmp_path / "cache", exit_code=3)["error"]
+        assert "`deep`" in error["message"]
+        assert ("--columns chat_template_kwargs=deep" in error["hint"]) is is_read
+        assert ("give rows true and false under `deep`" in error["hint"]) is not is_read
+
+
+def test_a_list_with_other_answers_of_a_server_is_no_part_of_the_question(tokenizer: Path, tmp_path: Path) -> None:
+    other = {"message": {"role": "assistant", "content": "Nobody knows when it leaves, I fear."}}
+    path = written(tmp_path / "rows.jsonl", CHAT | {"choices": [other]})
+    hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    assert hint == "--ignore choices leaves it out"
+
+
 def test_a_field_that_changes_no_prompt_of_the_template_is_a_label(tmp_path: Path) -> None:
     twin = twins.byte_level(tmp_path / "states", template=STATES)
     rows = [CHAT | {"depth": "usual"}, CHAT | {"depth": 3, "chat_template_kwargs": {"depth": 5}}]

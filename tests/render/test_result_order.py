@@ -107,3 +107,28 @@ def test_results_without_ids_belong_to_the_calls_in_order_or_of_their_name(stage
         assert in_order_of_calls([message, *named]) == [message, *named[::-1]]
     half = [calls("a", "b"), result("b"), unnamed(result("a"), "tool_call_id")]
     assert in_order_of_calls(half) == [half[0], half[2], half[1]]
+
+
+SORTING = """{%- set results = messages | selectattr('role', 'equalto', 'tool') | list -%}
+{%- if results | selectattr('tool_call_id') | list == results -%}
+{%- set results = results | sort(attribute='tool_call_id') -%}
+{%- endif -%}
+""" + PLAIN.replace(
+    "(message.content or '')",
+    "(results[loop.index0 - 2].content if message.role == 'tool' else message.content or '')",
+)
+"""Sorts results that all have ids, as GLM 5.3 does, and shows others as they come."""
+
+
+@pytest.mark.parametrize("shows_names", [False, True])
+def test_results_with_names_alone_are_put_in_order_where_the_template_sorts_by_ids(tmp_path, shows_names):
+    names = "(message.name or '') + " * shows_names
+    template = SORTING.replace("(results[loop", f"{names}(results[loop")
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    asked = calls("a", "b")
+    for call in asked["tool_calls"]:
+        call["function"] = call["function"] | {"name": f"look_at_{call['id']}"}
+    named = [unnamed(result(each) | {"name": f"look_at_{each}"}, "tool_call_id") for each in "ba"]
+    prompt = stages.turns(chat(USER, asked, *named, SAID))[-1][0]
+    places = [prompt.index(f"seen at {each}") for each in "ab"]
+    assert (places == sorted(places)) is not shows_names

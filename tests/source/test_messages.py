@@ -491,15 +491,17 @@ def test_what_all_parts_say_of_training_is_what_the_message_says(sample, words, 
     ("flags", "spans"),
     [([False, None], [(2, 4)]), ([True, False], [(0, 2)]), ([True, False, True], [(0, 2), (4, 6)])],
 )
-@pytest.mark.parametrize("key", ["train", "weight"])
+@pytest.mark.parametrize("key", ["train", "trainable", "loss", "loss_mask", "masked", "weight", "loss_weight"])
 def test_of_a_text_in_parts_those_are_trained_that_say_so(sample, flags, spans, key):
     parts = [{"type": "text", "text": 2 * letter, key: flag} for letter, flag in zip("abc", flags, strict=False)]
-    if key == "weight":
+    if "weight" in key:
         parts = [{**part, key: part[key] if part[key] is None else int(part[key])} for part in parts]
+    elif key == "masked":
+        parts = [{**part, key: part[key] if part[key] is None else not part[key]} for part in parts]
     detail = [{"begin_offset": start, "end_offset": end - 1, "train": True} for start, end in spans]
     text = "".join(part["text"] for part in parts)
     assert answer(sample, content=parts).spans == answer(sample, content=text, train_detail=detail).spans
-    thought = {"type": "thinking", "thinking": "c", "train": False}
+    thought = {"type": "thinking", "thinking": "c", key: key == "masked" if "weight" not in key else 0}
     assert answer(sample, content=[thought, *parts]).spans == tuple(spans)
 
 
@@ -509,6 +511,7 @@ def test_of_a_text_in_parts_those_are_trained_that_say_so(sample, flags, spans, 
         [{"type": "text", "text": "a", "weight": 0.5}, {"type": "text", "text": "b"}],
         [{"type": "thinking", "thinking": "a"}, {"type": "text", "text": "b", "train": False}],
         [{"type": "text", "text": "b", "train": False}, {"type": "tool_use", "id": "a", "name": "f", "input": {}}],
+        [{"type": "text", "text": "a", "train": True, "loss": False}, {"type": "text", "text": "b"}],
     ],
 )
 def test_a_message_with_a_part_that_cannot_be_trained_alone_refuses_the_row(refusal, parts):

@@ -84,6 +84,33 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
     }
 
 
+@pytest.mark.parametrize("is_text", [False, True])
+@pytest.mark.parametrize("inner", [(), ("function",)])
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"train": [False, True]}, "false or true"),
+        ({"weight": [0, 1]}, "false or true"),
+        ({"mask": [True, None]}, "true or nothing"),
+        ({"status": ["failed", "success"]}, "failed or success"),
+        ({"index": [0, 1]}, None),
+        ({"type": ["function", "custom"]}, None),
+        ({"parameters": [{"exact": True}, {"exact": False}]}, None),
+    ],
+)
+def test_flags_of_calls_are_found_and_their_arguments_are_none(flags, says, inner, is_text) -> None:
+    (key, values), made = *flags.items(), []
+    for number, value in enumerate(values):
+        call = {"id": f"call_{number}", "function": {"name": "look", "arguments": {"deep": bool(number)}}}
+        (call["function"] if inner else call)[key] = value
+        made.append(call)
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in made]
+    asking = {"role": "assistant", "content": None, "tool_calls": json.dumps(made) if is_text else made}
+    path = ".".join(["messages[].tool_calls[]", *inner, key])
+    row = {"messages": [ASKED[0], asking, *results, ANSWERS[0]]}
+    assert found_in(row) == ({} if says is None else {path: says})
+
+
 @pytest.mark.parametrize(
     ("keys", "path", "says"),
     [
@@ -171,7 +198,7 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
         ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
         (([True, True, True], [True]), None),
         (([0, 1, 1], [0]), None),
-        (([0.5, -0.5, 0.1],), None),
+        (([5, -5, 1],), None),
         ((["A", "B", "C"], ["A", "B"]), None),
         ((["de", "fr", "en"],), None),
         ((["pandas", "error", "csv"], ["pandas"]), None),
@@ -190,6 +217,27 @@ def test_a_list_that_fits_no_messages_is_searched_for_a_yes_and_a_no(inside, lis
     assert found_in(*rows, kinds="flag") == ({} if says is None else {path: says})
     prompts = [{key: value for key, value in row.items() if key != "messages"} | PROMPT for row in rows]
     assert found_in(*prompts, schema="completion", kinds="flag") == ({} if says is None else {path: says})
+
+
+@pytest.mark.parametrize(
+    ("lists", "is_asked"),
+    [
+        ([[1.0, 3.5], [4.5, 2]], True),
+        ([[0.25, 0.5, 0.75]], True),
+        ([[1, 3], [4, 2]], False),
+        ([[0.5], [0.25]], False),
+        ([[0.5, 0.5], [0.25, 0.25]], False),
+        ([[k / 40 for k in range(40)]], False),
+    ],
+)
+@pytest.mark.parametrize("inside", [(), ("meta",)])
+def test_a_few_numbers_in_a_list_may_be_the_scores_of_several_answers(inside, lists, is_asked) -> None:
+    rows = [PROMPT | ({"meta": {"scores": each}} if inside else {"scores": each}) for each in lists]
+    says = "several numbers, as scores of several answers are"
+    found = found_in(*rows, schema="completion")
+    assert found == ({".".join([*inside, "scores"]): says} if is_asked else {})
+    texts = [{key: value for key, value in row.items() if key not in PROMPT} | {"text": "Answer."} for row in rows]
+    assert found_in(*texts, schema="text") == {}, "a text is no answer"
 
 
 def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:

@@ -329,6 +329,19 @@ def test_what_keys_of_arguments_say_is_read(asked) -> None:
     assert asked({"messages": [*chat, CHAT[1]], "options": {OTHER: 1}}) == []
 
 
+@pytest.mark.parametrize("is_text", [False, True])
+@pytest.mark.parametrize("key", ["reasoning", "thought", "note"])
+def test_texts_beside_the_arguments_of_a_call_are_asked_about(asked, key, is_text) -> None:
+    said = {"name": "tide", "arguments": json.dumps({"harbor": "Oban, as they told us today."})}
+    for path, call in (
+        ("messages[].tool_calls[]", {"id": "call_1", "type": "function", "index": 0, "function": said, key: GAELIC}),
+        ("messages[].tool_calls[].function", {"id": "call_1", "function": {**said, key: GAELIC}}),
+    ):
+        asking = {"role": "assistant", "content": "", "tool_calls": json.dumps([call]) if is_text else [call]}
+        chat = [CHAT[0], asking, {"role": "tool", "content": "ok"}, CHAT[1]]
+        assert asked({"messages": chat, "tools": [TOOL]}) == [f"{path}.{key}"]
+
+
 @pytest.mark.parametrize("empty", [{}, [], "", None, [{}], {"a": {}}])
 def test_nothing_is_asked_about_what_is_empty(empty: Any) -> None:
     assert found_in({"messages": CHAT, "metadata": empty, "metadatb": empty}, schema="messages") == []

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,6 +52,9 @@ _MOST_SHOWN = 8
 _DOCUMENTS = "documents"
 """A variable that transformers itself gives to templates."""
 
+_WORD = "Zq0W"
+"""Nobody says it, and no template knows it."""
+
 NO_TEMPLATE = "the tokenizer has no chat template"
 
 _SAYS = {
@@ -59,6 +62,7 @@ _SAYS = {
     "block": "answers begin with what may be reasoning",
     "flag": "what may say which answers are trained is not read",
     "variable": "variables of the template are not read",
+    "word": "words are no values of variables that the template takes as true or false, since any text is true for it",
 }
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
@@ -194,6 +198,8 @@ class Question:
         for field in self.of_kind("variable"):
             columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
+        for field in self.of_kind("word"):
+            yield f"give rows true and false under `{field.path}`, in place of {field.example}"
         if (found := self.proposal) is None:
             return
         if found.places:
@@ -298,7 +304,10 @@ class Questions:
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
             if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
                 example = ", ".join(map(str, examples))
-                variables.append(UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example))
+                name, words = path.rpartition(".")[2], [each for each in examples if isinstance(each, str)]
+                is_any = bool(words) and not any(self._changes_prompt(name, each, {name: _WORD}) for each in words)
+                shown = UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example)
+                variables.append(replace(shown, kind="word") if is_any else shown)
         return tuple(variables)
 
     @cached_property
@@ -306,14 +315,15 @@ class Questions:
         sources = {self._model.template, self._model.tool_template} - {None}
         return [compile_template(str(source), self._model, self._recipe) for source in sources]
 
-    def _changes_prompt(self, name: str, value: object) -> bool:
+    def _changes_prompt(self, name: str, value: object, other: Mapping[str, object] = {}) -> bool:
+        """Whether prompts with a variable are others than those without it, or with another value."""
         asked, given = [{"role": "user", "content": "?"}], self._recipe.template.kwargs
         reading = [each for each in self._templates if name in {*each.undeclared, _DOCUMENTS} & each.read_variables]
         for template in reading if name not in given else ():
             with suppress(RenderError):
                 prompts = {
                     template.render(asked, add_generation_prompt=True, kwargs=kwargs)
-                    for kwargs in (given, {**given, name: value})
+                    for kwargs in ({**given, **other}, {**given, name: value})
                 }
                 if len(prompts) > 1:
                     return True
@@ -323,13 +333,13 @@ class Questions:
         """Whether the template writes the text under a key of a message, or renders it otherwise for a flag there."""
         if meant_field(key) == "reasoning":
             return False  # under a name that packer does not know, it would choose no mode
-        word, roles = "Zq0W", ("system", "user", "assistant")
-        values = (True, False) if is_flag else (word, word)
+        roles = ("system", "user", "assistant")
+        values = (True, False) if is_flag else (_WORD, _WORD)
         for template in self._templates:
             for plain in ([{"role": role, "content": "?"} for role in roles[k:]] for k in (0, 1)):
                 with suppress(RenderError):
                     texts = [template.render([each | {key: value} for each in plain]) for value in values]
-                    if texts[0] != texts[-1] or word in texts[0]:
+                    if texts[0] != texts[-1] or _WORD in texts[0]:
                         return True
         return False
 
