@@ -119,6 +119,18 @@ def text_stream(
     return stream
 
 
+def skip_blank_lines(stream: io.BufferedReader, blank: bytes = BLANK) -> int:
+    """Skip blank lines in the buffer of a stream, and return their number.
+
+    Done in bulk, because a few compressed bytes may expand to gigabytes of blank lines.
+    """
+    ahead = stream.peek()
+    size = ahead.rfind(b"\n") + 1
+    if not size or ahead[:size].strip(blank):
+        return 0
+    return stream.read(size).count(b"\n")
+
+
 def decompressed(path: FilePath, chunks: Iterable[bytes], codec: Codec | None) -> Iterator[bytes]:
     """Yield the decompressed text, about a megabyte at a time, however much a few bytes expand to.
 

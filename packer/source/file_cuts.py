@@ -16,7 +16,9 @@ then at every 80. Lines of 4, 9, 12 and 2 bytes begin at 0, 4, 13 and 25, so the
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -59,17 +61,32 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
         sha256, num_bytes, partitions = _cut_table(path, format, partition_bytes, limit)
     else:
         sha, lengths = hashlib.sha256(), list[int]()
-        chunks = tee_chunks(read_chunks(path), sha.update, lambda chunk: lengths.append(len(chunk)))
-        codec = codec_of(path)
-        if format == "jsonl" and codec is None:
-            partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
-        else:
-            partitions = _whole_file(path, chunks, format, codec, limit)
+        with _aside(sha.update) as hash_aside:
+            chunks = tee_chunks(read_chunks(path), hash_aside, lambda chunk: lengths.append(len(chunk)))
+            codec = codec_of(path)
+            if format == "jsonl" and codec is None:
+                partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
+            else:
+                partitions = _whole_file(path, chunks, format, codec, limit)
         sha256, num_bytes = sha.hexdigest(), sum(lengths)
     if not partitions:
         raise no_rows_error(path)
     num_rows = sum(partition.num_rows for partition in partitions)
     return FilePartitions(sha256=sha256, num_bytes=num_bytes, num_rows=num_rows, partitions=tuple(partitions))
+
+
+@contextmanager
+def _aside(update: Callable[[bytes], None]) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function that hashes in a thread what it is given, while the caller cuts it; done after the context."""
+    with ThreadPoolExecutor(1, thread_name_prefix="packer-hashing") as thread:
+        hashing: list[Future[None]] = []
+
+        def hash_aside(data: bytes) -> None:
+            if hashing:
+                hashing.pop().result()  # one piece at a time is in memory
+            hashing.append(thread.submit(update, data))
+
+        yield hash_aside
 
 
 def smallest_partition(partition_bytes: int) -> int:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused, decode_lines
-from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, delimiter_of, no_rows_error, quoted
+from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, delimiter_of, no_rows_error, quoted, skip_blank_lines
 from packer.source.jq_commands import jq_command
 from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large_error
@@ -188,6 +188,7 @@ class CsvFile:
         line = self._next_line()
         if not self._num_bytes:
             while line and not line.strip(self._blank):
+                self._number += skip_blank_lines(self._stream, self._blank)
                 line = self._next_line()
             self._first = self._number
         elif not line:
@@ -244,6 +245,8 @@ def split_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[tu
                 ends = piece.endswith(b"\n")
         if is_row:
             yield row, number
+        else:
+            number += skip_blank_lines(stream)
 
 
 def split_elements(path: FilePath, stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[bytes | None]:

@@ -133,6 +133,18 @@ def test_every_record_is_a_row_with_its_line_however_it_is_read(
     assert sum(len(batch.samples) + len(batch.rejections) for batch in batches) == len(expected)
 
 
+def test_blank_lines_of_more_than_a_read_are_no_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(chunks_module, "READ_BYTES", 64)
+    monkeypatch.setattr(text_rows, "READ_BYTES", 64)
+    for blank in (b" " * 200 + b"\n", b"\r\n" * 100, b"\n" * 200):
+        path = tmp_path / "rows.csv"
+        path.write_bytes(blank + b"text,n\n" + blank + b"a,1\n" + blank)
+        (piece,) = partition_file(path, format="csv", partition_bytes=1000).partitions
+        (batch,) = read_rows(piece, schema="text", columns={}, max_row_bytes=100)
+        assert [sample.text for sample in batch.samples] == ["a"]
+        assert [*batch.lines] == [2 * blank.count(b"\n") + 2]
+
+
 def test_spaces_are_a_cell_where_there_is_one_column_alone():
     assert values(b"text\n  \n\n\r\n\t\r\na\n") == [(2, {"text": "  "}), (5, {"text": "\t"}), (6, {"text": "a"})]
     assert values(b"text,n\n  \n\t\r\na,1\n") == [(4, {"text": "a", "n": "1"})]
