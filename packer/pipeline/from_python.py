@@ -133,7 +133,7 @@ def build(
     with _hints_for_python():
         recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
-        beside = build_place(folder) if rows else folder
+        beside = build_place(folder, is_dry=True) if rows else folder
         if rows and recipe.tokenizer is None:
             raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
         with _kept(recipe, rows, rows_folder(beside), listener.note, dry_run=dry_run) as of_files:

@@ -51,7 +51,7 @@ from packer.tokenize import EngineDiffersError, ReferenceFailsError
 
 def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
     """Build the cache of a recipe, or bring it up to date; its public entry point is :func:`packer.build`."""
-    folder = build_place(folder)
+    folder = build_place(folder, is_dry=options.dry_run)
     with path_errors():
         if not options.dry_run:
             refuse_busy(folder)

@@ -9,14 +9,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from packer.credentials import shown_cause
-from packer.errors import CheckError, StorageError, UsageError
+from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.host.limits import is_panic
 from packer.names import credentials_hint
 
@@ -197,6 +199,23 @@ class Bucket:
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; names that do not exist are ignored."""
         self._asked("remove", "", lambda obstore, store: obstore.delete(store, list(names)))
+
+    def refuse_unconditional(self) -> None:
+        """Test that the store honors conditional writes; without them, concurrent builds overwrite each other."""
+        name = f".packer/probe-{token_hex(8)}"
+        try:
+            self._put_if(name, b"1", "create")
+            heeds = not any(self._put_if(name, b"2", each) for each in ("create", {"e_tag": '"of-no-object"'}))
+        except NotImplementedError:  # obstore's error for stores without conditional writes
+            heeds = False
+        finally:
+            with suppress(PackerError):
+                self.remove([name])
+        if not heeds:
+            raise StorageError(
+                f"{self.url}: this store ignores conditions on writes (If-None-Match, If-Match)",
+                hint="packer cannot tell there whether another build committed: build into a folder, and copy it",
+            )
 
     def _put_if(self, name: str, content: bytes | Path, condition: Any) -> bool:
         """Write an object under a condition; return False if the condition is not met.

@@ -66,7 +66,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         show_as_url(folder, None)
 
 
-def build_place(name: Path | str) -> Path:
+def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
     """Return the folder to build in, of a cache or empty: of a bucket, a mirror with the current manifest."""
     url = bucket_url(shown(Path(name)))
     if url is None:
@@ -75,6 +75,8 @@ def build_place(name: Path | str) -> Path:
         return Path(name)
     mirror = make_mirror(folder_of(url, "builds"), url)
     mirror.refresh(MANIFEST_NAME)
+    if not is_dry:
+        Bucket(url).refuse_unconditional()
     return mirror.folder
 
 

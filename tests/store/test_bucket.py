@@ -62,6 +62,8 @@ def test_an_object_is_made_once_and_replaced_by_who_has_seen_it(in_memory: Bucke
     assert in_memory.swap("x", b"1", b"3") and in_memory.swap("x", b"1", b"3"), "it is there: an answer may be lost"
     assert in_memory.read("x") == b"3"
     assert in_memory.sizes() == {"x": 1}
+    in_memory.refuse_unconditional()
+    assert in_memory.sizes() == {"x": 1}, "the probe leaves nothing"
 
 
 def test_an_object_that_is_larger_than_any_manifest_is_not_read(
@@ -104,6 +106,13 @@ def test_a_write_whose_connection_breaks_is_repeated(kinds: list[str], broken: l
     broken.extend(kinds)
     in_memory.replace("shard", b"x")
     assert in_memory.read("shard") == b"x" and not broken
+
+
+def test_the_test_of_a_store_is_repeated_when_its_connection_breaks(broken: list[str], in_memory: Bucket) -> None:
+    for kinds in (["lost", "", "lost"], ["done", "done", "", "lost"], ["", "", "lost"]):
+        broken.extend(kinds)
+        in_memory.refuse_unconditional()
+        assert in_memory.sizes() == {} and not broken
 
 
 @pytest.mark.parametrize("ends", [(0,), (1,), (2, 1), (3, 0, 2)])
@@ -177,15 +186,14 @@ def test_a_write_that_is_never_answered_ends_with_an_error(
     assert "check the network" in str(caught.value.hint)
 
 
-def test_a_store_that_cannot_replace_under_a_condition_takes_no_second_manifest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_without_conditional_updates_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Obstore's own store of a folder creates conditionally and does not replace so."""
     store = obstore.store.LocalStore(tmp_path)
     monkeypatch.setattr(buckets, "_opened", lambda _: (obstore, store))
-    assert Bucket(URL).swap("x", None, b"1")
-    with pytest.raises(StorageError, match="cannot write s3://bucket/cache/x"):
-        Bucket(URL).swap("x", b"1", b"2")
+    with pytest.raises(StorageError) as caught:
+        Bucket(URL).refuse_unconditional()
+    assert caught.value.hint
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_cache_in_a_bucket_is_the_one_of_a_folder(in_memory: Bucket, starter: Path, tmp_path: Path) -> None:
@@ -232,7 +240,7 @@ def test_a_build_is_overtaken_also_if_another_command_of_its_machine_has_seen_th
 
     def overtaken(*given: Any, **more: Any) -> Any:
         in_memory.replace("manifest.json", b"of another machine")
-        assert (build_place(URL) / "manifest.json").read_bytes() == b"of another machine"
+        assert (build_place(URL, is_dry=True) / "manifest.json").read_bytes() == b"of another machine"
         return pack(*given, **more)
 
     pack = pipeline.pack_documents
