@@ -29,7 +29,7 @@ from packer.store.folder import PRIVATE
 
 __all__ = ["Place", "Shard", "StoredTable"]
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 """Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
 
 MANIFEST_NAME = "manifest.json"
@@ -101,7 +101,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["packer-cache"]
-    format_version: Literal[4]
+    format_version: Literal[5]
     label_shift: Literal["none"]
     recipe: dict[str, Any]
     engine: str

@@ -109,7 +109,7 @@ def small_manifest(**changes: Any) -> Manifest:
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
-        "format_version": 4,
+        "format_version": 5,
         "label_shift": "none",
         "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
         "engine": "reference",

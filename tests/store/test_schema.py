@@ -52,8 +52,8 @@ def test_the_schemas_are_the_formats() -> None:
 
 
 def test_a_file_names_its_kind_and_format_version() -> None:
-    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"4"}
-    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"4"}
+    assert documents_schema(weighted=False).metadata == {b"packer.kind": b"documents", b"packer.format_version": b"5"}
+    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"5"}
 
 
 def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:

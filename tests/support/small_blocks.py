@@ -107,7 +107,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
     zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
     return Manifest(
         format="packer-cache",
-        format_version=4,
+        format_version=5,
         label_shift="none",
         recipe={"version": 1, "pack": {"block_len": 8, "mode": "isolated"}},
         engine="reference",
