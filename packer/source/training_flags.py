@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from packer.batches import REASONING_FIELDS
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
 from packer.source.file_bytes import quoted
@@ -36,6 +37,7 @@ _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_det
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
+_CALLS = "tool_calls"
 _LONGEST_LABEL = 60
 _MOST_ITEMS = 100
 """Items of a list that are searched: there may be one for each token."""
@@ -202,13 +204,13 @@ class Flags:
                 own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
                 scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
                 yield from self._of_message((*path, "content", ITEMS), scalars)
-        calls = _decoded(message.get("tool_calls"))
+        calls = _decoded(message.get(_CALLS))
         for call in map(_decoded, calls) if isinstance(calls, list) else ():
             if isinstance(call, Mapping):
                 function = _decoded(call.get("function"))
                 of_function = function if isinstance(function, Mapping) else {}
                 own = {key: value for key, value in of_function.items() if key not in KEYS_OF_CALLS}
-                yield from self._of_message((*path, "tool_calls", ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
+                yield from self._of_message((*path, _CALLS, ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
 
     def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
@@ -359,15 +361,31 @@ def _programs(
         when = f"if {name} numbers the trained messages from {place.first}"
         yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
         return
-    for word, key, value in keys[kind] if place.of in ("message", "list") and "tool_calls" not in place.path else ():
+    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
         says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
         when = f"if {word} under {name} says {says}"
         if place.of == "list":
             yield when, _of_list(place, key, f"$flags[.key] | {value}")
             continue
         each, at = jq_path(place.whose), jq_path(place.path[len(place.whose) :])
+        if place.whose[-2:] == (_CALLS, ITEMS):
+            yield when, _of_calls(place, at, f"{{{key}: ({value})}}", is_silent=is_silent and silence is None)
+            continue
         kept = f" | select({at} != null)" if silence is None else ""
         yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
+
+
+def _of_calls(place: _Place, at: str, flag: str, *, is_silent: bool) -> str:
+    """Return the program that makes messages of calls, as pieces of the turn of which each has a flag.
+
+    What is said before them stays a message without calls.
+    """
+    texts = ", ".join(f".{key}" for key in ("content", "value", *REASONING_FIELDS))
+    said = f'del(.{_CALLS}) | select([{texts}] | any(. != null and . != "" and . != []))'
+    own = f"($call | {at} | {f'if . == null then {{}} else {flag} end' if is_silent else flag})"
+    call = f".{_CALLS}[] as $call | del({texts}) + {{content: null, {_CALLS}: [$call | del({at})]}} + {own}"
+    messages = jq_path(place.whose[: -len((ITEMS, _CALLS, ITEMS))])
+    return f"{messages} |= [.[]? | if any(.{_CALLS}[]?; {at} != null) then ({said}), ({call}) else . end]"
 
 
 def _of_list(place: _Place, key: str, value: str) -> str:
