@@ -19,10 +19,13 @@ from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import is_text
 from packer.source.question_fields import list_names
+from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
 
 _KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
+
+_KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\[\]]+)")
 
 _FEWEST_SIBLINGS = 3
 """Of two texts in fields that differ in a last letter, either may be the better answer."""
@@ -212,6 +215,13 @@ def programs_for_key(
     path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield what a key such as ``messages[].tools``, or a field, may be: a condition, and the program that moves it."""
+    if (of_calls := _KEY_OF_CALLS.fullmatch(path)) is not None and meant_field(of_calls["key"]) == "reasoning":
+        at = jq_path(of_calls["key"].split("."))
+        whole = f'[.reasoning_content, .tool_calls[]{at[1:]}] | map(select(. != null and . != "")) | join("\\n")'
+        messages = jq_path([*of_calls["list"].split("."), ITEMS])
+        when = f"if `{of_calls['key']}` is the reasoning before the calls"
+        moved = f".reasoning_content = ({whole}) | del(.tool_calls[]{at[1:]})"
+        yield when, f"({messages} | select(any(.tool_calls[]?; {at} != null))) |= ({moved})"
     if (found := _KEY.fullmatch(path)) is None:
         yield from _into_first_message(path, rows)
         return

@@ -16,6 +16,9 @@ from packer.source.prose import is_text, is_text_key
 MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
 """Fields of messages that templates have in common. Any other one is asked about unless the template reads it."""
 
+_OF_CALLS = ("id", "type", "name", "arguments")
+"""What is read of a call, and of its `function`."""
+
 WHOLE_CHARACTERS = 12
 """Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
 
@@ -139,14 +142,10 @@ def strings(value: Any) -> list[str]:
 
 def texts_read(sample: Sample) -> list[str]:
     """Return the texts that are read from a row."""
-    fields = [
-        [(call.get("id"), call["function"]["name"], call["function"]["arguments"]) for call in value]
-        if key == "tool_calls"
-        else value
-        for each in sample.all_messages
-        for key, value in each.fields.items()
-        if key in MESSAGE_FIELDS
-    ]
+    read = MESSAGE_FIELDS - {"tool_calls"}
+    fields = [value for each in sample.all_messages for key, value in each.fields.items() if key in read]
+    calls = [call for each in sample.all_messages for call in each.fields.get("tool_calls") or ()]
+    fields += [value for call in calls for each in (call, call["function"]) for value in map(each.get, _OF_CALLS)]
     texts = strings([*fields, sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
     if sample.preference is not None and sample.preference.rejected is not None:
         texts += texts_read(sample.preference.rejected)

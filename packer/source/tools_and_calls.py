@@ -39,6 +39,8 @@ MAX_PYTHON = 2**16
 """Characters that are parsed as Python, whose trees take a hundred times as much memory."""
 
 _CALL_KEYS = frozenset({"name", "arguments", "id", "index", "type"})
+KEYS_OF_CALLS = _CALL_KEYS | _LOST_KEYS
+"""Keys of calls, and of their `function`, under which neither a flag nor a text beside the call is looked for."""
 
 
 def read_tools(value: Any, *, where: str) -> list[Any] | None:

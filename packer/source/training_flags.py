@@ -2,7 +2,7 @@
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
-a row, under a key of messages, in objects and lists in both, in parts and calls, or in a list of the row that has one
+a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
 for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
 number from 0 to 1. Of a row it may be the role of the answers, one of two letters or signs, a word such as `failed`, or
 one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all
@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from packer.batches import REASONING_FIELDS
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
 from packer.source.file_bytes import quoted
@@ -25,6 +26,7 @@ from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_t
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
+from packer.source.tools_and_calls import KEYS_OF_CALLS
 from packer.source.unsupported_rows import may_say_end
 
 _TEXTS = (
@@ -33,11 +35,9 @@ _TEXTS = (
 )
 _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
-"""Keys of messages that are read under these names, or say what a text is; an answer may be a yes."""
+"""Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
-_READ_OF_PARTS = _READ.difference(_FLAGS) | {"train", "weight", "closed"}
-_READ_OF_CALLS = frozenset({"id", "index", "type", "name", "arguments"})
-
+_CALLS = "tool_calls"
 _LONGEST_LABEL = 60
 _MOST_ITEMS = 100
 """Items of a list that are searched: there may be one for each token."""
@@ -54,8 +54,8 @@ class _Place(NamedTuple):
     """Where something is said, and of what."""
 
     path: Path
-    of: Literal["row", "role", "message", "call", "items", "list", "list of answers", "numbers"]
-    """`items` are in lists, or in JSON text, under a key of messages; no program moves them, nor those of calls."""
+    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
+    """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
 
     messages: Path = ()
     """Where the messages are to which a list of the row belongs."""
@@ -66,7 +66,7 @@ class _Place(NamedTuple):
     @property
     def whose(self) -> Path:
         """The path of what says it: the messages or their parts, a list, or the row."""
-        return () if self.of == "row" else up_to_items(self.path) if self.of in ("message", "call") else self.path
+        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
 
 
 @dataclass(slots=True)
@@ -123,10 +123,6 @@ def _values(
             stack += [((*path, ITEMS), each) for each in value[:_MOST_ITEMS]]
         else:
             yield path, value
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _decoded(value: Any) -> Any:
@@ -191,29 +187,32 @@ class Flags:
         for place, values in found.items():
             self._said[place].add(values)
 
-    def _of_message(self, path: Path, message: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
-        """Yield what a message has, and what its parts and its calls have, of which each counts as an answer."""
-        yield from self._of_answer(path, {key: value for key, value in message.items() if key not in _READ})
-        for part in _objects(message.get("content")):
-            own = {key: value for key, value in part.items() if key not in _READ_OF_PARTS}
-            scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
-            yield from self._of_answer((*path, "content", ITEMS), scalars)
-        for call in _objects(_decoded(message.get("tool_calls"))):
-            own = {key: value for key, value in call.items() if key not in _READ_OF_CALLS}
-            for function in _objects([call.get("function")]):
-                own["function"] = {key: value for key, value in function.items() if key not in _READ_OF_CALLS}
-            for place, value in self._of_answer((*path, "tool_calls", ITEMS), own):
-                yield place._replace(of="call" if place.of == "message" else place.of), value
-
-    def _of_answer(self, path: Path, own: Mapping[str, Any]) -> Iterator[tuple[_Place, Any]]:
+    def _of_message(
+        self, path: Path, message: Mapping[str, Any], read: Collection[str] = _READ
+    ) -> Iterator[tuple[_Place, Any]]:
+        """Yield what a message has, and what its parts and calls have, of which each counts as an answer."""
         self._num_asked[path] += 1
-        for at, value in _values([((*path, str(key)), value) for key, value in own.items()]):
+        others = [((*path, str(key)), value) for key, value in message.items() if key not in read]
+        for at, value in _values(others):
             if isinstance(value, list):
                 yield from ((_Place((*at, ITEMS), "items"), each) for each in _said_in(value))
             elif value is not None and not may_say_end(at[-1]):
                 key, *inner = at[len(path) :]
-                is_in_text = bool(inner) and isinstance(own[key], str)
+                is_in_text = bool(inner) and isinstance(message[key], str)
                 yield _Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
+        parts = message.get("content")
+        for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
+            if isinstance(part, Mapping):
+                own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
+                scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
+                yield from self._of_message((*path, "content", ITEMS), scalars)
+        calls = _decoded(message.get(_CALLS))
+        for call in map(_decoded, calls) if isinstance(calls, list) else ():
+            if isinstance(call, Mapping):
+                function = _decoded(call.get("function"))
+                of_function = function if isinstance(function, Mapping) else {}
+                own = {key: value for key, value in of_function.items() if key not in KEYS_OF_CALLS}
+                yield from self._of_message((*path, _CALLS, ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
 
     def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
@@ -331,7 +330,7 @@ def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: i
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
     words = sorted(forms)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
-    differ |= kind == "words" and len(words) > 1 and place.of in ("message", "call")
+    differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
@@ -371,8 +370,24 @@ def _programs(
             yield when, _of_list(place, key, f"$flags[.key] | {value}")
             continue
         each, at = jq_path(place.whose), jq_path(place.path[len(place.whose) :])
+        if place.whose[-2:] == (_CALLS, ITEMS):
+            yield when, _of_calls(place, at, f"{{{key}: ({value})}}", is_silent=is_silent and silence is None)
+            continue
         kept = f" | select({at} != null)" if silence is None else ""
         yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
+
+
+def _of_calls(place: _Place, at: str, flag: str, *, is_silent: bool) -> str:
+    """Return the program that makes messages of calls, as pieces of the turn of which each has a flag.
+
+    What is said before them stays a message without calls.
+    """
+    texts = ", ".join(f".{key}" for key in ("content", "value", *REASONING_FIELDS))
+    said = f'del(.{_CALLS}) | select([{texts}] | any(. != null and . != "" and . != []))'
+    own = f"($call | {at} | {f'if . == null then {{}} else {flag} end' if is_silent else flag})"
+    call = f".{_CALLS}[] as $call | del({texts}) + {{content: null, {_CALLS}: [$call | del({at})]}} + {own}"
+    messages = jq_path(place.whose[: -len((ITEMS, _CALLS, ITEMS))])
+    return f"{messages} |= [.[]? | if any(.{_CALLS}[]?; {at} != null) then ({said}), ({call}) else . end]"
 
 
 def _of_list(place: _Place, key: str, value: str) -> str:

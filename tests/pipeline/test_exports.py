@@ -375,12 +375,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID],
         [SAID],
     ),
-    "an answer beside a content that is empty": (
-        "rows.jsonl",
-        [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": "", "answer": SAID}]}],
-        [ASKED, SAID],
-        [SAID],
-    ),
     "a dialogue with a system": (
         "rows.jsonl",
         [{"dialog": [{"speaker": "USER", "utterance": ASKED}, {"speaker": "SYSTEM", "utterance": SAID}]}],

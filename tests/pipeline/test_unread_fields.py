@@ -44,7 +44,8 @@ def tokenizer(tmp_path: Path) -> Path:
 TEMPLATE = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML.replace(
     "(message.content or '')",
     "('<think>' ~ message.reasoning_content ~ '</think>' if message.reasoning_content else '')"
-    " + (message.content or '')",
+    " + (message.content or '')"
+    " + ((message.tool_calls or []) | map(attribute='function') | map('tojson') | join)",
 )
 
 
@@ -491,6 +492,43 @@ def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, t
     assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}")
 
 
+CALL_FLAGS: list[tuple[str, list[Any], list[int]]] = [
+    ("mask", [True, False], [0]),
+    ("function.train", [False, True], [1]),
+    ("status", ["success", "failed"], [1]),
+    ("keep", [None, True], [1]),
+    ("score", [1.0, 0.0], [0]),
+]
+"""Where calls have a flag, what it is, and the calls of which it says yes, or the first of two words."""
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("text", ["Let me see.", None])
+@pytest.mark.parametrize(("name", "values", "yes"), CALL_FLAGS)
+def test_the_first_way_on_for_a_flag_of_calls_trains_those_calls_alone(
+    tokenizer: Path, tmp_path: Path, name: str, values: list[Any], yes: list[int], text: str | None
+) -> None:
+    where, _, key = name.rpartition(".")
+    calls: list[dict[str, Any]] = [
+        {"id": f"call_{port}", "type": "function", "function": {"name": "tide", "arguments": {"port": port}}}
+        for port in ("Oban", "Mull")
+    ]
+    for call, value in zip(calls, values, strict=True):
+        (call[where] if where else call).update({} if value is None else {key: value})
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "high"} for call in calls]
+    asking = {"role": "assistant", "content": text, "tool_calls": calls}
+    path = written(tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0], asking, *results, CHAT["messages"][1]]})
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
+    assert f"`messages[].tool_calls[].{name}`" in error["message"]
+    subprocess.run(["bash", "-euc", commands_in(error["hint"])[0]], check=True, cwd=tmp_path)
+    run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    with Cache.open(tmp_path / "cache") as opened:
+        (document,) = view_row(opened, "rows_lines.jsonl", 0).documents
+    trained = "".join(run.text for run in document.runs if run.message is not None)
+    assert [port in trained for port in ("Oban", "Mull")] == [number in yes for number in (0, 1)]
+    assert (text or "") in "".join(run.text for run in document.runs)
+
+
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
     template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
@@ -501,6 +539,7 @@ def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> No
     assert "messages[].brief" in (preview(plain, progress=Silent()).hint or "")
 
 
+CALL = {"name": "tide", "arguments": {"port": "Oban"}}
 KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
     "tools": (
         {"messages": [{"role": "system", "content": "Be kind.", "tools": TOOLS}, *CHAT["messages"]]},
@@ -517,6 +556,25 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
     "an object": (
         {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"additional_kwargs": {"reasoning_content": GAELIC}}]},
         [[f"<think>{GAELIC}</think>{ROW['output']}"]],
+    ),
+    "thoughts of calls": (
+        {
+            "messages": [
+                CHAT["messages"][0],
+                {
+                    "role": "assistant",
+                    "content": "I look.",
+                    "tool_calls": [
+                        {"id": "call_1", "type": "function", "function": {**CALL, "thought": GAELIC}},
+                        {"id": "call_2", "type": "function", "function": {**CALL, "thought": "And once more."}},
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "call_1", "content": "high"},
+                {"role": "tool", "tool_call_id": "call_2", "content": "low"},
+                CHAT["messages"][1],
+            ]
+        },
+        [[f"<think>{GAELIC}\nAnd once more.</think>I look."]],
     ),
     "turns": (
         {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},

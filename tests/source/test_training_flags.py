@@ -162,16 +162,6 @@ def test_flags_of_calls_are_found_and_what_is_read_of_calls_is_none(key, inside,
     assert find_unread([row], schema="messages", columns={}, roles={}, known=[path]).fields == ()
 
 
-@pytest.mark.parametrize("key", ["loss", "loss_weight", "loss_mask", "trainable", "masked", "learn"])
-def test_of_parts_only_what_is_read_of_parts_is_no_flag(key) -> None:
-    def said(name):
-        parts = [{"type": "text", "text": "answer", name: flag} for flag in (True, False)]
-        return {"messages": [ASKED[0], ANSWERS[0] | {"content": parts}]}
-
-    assert found_in(said(key)) == {f"messages[].content[].{key}": "false or true"}
-    assert found_in(said("train")) == {}
-
-
 def test_messages_in_an_object_of_the_row_are_searched() -> None:
     found = find_unread(
         [{"data": talk(True, False)}], schema="messages", columns={"messages": "data.messages"}, roles={}
