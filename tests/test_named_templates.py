@@ -127,7 +127,7 @@ def test_a_recipe_keeps_the_name_and_a_cache_its_template(rows: Path, tmp_path: 
     run("build", rows, "--tokenizer", model, "--template", "plain", "-o", cache)
     (kept,) = cache.glob("model/*/chat_template.jinja")
     assert kept.read_bytes() == template_path("plain").read_bytes()
-    assert "is up to date" in run("build", "-o", cache, "--sources", "/").stdout
+    assert "is up to date" in run("build", rows, "--tokenizer", model, "--template", "plain", "-o", cache).stdout
     run("verify", cache, "--sources", "/")
     run("verify", cache, "--sources", "/", "--reencode")
     (tmp_path / "recipe.yaml").write_text("template: {name: plain}\n")

@@ -40,7 +40,7 @@ _BEGINS = re.compile(
 """Matches what its question begins with."""
 
 _DECORATED = (
-    r"(?:[<\[{(][^\w\s'\"]*|[#*=>-]+[^\S\n]*)(?:\w+\s+role\s*=\s*['\"]?)?(?i:assistant)['\"]?"
+    r"(?:[<\[{(][^\w\s'\"|\uff5c]*|[#*=>-]+[^\S\n]*)(?:\w+\s+role\s*=\s*['\"]?)?(?i:assistant)['\"]?"
     r"[^\S\n]*(?:[^\w\s'\",.;]+|\n)"
 )
 """Matches the role of an answer in marks: `[ASSISTANT]`, `## Assistant`, `<message role="assistant">`."""
@@ -72,7 +72,7 @@ _WRITTEN_OUT = re.compile(r"\s*(?:(?:\[\s*)?\{\s*(['\"])(?:type|text|role|conten
 
 _ASKERS = ("user", "human", "prompter")
 _SPEAKER = re.compile(
-    r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s]*(?:\w+[^\w\s]+)?)\s?"
+    r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s'\"]*(?:\w+[^\w\s]+)?)\s?"
     rf"(?:(?P<asks>{'|'.join(_ASKERS)})|assistant|chatgpt|gpt|bot|ai|model)\b(?P<closing>[^\w\s]*)",
     re.IGNORECASE | re.MULTILINE,
 )

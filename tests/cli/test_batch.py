@@ -25,7 +25,7 @@ def test_a_batch_is_shown_with_its_contract_its_columns_and_its_documents(cache)
     assert re.search(r"input_ids +int64 +\[1, 1024\] ", page)
     found = fields("inspect", cache, *STEP)
     assert found["ok"] and [line["level"] for line in found["batch"]["contract"]] == ["ok"] * 9
-    documents = [part for part in found["batch"]["parts"] if part["kind"] == "document"]
+    documents = [part for part in found["batch"]["parts"] if part["doc_id"] is not None]
     assert len(documents) > 2
     for number, part in enumerate(documents, 1):
         document = part["document"]

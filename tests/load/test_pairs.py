@@ -181,7 +181,7 @@ def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(ca
     cache = Cache.open(caches / "pairs")
     documents = cache.documents("train")
     view = view_batch(cache, batching=batching, micro_batch_size=3, step=1)
-    shown = [(part.doc_id, part.input_ids.tolist()) for part in view.parts if part.kind == "document"]
+    shown = [(part.doc_id, part.input_ids.tolist()) for part in view.parts if part.doc_id is not None]
     pairs = view.micro_batch["pair_ids"].tolist()
     numbers = [2 * pair + side for side in (0, 1) for pair in pairs]
     assert shown == [(documents.read(number).doc_id, documents.read(number).input_ids.tolist()) for number in numbers]
