@@ -308,7 +308,7 @@ class Oracle:
                 written = written.replace(tag, "")
         return not written.strip()
 
-    def _turn(self, messages: list, k: int, tools: Any, kwargs: dict) -> Turn | None:
+    def _turn(self, messages: list, k: int, tools: Any, kwargs: dict, *, may_skip: bool = True) -> Turn | None:
         """P and Q of message k: the longest P of any mode that its Q continues."""
         context, modes = messages[:k], self._modes_of(messages[k], kwargs)
         if not modes:
@@ -362,13 +362,27 @@ class Oracle:
             prompt, turn, mode = empty[0]  # where no reasoning is asked for, there is a block
         closed = self._closed(messages, k, prompt, turn, tools=tools, kwargs={**kwargs, **mode})
         silent = self._try([*context, {"role": "assistant", "content": ""}], tools, {**kwargs, **mode})
+        calls = messages[k].get("tool_calls")
         if self._is_blank(closed[len(prompt) :]) or turn == silent:
             return None  # of what the row says, nothing is left
         if self._is_text(messages[k], prompt, closed[len(prompt) :]):
             raise Refused("dropped_reasoning")
         self._refuse_garbled(messages, k, prompt, closed[len(prompt) :], tools)
         known = dict.fromkeys(p for p in prompts if p is not None and closed.startswith(p))
-        return self._boundary(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+        found = self._boundary(k, prompt, closed, tuple(sorted(known, key=len, reverse=True)) or (prompt,))
+        if calls and may_skip and self._is_same_without_a_call(messages[: k + 1], found, tools, kwargs):
+            return None  # what would be learned is to stop where a call follows
+        return found
+
+    def _is_same_without_a_call(self, messages: list, turn: Turn, tools: Any, kwargs: dict) -> bool:
+        """Whether the last message has the same turn without the last of its calls."""
+        *context, message = messages
+        less = {**message, "content": message.get("content") or "", "tool_calls": message["tool_calls"][:-1]}
+        try:
+            found = self._turn([*context, less], len(context), tools, kwargs, may_skip=False)
+        except Refused:
+            return False
+        return found is not None and found.text == turn.text
 
     def _refuse_garbled(self, messages: list, k: int, prompt: str, completion: str, tools: Any) -> None:
         """No escapes that the row does not have, and no arguments that are a string within JSON."""
