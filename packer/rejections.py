@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
     "wrapped_twice": "a text already has the tags that the template writes around it, or the headers of another "
     "model's prompts, or the system message defines tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
-    "cut by a closing tag in one of its arguments, or a null of it is a text",
+    "cut by a closing tag in one of its arguments, or one of its nulls is written as text",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
@@ -262,7 +262,7 @@ def allowing(code: str, allowed: Iterable[str]) -> dict[str, str]:
     if not code.startswith("dropped_"):
         return {}
     kinds = [*dict.fromkeys((*allowed, code.removeprefix("dropped_")))]
-    untrained = ", and trains no turn that calls" if "tool_call" in kinds else ""
+    untrained = ", and does not train turns with calls" if "tool_call" in kinds else ""
     return {f"supervision.allow_dropped=[{','.join(kinds)}]": f"builds without it{untrained}"}
 
 

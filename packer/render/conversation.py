@@ -369,7 +369,7 @@ class Conversation:
             plain = {key: value for key, value in message.items() if key != name}
             closed = self.render([*self.messages[:k], plain], mode)
             if closed.startswith(whole) and stops.search(closed, len(whole)):
-                reason = f"messages[{k}]: the template does not close this turn, of which `{name}` is true"
+                reason = f"messages[{k}]: the template leaves this turn open because `{name}` is true"
                 raise RenderError(reason, code="no_terminator", message=k)
 
 

@@ -209,10 +209,10 @@ class ConversationLosses:
         if (tag := tag_that_cuts(conversation, turn, self.check.marks)) is not None:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
         if any(cuts_arguments(call, completion) for call in calls):
-            return Loss("mangled_call", turn.message, "cuts white space around an argument of this call")
+            return Loss("mangled_call", turn.message, "strips white space around an argument of this call")
         is_python = True in self._reads_as_python(turn.message, completion)  # in which None is a null
         if not is_python and writes_null_as_text(conversation, turn):
-            return Loss("mangled_call", turn.message, "writes a null of this call as the text None")
+            return Loss("mangled_call", turn.message, "writes a null argument of this call as the text None")
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
         values = context[first:] if first else [*context, *given]

@@ -139,14 +139,15 @@ class Wrappers:
             if self.calls is None or not isinstance(said, str) or self.calls.opening not in said:
                 continue
             if any(_is_json(part) != self.calls_are_json for part in self.calls.parts(said)):
-                how = (
-                    f"writes calls in another form between {self.calls.opening} and {self.calls.closing} than its text"
-                )
-                return RenderError(f"messages[{k}]: the template {how}", code="mangled_call", message=k)
+                what = f"the text between {self.calls.opening} and {self.calls.closing}"
+                how = "is not a call in the form that the template writes"
+                return RenderError(f"messages[{k}]: {what} {how}", code="mangled_call", message=k)
         first = sample.messages[0] if sample.messages else None
         text = first.fields.get("content") if first is not None and first.role == "system" else None
         if isinstance(text, str) and sample.tools and self._define_tools(text, sample.tools):
-            reason = "messages[0]: it defines tools, and so do `tools`, which the template writes, too"
+            reason = (
+                "messages[0]: the system message defines tools, and so does `tools`, which the template also writes"
+            )
             return RenderError(reason, code="wrapped_twice", message=0)
         return None
 

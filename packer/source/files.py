@@ -164,8 +164,8 @@ def _not_a_data_set(folder: Path) -> InputError:
         hint = texts_as_rows(folder, endings.most_common(1)[0][0])
     if 0 < len(held_out) < len(files):
         hint = (
-            f"name its files for training; those that are held out by their names, such as "
-            f"{held_out[0].relative_to(folder).as_posix()}, are a source of their own in a recipe, with its `split`"
+            f"name the training files; those held out by their names, such as "
+            f"{held_out[0].relative_to(folder).as_posix()}, belong in a recipe as a source of their own, with `split`"
         )
     return InputError(
         f"{folder}: is a folder that `save_to_disk` did not write: it has neither {_STATE} nor {_SPLITS}", hint=hint

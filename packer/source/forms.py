@@ -54,8 +54,12 @@ _REQUESTS = ("messages", "contents", "input")
 
 _SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 _TOOLS = ("tools", "toolConfig.tools")
-_CONTINUES = ("previous_response_id", "conversation", "prompt.id")
-"""Fields of a request to Responses whose other messages only the server has."""
+_STORED = {
+    "previous_response_id": "continues another, by",
+    "conversation": "continues another, by",
+    "prompt.id": "uses a stored prompt,",
+}
+"""Fields of a request to Responses whose other messages only the server has, with what they say."""
 
 _LOGS = (
     ("request", "response"),
@@ -88,7 +92,7 @@ FIELDS = frozenset(
     ANSWERS
     | VERDICTS
     | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_CONTINUES, *_CHOICES, "message", "output", "object", "status", "question"}
+    | {*_REQUESTS, *_SYSTEMS, *_STORED, *_CHOICES, "message", "output", "object", "status", "question"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
@@ -277,9 +281,9 @@ def _continues(parts: Sequence[Any], more: Sequence[Any]) -> bool:
 
 def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
     """Return the messages of a request under the name of a field, with its system message and tools."""
-    for name in _CONTINUES:
+    for name, how in _STORED.items():
         if field_value(request, name) is not None and "input" in request:
-            raise Refused("wrong_type", f"the request continues another, by `{name}`, whose messages the row lacks")
+            raise Refused("wrong_type", f"the request {how} `{name}`, whose messages the row lacks")
     found = next(value for name in _REQUESTS if isinstance(value := request.get(name), str | list))
     if isinstance(found, str):
         messages = [{"role": "user", "content": found}]

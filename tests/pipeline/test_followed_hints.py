@@ -627,7 +627,7 @@ def test_a_lost_call_is_allowed_only_where_another_answer_is_trained(tmp_path: P
     assert "allow_dropped" not in hint_for(shown_for(tmp_path, twins.CHATML, [{"messages": called}]))
     rows = [{"messages": [*called, USER, ANSWER]}]
     hint = hint_for(shown_for(tmp_path, twins.CHATML, rows))
-    assert "builds without it, and trains no turn that calls" in hint
+    assert "builds without it, and does not train turns with calls" in hint
     assert learned(shown_for(tmp_path, twins.CHATML, rows, *settings_in(hint))) == ["answer<|im_end|>"]
 
 

@@ -109,7 +109,7 @@ def test_any_other_folder_is_an_error_with_a_pattern_for_its_files_unless_some_a
     hint = caught.value.hint
     if named is None:
         held_out = next(file for file in files if file.startswith(("test", "data/val")))
-        assert f"held out by their names, such as {held_out}, are a source of their own" in hint and "*" not in hint
+        assert f"held out by their names, such as {held_out}, belong in a recipe" in hint and "*" not in hint
     else:
         assert shlex.split(hint.removeprefix("name its files: ")) == [f"{tmp_path.as_posix()}/{name}" for name in named]
 

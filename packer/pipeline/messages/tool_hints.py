@@ -26,7 +26,7 @@ AreKept = Callable[[Sequence[RowBatch]], bool]
 
 _TRIED_ROWS = 8
 
-_OTHER_FORM = re.compile(r"calls in another form between (\S+) and (\S+) than its text")
+_OTHER_FORM = re.compile(r"the text between (\S+) and (\S+) is not a call in the form that the template writes")
 """The reason for a row with a text that stands between the tags of calls, and is none that the template writes."""
 
 PROPERTIES = (
@@ -97,7 +97,7 @@ def about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
 
 def about_definitions(reason: str, file: InputFile, are_kept: AreKept) -> str | None:
     """Suggest which of two definitions of the same tools to leave out; None if that is not the reason."""
-    if "it defines tools, and so do `tools`" not in reason:
+    if "the system message defines tools, and so does `tools`" not in reason:
         return None
     first = [row.batch for row in islice(file.rows(), _TRIED_ROWS)]
     without = [replace(each, samples=tuple(map(_without_first, each.samples))) for each in first]

@@ -62,7 +62,7 @@ _SAYS = {
     "block": "answers begin with what may be reasoning",
     "flag": "what may say which answers are trained is not read",
     "variable": "variables of the template are not read",
-    "word": "words are no values of variables that the template takes as true or false, since any text is true for it",
+    "word": "the template takes these variables as true or false, and any text counts as true",
 }
 
 _KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
@@ -140,7 +140,8 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
         values=tuple(values),
         ways=(
             *(f"{when}: {command}" for when, command in commands if command is not None),
-            *(f"{as_option(setting)} trains only {which}, ignoring it all" for setting, which in kept),
+            *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
+            *["to train all rows, ignore the field"] * bool(kept),
         ),
     )
 

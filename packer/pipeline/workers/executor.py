@@ -267,6 +267,8 @@ def _ended(exit_code: int | None) -> str:
     if exit_code >= 0:
         return f"ended with exit code {exit_code}; what it printed is above"
     if exit_code == -signal.SIGPROF:
-        return "was ended: the chat template, or an expression in tokenizer.json, took minutes for a single step"
+        return (
+            "was killed: the chat template, or a regular expression in tokenizer.json, spent minutes on a single step"
+        )
     name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else f"signal {-exit_code}"
     return f"was ended by {name}, most often for lack of memory or threads"
