@@ -264,7 +264,7 @@ class Flags:
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
-    """Return what values are: each a yes or no, around zero, from 0 to 1, or one of two words, or of a few with a verdict."""
+    """Return what values are: each a yes or no, around zero, from 0 to 1, or one of two words, or of some verdicts."""
     if all(as_flag(value) is not None for value in values):
         return "flags"
     numbers = [*map(as_number, values)]
