@@ -39,6 +39,7 @@ _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 
 _CALLS = "tool_calls"
 _LONGEST_LABEL = 60
+_MOST_VERDICTS = 6
 _MOST_ITEMS = 100
 """Items of a list that are searched: there may be one for each token."""
 
@@ -263,7 +264,7 @@ class Flags:
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
-    """Return what values are: each a yes or no, below or above zero, from 0 to 1, or one of two words."""
+    """Return what values are: each a yes or no, around zero, from 0 to 1, or one of two words, or of some verdicts."""
     if all(as_flag(value) is not None for value in values):
         return "flags"
     numbers = [*map(as_number, values)]
@@ -271,7 +272,9 @@ def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"
         is_weight = min(numbers) >= 0 and max(numbers) <= 1
         return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
     words = {_word(value) for value in values}
-    return "words" if len(words) < 3 and None not in words else None
+    if None in words or (len(words) > 2 and not (len(words) <= _MOST_VERDICTS and verdicts([*words])[1])):
+        return None
+    return "words"
 
 
 def _word(value: Any) -> str | None:

@@ -821,6 +821,59 @@ def test_a_session_has_no_errors_of_its_server_and_is_left_out_where_it_was_rewo
     assert made_by_page("claude-code", write(tmp_path / "session.jsonl", [*SESSION, rewound])).read_text() == ""
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_calls_of_one_step_are_one_turn_and_what_follows_them_another(tmp_path: Path) -> None:
+    def call(number: int) -> dict[str, Any]:
+        return TIDE_PART | {"toolCallId": f"call_{number}", "output": f"0{number}:12"}
+
+    parts = [{"type": "step-start"}, {"type": "text", "text": "I look."}, call(1), call(2), {"type": "step-start"}]
+    messages = [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, *parts)]
+    made = made_by_page("ai-sdk", write(tmp_path / "rows.jsonl", [{"messages": messages}]))
+    said = [(each["role"], len(each["content"])) for each in json.loads(made.read_text())["messages"]]
+    assert said == [("user", 1), ("assistant", 3), ("tool", 5), ("tool", 5), ("assistant", 1)]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_a_session_is_cut_where_it_was_compacted_and_an_interrupted_answer_is_not_trained(tmp_path: Path) -> None:
+    stopped = line("assistant", [{"type": "text", "text": "It is"}])
+    interrupt = line("user", [{"type": "text", "text": "[Request interrupted by user]"}])
+    summary = line("user", "What was said.", isCompactSummary=True)
+    rows = [line("user", ASKED), stopped, interrupt, line("user", MORE), line("assistant", SAID), summary]
+    rows += [line("user", "And now?"), line("assistant", REST)]
+    made = made_by_page("claude-code", write(tmp_path / "session.jsonl", rows)).read_text().splitlines()
+    first, second = (json.loads(each)["messages"] for each in made)
+    assert [each.get("train") for each in first if each["role"] == "assistant"] == [False, None]
+    assert [each["content"][0]["text"] for each in second] == ["What was said.", "And now?", REST]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_calls_of_one_message_are_one_turn_wherever_their_results_were_written(tmp_path: Path) -> None:
+    def use(number: int) -> dict[str, Any]:
+        part = USE | {"id": f"toolu_{number}"}
+        return line("assistant", [part]) | {"message": {"id": "m1", "role": "assistant", "content": [part]}}
+
+    def result_of(number: int) -> dict[str, Any]:
+        return line("user", [{"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "06:12"}])
+
+    rows = [line("user", ASKED), use(1), result_of(1), use(2), result_of(2), line("assistant", SAID)]
+    (made,) = made_by_page("claude-code", write(tmp_path / "session.jsonl", rows)).read_text().splitlines()
+    said = [(each["role"], len(each["content"])) for each in json.loads(made)["messages"]]
+    assert said == [("user", 1), ("assistant", 2), ("user", 2), ("assistant", 1)]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_single_messages_are_joined_in_the_order_of_their_times_with_what_else_they_say(tmp_path: Path) -> None:
+    rows = [
+        {"thread": thread, "role": role, "text": text, "created_at": time, "deleted": time == 2}
+        for thread in "ab"
+        for time, role, text in [(2, "assistant", SAID), (1, "user", ASKED)]
+    ]
+    made = made_by_page("single-messages", write(tmp_path / "rows.jsonl", rows)).read_text().splitlines()
+    for each in made:
+        asked, said = json.loads(each)["messages"]
+        assert (asked["content"], said["content"], said["deleted"]) == (ASKED, SAID, True)
+
+
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
     assert [*commands_of_page()] == [
         heading.lower().replace(" ", "-")
