@@ -82,7 +82,7 @@ def test_what_says_under_a_known_name_that_a_part_is_trained_is_read_and_not_ask
     parts = [{"type": "text", "text": f"answer {k} ", key: flag} for k, flag in enumerate(flags)]
     row = {"messages": [ASKED[0], ANSWERS[0] | {"content": parts}]}
     assert found_in(row) == {}
-    (_, said) = read_row(row, number=0, schema="messages", columns={}).messages  # type: ignore[union-attr]
+    (_, said) = read_row(row, number=0, schema="messages", columns={}).messages
     trained = [bool(flag) != (key == "masked") for flag in flags].index(True)
     assert said.spans == ((9 * trained, 9 * trained + 9),)
 
