@@ -170,17 +170,21 @@ def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bo
 def _best(values: Sequence[Sequence[Any]]) -> Sequence[tuple[str, str]]:
     """Return which number may say that an answer is the best, each with its program; none if these are no scores.
 
-    Those that count the answers of each row, from 1 or 0, are ranks, but where no row has more than two: 1 and 0 may
-    also be yes and no.
+    Those that count the answers of each row, from 1 or 0, are ranks. Where no row has more than two answers, 1 and 0
+    may also be yes and no, and 1 and 2 scores: the likelier way comes first.
     """
     are_scores = all(each and _are_numbers(each) and not isinstance(each[0], bool) for each in values)
     if not are_scores or not any(len({*each}) > 1 for each in values):
         return ()
-    are_ranks = any(all(sorted(each) == [*range(first, first + len(each))] for each in values) for first in (0, 1))
+    counted_from = [
+        first for first in (0, 1) if all(sorted(each) == [*range(first, first + len(each))] for each in values)
+    ]
     highest, lowest = ("highest", "max"), ("lowest", "min")
-    if are_ranks:
-        return (lowest,) if max(map(len, values)) > 2 else (highest, lowest)
-    return (highest,)
+    if not counted_from:
+        return (highest,)
+    if max(map(len, values)) > 2:
+        return (lowest,)
+    return (lowest, highest) if counted_from == [1] else (highest, lowest)
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:

@@ -294,13 +294,13 @@ def test_scores_that_some_rows_lack_choose_no_answer(field, tmp_path):
     ("numbers", "kept"),
     [
         ([[1, 0]], ["highest", "lowest"]),
-        ([[1, 2], [2, 1]], ["highest", "lowest"]),
+        ([[1, 2], [2, 1]], ["lowest", "highest"]),
         ([[1, 2, 3]], ["lowest"]),
         ([[1, 2], [3, 1, 2]], ["lowest"]),
         ([[1, 0], [0, 0]], ["highest"]),
     ],
 )
-def test_numbers_that_count_two_answers_may_be_ranks_or_a_yes_and_a_no(numbers, kept, tmp_path):
+def test_numbers_that_count_two_answers_may_be_ranks_or_scores(numbers, kept, tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [{"question": "Where?", "answers": SAID[: len(each)], "correct": each} for each in numbers]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
