@@ -720,6 +720,7 @@ def test_a_system_message_that_defines_tools_once_more_is_left_out_by_the_comman
     command = hint[hint.index("jq -c") : hint.index("_lines.jsonl")] + "_lines.jsonl"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert json.dumps(json.dumps(TOOLS)) not in json.dumps(made), "they are defined once"
     settled = [each for each in given if "system:" not in each]  # there is no such field any more
     assert learned(shown_for(tmp_path, DEFINES, made, *settled)) == ["answer<|im_end|>"]
 
