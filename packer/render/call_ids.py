@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 _LENGTH = 9
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -46,15 +46,23 @@ def with_named_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return [_renamed(message, ids) for message in messages]
 
 
+class _OpenCall(NamedTuple):
+    """A call without a result so far."""
+
+    name: str
+    given: str
+    """The id that the row gives it."""
+
+    short: str
+
+
 class _Ids:
     """The ids of one conversation, assigned in the order of its messages."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], *, are_named: bool = False) -> None:
         self._are_named = are_named
         self._short: dict[str, str] = {}
-        self._open: list[tuple[str, str]] = []
-        """Name and id of each unanswered call."""
-
+        self._open: list[_OpenCall] = []
         given = {_id_of(call) for message in messages for call in message.get("tool_calls") or ()}
         given |= {_result_id(message) for message in messages}
         self._taken = {name for name in given if _SHORT.fullmatch(name)}
@@ -62,23 +70,27 @@ class _Ids:
 
     def of_call(self, call: Mapping[str, Any]) -> str:
         self._number += 1
-        given = _id_of(call)
-        if self._are_named:  # those that the row has may be used again in a later turn
-            self._short[given] = named_id(call["function"]["name"], self._number - 1)
-        is_known = given or self._are_named
-        short = self._of(given, call["function"]) if is_known else self._new([self._number, call["function"]])
-        self._open.append((str(call["function"].get("name")), short))
+        given, function = _id_of(call), call["function"]
+        if self._are_named:  # those that the row has may be used again, in a later turn or beside each other
+            short = self._short[given] = named_id(function["name"], self._number - 1)
+        else:
+            short = self._of(given, function) if given else self._new([self._number, function])
+        self._open.append(_OpenCall(name=str(function.get("name")), given=given, short=short))
         return short
 
     def of_result(self, message: Mapping[str, Any]) -> str | None:
         """Return the id for a tool result; None if there is no call to answer."""
         given = _result_id(message)
-        if given:
+        calls = [each for each in self._open if not given or each.given == given]
+        if given and not (calls and self._are_named):
             short = self._of(given, None)
-            self._open = [(name, each) for name, each in self._open if each != short]
+            self._open = [each for each in self._open if each.short != short]
             return short
-        named = [place for place, (name, _) in enumerate(self._open) if name == message.get("name")]
-        return self._open.pop(named[0] if named else 0)[1] if self._open else None
+        call = next((each for each in calls if each.name == message.get("name")), calls[0] if calls else None)
+        if call is None:
+            return None
+        self._open.remove(call)
+        return call.short
 
     def _of(self, given: str, function: Any) -> str:
         if given not in self._short:

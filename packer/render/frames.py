@@ -40,12 +40,15 @@ _BEGINS = re.compile(
 """Matches what its question begins with."""
 
 _DECORATED = (
-    r"(?:[<\[{(][^\w\s'\"|\uff5c]*|[#*=>-]+[^\S\n]*)(?:\w+\s+role\s*=\s*['\"]?)?(?i:assistant)['\"]?"
-    r"[^\S\n]*(?:[^\w\s'\",.;]+|\n)"
+    r"(?:[<\[{(][^\w\s'\"|\uff5c]*|(?:#+|={2,}|>)[^\S\n]*)(?:\w+\s+role\s*=\s*['\"]?)?(?i:assistant)['\"]?"
+    r"[^\S\n]*(?:(?![@/-]|=(?!=))[^\w\s'\",.;]+|\n)|\*\*(?i:assistant)\*\*[^\S\n]*\n"
 )
-"""Matches the role of an answer in marks: `[ASSISTANT]`, `## Assistant`, `<message role="assistant">`."""
+"""Matches the role of an answer in marks: `[ASSISTANT]`, `## Assistant`, `<message role="assistant">`.
 
-_CLOSED = re.compile(r"\s*[<\[]/(?i:assistant|message|turn)[>\]]\s*\Z")
+Bullets, prompts of a shell, options and components may name an assistant, too.
+"""
+
+_CLOSED = re.compile(r"(?<!\s)\s*+[<\[]/(?i:assistant|message|turn)[>\]]\s*\Z")
 """Matches what closes such a mark at the end of the answer."""
 
 _HEADERS = {
@@ -67,12 +70,14 @@ _SYSTEM = re.compile(r"<</?SYS>>\n?")
 _LINE = re.compile(r"(?:\A|\n)(?:user|assistant|model)\n")
 """Matches a header within a text that was decoded as a whole."""
 
-_WRITTEN_OUT = re.compile(r"\s*(?:(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:|(['\"])[^\n]*\\[^\n]*\2\s*\Z)")
+_WRITTEN_OUT = re.compile(
+    r"\s*(?:(?:\[\s*)?\{\s*(['\"])(?:type|text|role|content)\1\s*:|(['\"])(?=[^\n\\]*\\)[^\n]*\2\s*\Z)"
+)
 """Matches what a message or a list of parts begins with, or a text in quotes with an escape in it."""
 
 _ASKERS = ("user", "human", "prompter")
 _SPEAKER = re.compile(
-    r"^(?P<opening>(?:[<\[{]|\*\*|#+)[^\w\s'\"]*(?:\w+[^\w\s]+)?)\s?"
+    r"^(?P<opening>(?:[<\[{]|\*\*|#++)[^\w\s'\"]*+(?:\w+[^\w\s]+)?)\s?"
     rf"(?:(?P<asks>{'|'.join(_ASKERS)})|assistant|chatgpt|gpt|bot|ai|model)\b(?P<closing>[^\w\s]*)",
     re.IGNORECASE | re.MULTILINE,
 )

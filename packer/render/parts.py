@@ -41,6 +41,8 @@ _CLOSES = re.compile(
 )
 """Matches a marker that closes the part that it follows."""
 
+_ESCAPE = re.compile(r"\\[uU][0-9a-fA-F]+")
+
 Marked = tuple[str, Mapping[Mark, Sequence[int]]]
 """A rendering without its marks, and where each stood in it."""
 
@@ -67,11 +69,16 @@ def _places(text: str, fields: Mapping[str, Any]) -> tuple[Range | None, Range |
     return (begin, begin + len(inline.reasoning)), answer
 
 
+@functools.lru_cache(maxsize=8)
+def _escaped(source: str) -> str:
+    """Return the characters that the source of a template has as escapes."""
+    return "".join(_ESCAPE.findall(source)).encode().decode("unicode_escape", "ignore")
+
+
 def _marks_of(sample: Sample, source: str) -> dict[Mark, str]:
-    """Return a character for each mark, none of which the row has, nor the source of its template, be it escaped."""
+    """Return a character for each mark, none of which the row has, nor the source of its template."""
     given = [*(each.fields for each in sample.messages), sample.tools or [], sample.template_kwargs]
-    escaped = source.encode("ascii", "ignore").decode("unicode_escape", "ignore") if "\\" in source else ""
-    said = "".join([*strings(given), source, escaped])
+    said = "".join([*strings(given), source, _escaped(source)])
     free = (chr(each) for each in itertools.count(_FIRST_MARK) if chr(each) not in said)
     return dict(zip(_NAMES, free, strict=False))
 

@@ -167,7 +167,7 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
             way, section = "join those of each conversation to `messages`", "single-messages"
-            if _parents(rows) is not None:
+            if _answer_others(rows):
                 way, section = "give each answer the messages that it follows", "answers-to-messages"
             return SingleMessages(speaker, says, f"{way}, as {_PAGE}#{section} shows")
         values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
@@ -178,17 +178,15 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
     return None
 
 
-def _parents(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the field in which rows have the id of another, such as that of the message which they answer."""
+def _answer_others(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows have the id of another in a field, such as that of the message which they answer."""
     texts = {key: {row[key] for row in rows if isinstance(row.get(key), str)} for key in rows[0]}
     ids = {key: values for key, values in texts.items() if len(values) == len(rows)}
-    found = (
-        key
+    return any(
+        key != own and None in (row.get(key) for row in rows) and 2 * len(values & every) > len(values)
         for key, values in texts.items()
         for own, every in ids.items()
-        if key != own and None in (row.get(key) for row in rows) and 2 * len(values & every) > len(values)
     )
-    return next(found, None)
 
 
 def _spoken(names: Sequence[Any]) -> list[dict[str, Any]]:

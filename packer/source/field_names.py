@@ -50,6 +50,8 @@ _RIGHT = frozenset(
 _NOT_RIGHT = _WORSE | {"fail", "failed", "failure", "error", "down", "thumbs_down", "👎"}
 """What verdicts say."""
 
+_YES_OR_NO = ({"y", "n"}, {"t", "f"}, {"p", "f"})
+
 _DENIES = re.compile(r"(?:un|in|im|il|ir|dis|mis|non|not|no)[\W_]*(\w+)")
 
 _SAYS_NOTHING = frozenset({"text", "full", "value", "content", "parts", "trajectory", "trajectories"})
@@ -79,16 +81,19 @@ def meant_field(path: str) -> str | None:
 def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return which of some values say that a row is right, and which say the contrary.
 
-    A word says the contrary of what it denies, whether that is good or bad. Of two single characters, nobody knows.
+    A word says the contrary of what it denies, whether that is good or bad. Of two single characters, nobody knows; of
+    Latin letters, most pairs are names of something (`M`, `F`).
 
     Example:
         >>> verdicts(["approved", "pending", "rejected"]), verdicts(["not_solved", "other"])
         ((['approved'], ['rejected']), ([], ['not_solved']))
-        >>> verdicts(["toxic", "nontoxic"]), verdicts(["N", "Y"]), verdicts(["de", "fr"])
+        >>> verdicts(["toxic", "nontoxic"]), verdicts(["N", "Y"]), verdicts(["F", "M"])
         ((['toxic'], ['nontoxic']), (['N'], ['Y']), ([], []))
     """
     if len(values) == 2 and all(map(is_character, values)):
-        return [values[0]], [values[1]]
+        are_names = all(each.isascii() and each.isalpha() for each in values)
+        says = not are_names or {each.lower() for each in values} in _YES_OR_NO
+        return ([values[0]], [values[1]]) if says else ([], [])
     words = [value.lower() for value in values]
     known = _RIGHT.union(words)
     denied = {word: found[1] for word in words if (found := _DENIES.fullmatch(word)) and found[1] in known}

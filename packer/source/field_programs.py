@@ -23,7 +23,8 @@ from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
 
-_KEY = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
+KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
+"""The path of a key of messages, which may be in an object of the row."""
 
 _KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\[\]]+)")
 
@@ -123,12 +124,15 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
         scored = _scores(rows, name, () if are_texts else items[0], beside)
-        for key, scores, (which, function) in islice(scored, _MOST_SCORES):
-            best = f"to train the one with the {which} {quoted(key)} alone"
-            yield best, f"{decode}({scores} | index({function})) as $n | {along}"
+        for key, scores, ends in islice(scored, _MOST_SCORES):
+            for which, function in ends:
+                best = f"to train the one with the {which} {quoted(key)} alone"
+                yield best, f"{decode}({scores} | index({function})) as $n | {along}"
         yield f"if {answer}, a row for each", f"{decode}range({jq_field(name)} | length) as $n | {along}"
         if are_texts:
-            flags = [each for each in beside if any(row[each] and isinstance(row[each][0], bool) for row in rows)]
+            flags = [
+                each for each in beside if any((said := row.get(each)) and isinstance(said[0], bool) for row in rows)
+            ]
             whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
             yield (
                 "if they are the parts of one answer, in their order",
@@ -144,13 +148,13 @@ def _says_answer(name: str, item: Any) -> bool:
 
 def _scores(
     rows: Sequence[Mapping[str, Any]], name: str, keys: Iterable[str], beside: Iterable[str]
-) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """Yield the numbers that the answers in a list have, the program that lists them, and which is the best."""
+) -> Iterator[tuple[str, str, Sequence[tuple[str, str]]]]:
+    """Yield the numbers that the answers in a list have, the program that lists them, and which may be the best."""
     for field in beside:
-        if (best := _best([row[field] or () for row in rows])) is not None:
+        if best := _best([row.get(field) or () for row in rows]):
             yield field, jq_field(field), best
     for key in keys:
-        if (best := _best([[item.get(key) for item in row[name]] for row in rows])) is not None:
+        if best := _best([[item.get(key) for item in row[name]] for row in rows]):
             yield key, f"{jq_field(name)} | map({jq_field(key)})", best
 
 
@@ -163,16 +167,24 @@ def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bo
     )
 
 
-def _best(values: Sequence[Sequence[Any]]) -> tuple[str, str] | None:
-    """Return which number says that an answer is the best, and the program for it; None if these are no scores.
+def _best(values: Sequence[Sequence[Any]]) -> Sequence[tuple[str, str]]:
+    """Return which number may say that an answer is the best, each with its program; none if these are no scores.
 
-    Those that count the answers of each row, from 1 or 0, are ranks.
+    Those that count the answers of each row, from 1 or 0, are ranks. Where no row has more than two answers, 1 and 0
+    may also be yes and no, and 1 and 2 scores: the likelier way comes first.
     """
     are_scores = all(each and _are_numbers(each) and not isinstance(each[0], bool) for each in values)
     if not are_scores or not any(len({*each}) > 1 for each in values):
-        return None
-    are_ranks = any(all(sorted(each) == [*range(first, first + len(each))] for each in values) for first in (0, 1))
-    return ("lowest", "min") if are_ranks else ("highest", "max")
+        return ()
+    counted_from = [
+        first for first in (0, 1) if all(sorted(each) == [*range(first, first + len(each))] for each in values)
+    ]
+    highest, lowest = ("highest", "max"), ("lowest", "min")
+    if not counted_from:
+        return (highest,)
+    if max(map(len, values)) > 2:
+        return (lowest,)
+    return (lowest, highest) if counted_from == [1] else (highest, lowest)
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
@@ -222,7 +234,7 @@ def programs_for_key(
         when = f"if `{of_calls['key']}` is the reasoning before the calls"
         moved = f".reasoning_content = ({whole}) | del(.tool_calls[]{at[1:]})"
         yield when, f"({messages} | select(any(.tool_calls[]?; {at} != null))) |= ({moved})"
-    if (found := _KEY.fullmatch(path)) is None:
+    if (found := KEY_OF_MESSAGES.fullmatch(path)) is None:
         yield from _into_first_message(path, rows)
         return
     key = found["key"]

@@ -4,9 +4,9 @@ Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
 a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
 for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
-number from 0 to 1. Of a row it may be the role of the answers, one of two letters or signs, a word such as `failed`, or
-one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all
-say alike says nothing about one of them, and why an answer ended is no flag.
+number from 0 to 1. Of a row it may be the role of the answers, one of two signs, a letter such as `Y`, a word such as
+`failed`, or one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have
+some. What all say alike says nothing about one of them, and why an answer ended is no flag.
 """
 
 import json

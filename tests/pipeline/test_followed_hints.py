@@ -22,7 +22,9 @@ from supervision_stages import Stages, chat
 from watched_builds import Notes
 
 from packer.audit.preview import preview
+from packer.batches import RowBatch
 from packer.errors import InputError, RecipeError
+from packer.pipeline.messages.tool_hints import PARALLEL_CALLS, other_forms
 from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
@@ -692,6 +694,44 @@ def test_two_keys_that_help_only_together_are_named_together(tmp_path: Path) -> 
     assert both in hint_for(shown_for(tmp_path, template, rows))
     ways = ("sources.columns={tools: null}", "rows.wrapped=unwrap")
     assert [row.view.rejected for row in shown_for(tmp_path, template, rows, *ways).rows] == [()]
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+DEFINES = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(
+    ("row", "settings_of"),
+    [
+        ({"messages": [{"role": "system", "content": "…"}, USER, ANSWER]}, ()),
+        ({"messages": [{"role": "Ruler", "content": "…"}, USER, ANSWER]}, ("sources.roles={ruler: system}",)),
+        ({"data": {"messages": [{"role": "system", "content": "…"}, USER, ANSWER]}}, ("messages=data.messages",)),
+        ({"meta": {"rules": "…"}, "instruction": "question", "output": "answer"}, ("system=meta.rules",)),
+    ],
+)
+def test_a_system_message_that_defines_tools_once_more_is_left_out_by_the_command(
+    tmp_path: Path, row: Any, settings_of: tuple[str, ...]
+) -> None:
+    columns = [f"sources.columns={{{each.replace('=', ': ')}}}" for each in settings_of if "roles" not in each]
+    rows = [json.loads(json.dumps(row).replace(json.dumps("…"), json.dumps(json.dumps(TOOLS)))) | {"tools": TOOLS}]
+    given = columns or settings_of
+    hint = hint_for(shown_for(tmp_path, DEFINES, rows, *given))
+    command = hint[hint.index("jq -c") : hint.index("_lines.jsonl")] + "_lines.jsonl"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert json.dumps(json.dumps(TOOLS)) not in json.dumps(made), "they are defined once"
+    settled = [each for each in given if "system:" not in each]  # there is no such field any more
+    assert learned(shown_for(tmp_path, DEFINES, made, *settled)) == ["answer<|im_end|>"]
+
+
+def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one() -> None:
+    several = [chat(USER, ANSWER | {"tool_calls": CALLS[:number]}) for number in (1, 2)]
+    one, two = (
+        other_forms([RowBatch(samples=(each,), rejections=(), num_rows=1)], lambda tried: True) == PARALLEL_CALLS
+        for each in several
+    )
+    assert (one, two) == (False, True)
 
 
 def test_all_that_a_template_drops_of_a_row_is_allowed_in_one_step(tmp_path: Path) -> None:

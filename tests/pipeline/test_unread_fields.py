@@ -194,6 +194,8 @@ def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: 
     )
     if "tojson" not in reads:  # of which only the user's is written here
         run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache")
+        inner = written(tmp_path / "inner.jsonl", {"data": row})
+        run("build", inner, "--tokenizer", twin, "--columns", "messages=data.messages", "-o", tmp_path / "inner")
 
 
 def test_reasoning_under_a_key_that_only_the_template_knows_is_asked_about(tmp_path: Path) -> None:

@@ -125,3 +125,20 @@ def test_named_ids_count_the_calls_and_results_have_that_of_the_last_call_with_t
         *["functions.find:1"] * 2,
         *["functions.book:2", "functions.find:3", "functions.find:3", "functions.book:2"],
     ]
+
+
+def test_parallel_calls_of_one_id_get_names_of_their_own_and_results_belong_to_the_first_without_one():
+    def row(*functions, answered):
+        calls = [{"id": "call", "function": {"name": name}} for name in functions]
+        results = [{"role": "tool", "content": "ok", "tool_call_id": "call", "name": name} for name in answered]
+        return [
+            given_id for *_, given_id in ids_of(with_named_ids([{"role": "assistant", "tool_calls": calls}, *results]))
+        ]
+
+    clocks = ["functions.clock:0", "functions.clock:1"]
+    assert row("clock", "clock", answered=("clock", "clock")) == [*clocks, *clocks]
+    assert row("tide", "clock", answered=("clock", "tide")) == [
+        "functions.tide:0",
+        *(2 * clocks[1:]),
+        "functions.tide:0",
+    ]

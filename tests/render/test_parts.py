@@ -355,6 +355,12 @@ def test_a_template_may_write_any_character_that_a_mark_might_be(base: Stages, s
     assert base.round_trip.decode(trained(found)).decode() == written(said, "tags", "tags")["text"]
 
 
+def test_the_escapes_of_a_template_are_read_without_warnings_of_those_that_are_none(base: Stages) -> None:
+    template = template_of("tags", "tags") + "{# '\\d' is no escape, and '\\U0000' is cut off #}"
+    (found,) = under(base, template, of_parts(["text"])).outcomes([chat(user("a"), assistant("one"))])
+    assert base.round_trip.decode(trained(found)).decode() == written(assistant("one"), "tags", "tags")["text"]
+
+
 # -- whole conversations, recipes, caches --------------------------------------------------------------------------------
 
 

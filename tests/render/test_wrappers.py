@@ -9,7 +9,9 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
-from packer.batches import Sample
+from packer.batches import Rejection, Sample
+from packer.recipe.recipe import make_recipe
+from packer.render.frames import unframed
 
 TEMPLATE = """\
 {% if tools %}{{ '<|im_start|>system\\nTools are within <tools></tools> tags:\\n<tools>\\n' }}
@@ -223,12 +225,43 @@ def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path
 
 @pytest.mark.parametrize(
     "mark",
-    ["[ASSISTANT] {}", "## Assistant\n{}", "<assistant>{}</assistant>", '<message role="assistant">{}</message>'],
+    [
+        *("[ASSISTANT] {}", "## Assistant\n{}", "> Assistant: {}", "=== Assistant ===\n{}", "**Assistant**\n{}"),
+        *("<assistant>{}</assistant>", '<message role="assistant">{}</message>'),
+    ],
 )
 def test_the_role_of_an_answer_in_marks_rejects_the_row_and_is_unwrapped(tmp_path: Path, mark: str) -> None:
     same_for_all_rows(tmp_path, ASKED, mark.format("At 06:12."))
-    for text in ("[Assistant professors] do.", "## Assistant professors\nThey do.", '["Assistant: Hello!"]'):
-        assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(text))) == [[]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[Assistant professors] do.", "## Assistant professors\nThey do.", '["Assistant: Hello!"]'),
+        *(
+            "- Assistant: the model.\n- User: you.",
+            "* Assistant (noun): who helps.",
+            "**Assistant** (noun): who helps.",
+        ),
+        *("--assistant=foo", "[assistant@host ~]$ ls", "<assistant-ui>", "<Assistant /> is it.", "- assistant\n- user"),
+    ],
+)
+def test_what_names_an_assistant_in_a_list_a_shell_or_code_is_text(tmp_path: Path, text: str) -> None:
+    assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(text))) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_framed"),
+    [
+        ("\n" + "#" * 200_000, False),
+        ('"' + '\\"' * 100_000 + "x", False),
+        ("Assistant: At" + " " * 200_000 + "06:12.", True),
+    ],
+)
+def test_long_runs_of_one_sign_are_searched_in_linear_time(text: str, is_framed: bool) -> None:
+    """In quadratic time, each would take many minutes."""
+    row = chat(user(f"A human asks:{text}"), assistant(text))
+    assert isinstance(unframed(row, make_recipe({})), Rejection if is_framed else Sample)
 
 
 @pytest.mark.parametrize("write", [json.dumps, repr])

@@ -10,6 +10,7 @@ from hints import settings_in
 
 from packer.errors import InputError
 from packer.source.detect import detect_schema
+from packer.source.field_programs import one_answer
 from packer.source.schema import read_row
 from packer.source.schema_errors import columns_hint, refuse_unread_columns
 
@@ -277,6 +278,33 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
             detect_schema(made, format="jsonl", columns={})
         columns, *more = settings_in(caught.value.hint)
         assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
+
+
+@pytest.mark.parametrize("field", [{"scores": [1, 2]}, {"passed": [True, False]}])
+def test_scores_that_some_rows_lack_choose_no_answer(field, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"question": "Where?", "answers": SAID[:2]}, {"question": "Where?", "answers": SAID[:2], **field}]
+    for each in (rows, rows[::-1]):
+        path.write_text("".join(json.dumps(row) + "\n" for row in each), "utf-8")
+        steps = one_answer(path, each, "question")
+        assert steps is not None and EACH in steps and "alone" not in steps
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kept"),
+    [
+        ([[1, 0]], ["highest", "lowest"]),
+        ([[1, 2], [2, 1]], ["lowest", "highest"]),
+        ([[1, 2, 3]], ["lowest"]),
+        ([[1, 2], [3, 1, 2]], ["lowest"]),
+        ([[1, 0], [0, 0]], ["highest"]),
+    ],
+)
+def test_numbers_that_count_two_answers_may_be_ranks_or_scores(numbers, kept, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"question": "Where?", "answers": SAID[: len(each)], "correct": each} for each in numbers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    assert re.findall(r"the (\w+) `correct` alone", one_answer(path, rows, "question") or "") == kept
 
 
 @pytest.mark.parametrize("as_text", [False, True])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from packer.source.schema import read_row
 from packer.source.training_flags import as_flag
 from packer.source.unread_text import find_unread
 
@@ -70,6 +71,23 @@ def test_numbers_differ_within_a_conversation_and_words_are_two_or_verdicts() ->
         "messages[].mask": "failed or passed or skipped"
     }
     assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
+
+
+@pytest.mark.parametrize(
+    ("key", "flags"),
+    [
+        *((key, flags) for key in ("train", "training", "trainable") for flags in ((True, False), (False, True))),
+        *((key, flags) for key in ("loss", "loss_mask", "masked") for flags in ((True, False), (0, 1))),
+        *((key, (0, 1)) for key in ("weight", "loss_weight")),
+    ],
+)
+def test_what_says_under_a_known_name_that_a_part_is_trained_is_read_and_not_asked_about(key: str, flags: Any) -> None:
+    parts = [{"type": "text", "text": f"answer {k} ", key: flag} for k, flag in enumerate(flags)]
+    row = {"messages": [ASKED[0], ANSWERS[0] | {"content": parts}]}
+    assert found_in(row) == {}
+    (_, said) = read_row(row, number=0, schema="messages", columns={}).messages
+    trained = [bool(flag) != (key == "masked") for flag in flags].index(True)
+    assert said.spans == ((9 * trained, 9 * trained + 9),)
 
 
 def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
@@ -262,6 +280,11 @@ def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
         (("Toxic", "NON-TOXIC"), "Toxic or NON-TOXIC"),
         (("not_solved", "other"), "not_solved"),
         (("Y", "N"), "N or Y"),
+        (("f", "T"), "T or f"),
+        (("P", "F"), "F or P"),
+        (("x", "✓"), "x or ✓"),
+        (("M", "F"), None),
+        (("A", "B"), None),
         (("✔️", "❌"), "✔️ or ❌"),
         (("对", "错"), "对 or 错"),
         (("A", "B", "C"), None),

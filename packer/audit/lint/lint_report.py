@@ -21,7 +21,7 @@ from packer.audit.lint.template_checks import (
 from packer.batches import RowBatch
 from packer.display import number, plural
 from packer.model.model import Model
-from packer.pipeline.messages.losses import MOST_TIMES, last_tokens
+from packer.pipeline.messages.losses import MOST_TIMES, last_tokens, rewrite_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import open_inputs
@@ -164,9 +164,7 @@ def _rejected(read: Sequence[tuple[InputFile, FirstRows]], recipe: Recipe, model
 
 
 def _rewrite_cost(files: Sequence[FirstRows]) -> float:
-    """Return the tokens of all documents divided by those of each row's last document."""
-    last = sum(each.num_last_tokens for each in files)
-    return sum(each.num_tokens for each in files) / last if last else 1.0
+    return rewrite_cost(sum(each.num_tokens for each in files), sum(each.num_last_tokens for each in files))
 
 
 _REFUSED = {"no_template", "template_refused"}

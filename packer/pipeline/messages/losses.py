@@ -282,9 +282,14 @@ MOST_TIMES = 2.0
 """Ratio of all tokens to those of last documents above which a build asks the user to choose."""
 
 CLEARLY = 2.5
-"""The ratio at which a build stops early, estimated from the first partitions of the first `_INPUTS` inputs."""
+"""The ratio at which a build stops early, estimated from the first partitions of the first `_SAMPLED_INPUTS` inputs."""
 
-_INPUTS = 16
+_SAMPLED_INPUTS = 16
+
+
+def rewrite_cost(tokens: float, last: float) -> float:
+    """Return the tokens of all documents divided by those of each row's last document."""
+    return tokens / last if last else 1.0
 
 
 class RewrittenError(UsageError):
@@ -298,7 +303,7 @@ def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
     if plan.recipe.supervision.history_rewrite is not None:
         return ()
     first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
-    return tuple(sorted(first.values())[:_INPUTS])
+    return tuple(sorted(first.values())[:_SAMPLED_INPUTS])
 
 
 def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> None:
@@ -311,21 +316,24 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> Non
     if not all(number in results for number in tasks):
         return
     sampled = [(plan.inputs[plan.tasks[number].source].num_rows, results[number].shard) for number in tasks]
-    _refuse(plan, [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled], CLEARLY, "about ")
+    _refuse_cost(
+        plan, [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled], CLEARLY, "about "
+    )
 
 
 def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
     """Refuse more than `MOST_TIMES` times the tokens of each row's last document, unless the recipe has chosen."""
-    _refuse(plan, [(1, shard) for shard in shards], MOST_TIMES)
+    _refuse_cost(plan, [(1, shard) for shard in shards], MOST_TIMES)
 
 
-def _refuse(plan: BuildPlan, weighted: Sequence[tuple[float, Shard]], limit: float, about: str = "") -> None:
+def _refuse_cost(plan: BuildPlan, weighted: Sequence[tuple[float, Shard]], limit: float, about: str = "") -> None:
     paid = sum(weight * shard.num_tokens for weight, shard in weighted)
     last = sum(weight * shard.num_last_tokens for weight, shard in weighted)
-    if plan.recipe.supervision.history_rewrite is None and paid > limit * last:
+    times = rewrite_cost(paid, last)
+    if plan.recipe.supervision.history_rewrite is None and times > limit:
         raise RewrittenError(
             "this template changes earlier answers once a conversation continues: training each of them in the context "
-            f"that a server sends takes {about}{paid / last:.1f} times the tokens",
+            f"that a server sends takes {about}{times:.1f} times the tokens",
             hint=choices_hint(plan.model, plan.recipe),
         )
 
@@ -342,12 +350,12 @@ def choices_hint(model: Model, recipe: Recipe) -> str:
         stops = json.dumps([*recipe.supervision.stop, closing], ensure_ascii=False)
         return (
             f"--set 'supervision.stop={stops}' if generation stops at {closing}, which this template writes "
-            f"after every turn: then nothing is rewritten. Otherwise --history {_CHOICES}"
+            f"after every turn: then nothing is rewritten. Otherwise --history {_HISTORY_CHOICES}"
         )
-    return f"--history {_CHOICES}"
+    return f"--history {_HISTORY_CHOICES}"
 
 
-_CHOICES = (
+_HISTORY_CHOICES = (
     "as_rendered trains every answer, earlier ones as the template shows them later on, without an empty reasoning "
     "block; --history exact trains every answer in the context that a server sends, at this price; "
     "--history last trains only the end of each conversation"

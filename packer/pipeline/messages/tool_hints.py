@@ -16,9 +16,9 @@ from packer.render.readback import function_of
 from packer.source.conversations import step
 from packer.source.detect import first_rows
 from packer.source.exports import PAGE
-from packer.source.jq_commands import jq_field, row_command
+from packer.source.jq_commands import jq_path, row_command
 from packer.source.roles import MESSAGE_LISTS
-from packer.source.row import composed
+from packer.source.row import composed, field_value
 from packer.source.rows import InputFile
 
 AreKept = Callable[[Sequence[RowBatch]], bool]
@@ -52,9 +52,12 @@ def _with_properties(sample: Sample) -> Sample:
 
 def _with_one_call(sample: Sample) -> Sample:
     """Return a row of which each message has its first call alone."""
-    fields = [{**each.fields, "tool_calls": (each.fields.get("tool_calls") or [])[:1]} for each in sample.messages]
-    pairs = zip(sample.messages, fields, strict=True)
-    return structs.replace(sample, messages=tuple(structs.replace(each, fields=own) for each, own in pairs))
+    messages = [
+        structs.replace(each, fields={**each.fields, "tool_calls": calls[:1]}) if len(calls) > 1 else each
+        for each in sample.messages
+        for calls in [each.fields.get("tool_calls") or ()]
+    ]
+    return structs.replace(sample, messages=tuple(messages))
 
 
 _FORMS: Mapping[str, Callable[[Sample], Sample]] = {PROPERTIES: _with_properties, PARALLEL_CALLS: _with_one_call}
@@ -103,17 +106,24 @@ def about_definitions(reason: str, file: InputFile, are_kept: AreKept) -> str | 
     without = [replace(each, samples=tuple(map(_without_first, each.samples))) for each in first]
     others = replace(file, columns=composed(file.columns, {"tools": None}))  # which reads calls in texts otherwise
     ways = []
-    if are_kept(without):
-        rows = [*first_rows(file.path, file.format, {}, every_column=True)]
-        fields = [name for name in (file.columns.get(each) or each for each in MESSAGE_LISTS) if name in rows[0]]
-        program = f'{jq_field(fields[0])} |= map(select((.role // .from) != "system"))' if fields else "."
-        system = file.columns.get("system") or "system"
-        program = f"del({jq_field(system)})" if rows[0].get(system) else program
+    first_row = next(first_rows(file.path, file.format, {}, every_column=True))
+    if are_kept(without) and (program := _without_system(first_row, file)) is not None:
         ways.append(step("if the system message says nothing else, leave it out", row_command(file.path, program)))
     if are_kept([row.batch for row in islice(others.rows(), _TRIED_ROWS)]):
         columns = as_option("sources.columns={tools: null}")
         ways.append(f"{columns} leaves `tools` out, if the system message defines them")
     return "; ".join(ways) or None
+
+
+def _without_system(row: Mapping[str, Any], file: InputFile) -> str | None:
+    """Return the program that leaves out what the system says in rows like one; None if that is in no known field."""
+    system, *lists = [file.columns.get(name) or name for name in ("system", *MESSAGE_LISTS)]
+    if field_value(row, system):
+        return f"del({jq_path(system.split('.'))})"
+    names = [name for name, role in {"system": "system", **file.roles}.items() if role == "system"]
+    is_system = f"any(.role // .from | tostring | ., ascii_downcase; IN({', '.join(map(json.dumps, names))}))"
+    field = next((each for each in lists if isinstance(field_value(row, each), list)), None)
+    return None if field is None else f"{jq_path(field.split('.'))} |= map(select({is_system} | not))"
 
 
 def _without_first(sample: Sample) -> Sample:

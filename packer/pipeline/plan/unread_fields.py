@@ -6,7 +6,6 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 """
 
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from packer.source.answer_blocks import BETWEEN
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
-from packer.source.field_programs import goes_along, programs_for_key
+from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_for_key
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
@@ -64,9 +63,6 @@ _SAYS = {
     "variable": "variables of the template are not read",
     "word": "the template takes these variables as true or false, and any text counts as true",
 }
-
-_KEY = re.compile(r"[^\[\].]+\[\]\.([^\[\].]+)")
-"""Path of a key of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +235,7 @@ class Questions:
 
     def unread_keys(self, source: Source) -> frozenset[str]:
         """Return the keys of messages that nothing reads, and that a build does not ask about."""
-        asked = {key[1] for path in self._asked(source) if (key := _KEY.match(path))}
+        asked = {key["key"] for path in self._asked(source) if (key := KEY_OF_MESSAGES.match(path))}
         keys = {key for each in self._of(source) for key in each.unread.keys} - asked
         return frozenset(key for key in keys if not self._reads(key, is_flag=False))
 
@@ -292,8 +288,8 @@ class Questions:
         """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
         if field.kind == "block":
             return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
-        key = _KEY.fullmatch(field.path)
-        return key is not None and self._reads(key[1], is_flag=field.kind == "flag")
+        key = KEY_OF_MESSAGES.fullmatch(field.path)
+        return key is not None and self._reads(key["key"], is_flag=field.kind == "flag")
 
     def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
         """Return the fields whose values make the prompts of a template others, if it had them as variables."""
