@@ -897,6 +897,28 @@ def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere:
         assert {trained for _, (trained,) in read_back(cache, made.name)} == {SAID + "<|im_end|>"}
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_instructions_that_each_request_repeats_are_said_once_at_the_beginning(tmp_path: Path) -> None:
+    asked, said = EXPORTS["pydantic ai"][1][0]["messages"][0], [{"part_kind": "text", "content": SAID}]
+    asked = asked | {"parts": asked["parts"][1:]}
+    answer = {"kind": "response", "parts": said}
+    row = {"messages": [asked | {"instructions": "Be rude."}, answer, asked | {"instructions": SYSTEM}, answer]}
+    made = json.loads(made_by_page("pydantic-ai", write(tmp_path / "rows.jsonl", [row])).read_text("utf-8"))
+    assert [each["role"] for each in made["messages"]] == ["system", *["user", "assistant"] * 2]
+    assert made["messages"][0]["content"] == SYSTEM
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_single_messages_keep_their_other_keys_and_are_in_the_order_of_their_times(tmp_path: Path) -> None:
+    rows = [
+        {"thread": "a", "role": "assistant", "text": SAID, "created_at": 2, "reasoning": "I look.", "deleted": True},
+        {"thread": "a", "role": "user", "text": ASKED, "created_at": 1},
+    ]
+    made = json.loads(made_by_page("single-messages", write(tmp_path / "rows.jsonl", rows)).read_text("utf-8"))
+    answer = {"role": "assistant", "content": SAID, "created_at": 2, "reasoning": "I look.", "deleted": True}
+    assert made == {"messages": [{"role": "user", "content": ASKED, "created_at": 1}, answer]}
+
+
 def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content() -> None:
     said = [("user", "user", ASKED), ("guide", "model", SAID)]
     events = [

@@ -166,6 +166,14 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
 
 
+def test_what_examples_are_asked_is_no_part_of_the_question():
+    shot = {"input": "When is the tide at Mull?", "output": "At ten past one."}
+    row = {"examples": [shot], "input": "When is the tide at Oban?", "output": "At twelve past six."}
+    hint = columns_hint([row, row | {"input": "And tomorrow?"}], {})
+    assert "input=examples" not in hint
+    assert "--columns instruction=input --ignore examples; " in hint
+
+
 def test_a_field_may_be_a_text_in_one_row_and_a_number_in_the_next():
     rows = [{"question": "a", "mark": "high"}, {"question": "b", "mark": 7}]
     assert columns_hint(rows, {}).startswith("the fields with texts are `question`")
