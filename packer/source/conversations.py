@@ -25,6 +25,9 @@ _SAYS = ("content", "value")
 
 _MOST_SAID = 4
 
+_FEWEST_SAID = 10
+"""One message in so many may lack a text, as one of an attachment does."""
+
 _PAGE = "docs/how-to/exports.md"
 
 _TALKS = frozenset(
@@ -325,6 +328,8 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         for turn, each in zip(turns, texts, strict=True)
         if each or not any(isinstance(value, list | dict) and value for value in turn.values())
     ]
+    if prose and _FEWEST_SAID * said.count(set()) <= len(said):
+        said = [keys for keys in said if keys]  # a build says what it does with messages without a text
     by_length = sorted(counts, key=lambda key: (key in _SAYS, lengths[key]), reverse=True)
     everywhere = [key for key in by_length if all(key in keys for keys in said)]
     if everywhere:

@@ -908,24 +908,24 @@ def test_instructions_that_each_request_repeats_are_said_once_at_the_beginning(t
     assert made["messages"][0]["content"] == SYSTEM
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_single_messages_keep_their_other_keys_and_are_in_the_order_of_their_times(tmp_path: Path) -> None:
-    rows = [
-        {"thread": "a", "role": "assistant", "text": SAID, "created_at": 2, "reasoning": "I look.", "deleted": True},
-        {"thread": "a", "role": "user", "text": ASKED, "created_at": 1},
-    ]
-    made = json.loads(made_by_page("single-messages", write(tmp_path / "rows.jsonl", rows)).read_text("utf-8"))
-    answer = {"role": "assistant", "content": SAID, "created_at": 2, "reasoning": "I look.", "deleted": True}
-    assert made == {"messages": [{"role": "user", "content": ASKED, "created_at": 1}, answer]}
-
-
-def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content() -> None:
+def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content(tmp_path: Path) -> None:
     said = [("user", "user", ASKED), ("guide", "model", SAID)]
     events = [
         {"author": author, "run": "run-of-the-guide", "content": {"role": role, "parts": [{"text": text}]}}
         for author, role, text in said
     ]
-    assert export_hint(Path("rows.jsonl"), [{"events": events}]) is None
+    row = {"events": events}
+    assert export_hint(write(tmp_path / "rows.jsonl", [row]), [row]) is None
+
+
+def test_a_label_is_not_what_is_said_where_one_message_lacks_its_text(tmp_path: Path) -> None:
+    turns = [
+        {"speaker": speaker, "dialog_act": "inform-the-place", "utterance": text}
+        for speaker, text in [("customer", ASKED), ("agent", SAID)] * 5
+    ]
+    row = {"turns": [*turns, turns[0] | {"utterance": None}]}
+    hint = export_hint(write(tmp_path / "rows.jsonl", [row]), [row])
+    assert hint is not None and "dialog_act" not in hint and 'content: (.["utterance"])' in hint
 
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:

@@ -287,6 +287,16 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
         assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+def test_calls_are_not_several_answers(as_text, tmp_path):
+    calls = [{"name": "tide", "arguments": {"harbor": place}} for place in ("Oban", "Mallaig")]
+    row, path = ASKED | {"answers": json.dumps(calls) if as_text else calls}, tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    assert "one answer a row" not in caught.value.hint
+
+
 EARLY, LATE = "It is high at twelve past six.", "It is high at noon."
 COMPARED = {
     "the ends of names": (("reply_left", "reply_right"), "preferred", ("left", "right", "neither")),
@@ -325,16 +335,6 @@ def test_what_may_say_which_of_two_answers_is_better_is_no_answer_and_is_named(n
     hint = columns_hint(rows, {})
     assert "output=better" not in hint
     assert "as `better` may say, give rows `chosen` and `rejected`" in hint
-
-
-@pytest.mark.parametrize("as_text", [False, True])
-def test_calls_are_not_several_answers(as_text, tmp_path):
-    calls = [{"name": "tide", "arguments": {"harbor": place}} for place in ("Oban", "Mallaig")]
-    row, path = ASKED | {"answers": json.dumps(calls) if as_text else calls}, tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
-    assert "one answer a row" not in caught.value.hint
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
