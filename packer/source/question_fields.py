@@ -76,6 +76,12 @@ class Fields:
         return self._meant("instruction") or self._meant("input")
 
     @property
+    def _either(self) -> list[str]:
+        """The fields that are all questions by their names, such as `question` and `query`: one may answer another."""
+        found = self._questions
+        return found if len(found) > 1 and not any(other_side(path) in found for path in found) else []
+
+    @property
     def _asked(self) -> list[str]:
         return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
 
@@ -130,7 +136,7 @@ class Fields:
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
         if self._compared:
             return
-        answers = self._meant("output") or self._numbers or ([] if self.no_texts else unknown)
+        answers = self._meant("output") or self._numbers or ([] if self.no_texts else [*self._either, *unknown])
         pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
         yield from (
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]

@@ -145,6 +145,13 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
             ["if `ideal` answers `input`, --columns prompt=input,completion=ideal"],
         ),
         (
+            {"question": "a", "query": "SELECT"},
+            [
+                "if `query` answers `question`, --columns instruction=question,output=query",
+                "if `question` answers `query`, --columns instruction=query,output=question",
+            ],
+        ),
+        (
             {"pair": {"en": "a", "gd": "bb"}},
             [
                 "if `pair.gd` answers `pair.en`, --columns instruction=pair.en,output=pair.gd",
