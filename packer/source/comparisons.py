@@ -6,11 +6,12 @@ sense. Any other number has none: that a `preference` is 1 may mean the first an
 """
 
 import math
-from collections.abc import Mapping
-from itertools import chain
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import chain, combinations
+from typing import Any, NamedTuple
 
 from packer.source.decode import Refused
+from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
 from packer.source.row import as_number
 
@@ -36,6 +37,40 @@ _SCORES = [(f"{score}_{one}", f"{score}_{other}") for score in ("score", "rating
 VERDICTS = frozenset({*_STRENGTHS, *_NAMES, *chain(*_SCORES)})
 ANSWERS = frozenset(chain(*_COMPARED.items()))
 """Fields that say which answer is better, and those of the answers."""
+
+
+class Sides(NamedTuple):
+    """Two texts of a row, and the field that names the better one by the word in which their names differ."""
+
+    field: str
+
+    texts: tuple[str, str]
+    """The fields of the texts."""
+
+    said: tuple[list[Any], list[Any]]
+    """Of each text the values of the field that name it."""
+
+
+def is_verdict(name: str) -> bool:
+    """Whether a field is called as one that says which of two answers is better."""
+    return name in VERDICTS or says_better(name)
+
+
+def named_sides(rows: Sequence[Mapping[str, Any]]) -> Sides | None:
+    """Return the texts of which a field names the better one, as `left` names `response_left`."""
+    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in rows[0]}
+    texts = [name for name, said in columns.items() if said and all(isinstance(each, str) for each in said)]
+    for field in (name for name in columns if is_verdict(name) or meant_field(name) == "output"):
+        values = [*dict.fromkeys(each for each in columns[field] if type(each) in (str, int))]
+        for one, other in combinations([name for name in texts if name != field], 2):
+            differing = [pair for pair in zip(words_of(one), words_of(other), strict=False) if pair[0] != pair[1]]
+            if len(differing) != 1 or len(words_of(one)) != len(words_of(other)):
+                continue
+            first, second = ([each for each in values if side in words_of(str(each))] for side in differing[0])
+            is_known = all(isinstance(each, str) or each in (*first, *second) for each in values)
+            if first and second and is_known and not any(each in second for each in first):
+                return Sides(field, (one, other), (first, second))
+    return None
 
 
 def other_side(name: str) -> str | None:

@@ -14,15 +14,19 @@ from typing import Any, NamedTuple
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
+from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
 from packer.source.row import ID_FIELDS, field_value, first_name
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
-_MAY_BE_EMPTY = ("content", "value")
-"""Keys under which a message says nothing if its text is empty, such as the result of a tool."""
+_SAYS = ("content", "value")
+"""Keys of what a message says, be it one word, or nothing, such as the result of a tool."""
 
 _MOST_SAID = 4
+
+_FEWEST_SAID = 10
+"""One message in so many may lack a text, as one of an attachment does."""
 
 _PAGE = "docs/how-to/exports.md"
 
@@ -231,10 +235,12 @@ def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list
         return None
     inner = [key for key in turns[0] if all(isinstance(turn.get(key), dict) for turn in turns)]
     for key in (None, *inner):
-        own = [turn if key is None else turn | turn[key] for turn in turns]
+        own = [
+            turn if key is None else {name: turn[name] for name in turn if name != key} | turn[key] for turn in turns
+        ]
         if (found := _message(own, are_own=are_own or key is not None)) is not None:
             program, others = found
-            return program if key is None else f". + {jq_field(key)} | del({jq_field(key)}) | {program}", others
+            return program if key is None else f"del({jq_field(key)}) + {jq_field(key)} | {program}", others
     return None
 
 
@@ -242,7 +248,8 @@ def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> tuple[str,
     for speaker in dict.fromkeys(key for turn in turns for key in turn):
         roles = _roles(speaker, turns)
         texts, others = _text_keys(turns, but=speaker) if roles is not None else ([], [])
-        if roles is not None and texts:
+        lost = {"role", "content"} - {speaker, *texts}
+        if roles is not None and texts and not any(turn.get(key) for turn in turns for key in lost):
             own = next((key for key in (*texts, *others) if {speaker, key} in _OWN_KEYS), None)
             if own is not None and len(texts) == 1:
                 return (".", []) if are_own else None  # `columns` and `roles` read them
@@ -292,23 +299,36 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
 def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[str], list[str]]:
     """Return the keys of which each message has a text under one: one that all have, or several of which each has one.
 
-    Of those that all have, it is the one with the longest texts; the others are returned, too. A key that some messages
-    have beside what they say is a note to it. Beside what may be calls a message needs no text.
+    Of those that all have, it is `content`, or the one with the longest texts; the others are returned, too. A key that
+    some messages have beside what they say is a note to it. Beside what may be calls a message needs no text. An id or
+    a label is what messages say only if they have no prose, under a key or deeper within them. `content` may be parts.
     """
-    counts: Counter[str] = Counter()
-    lengths: Counter[str] = Counter()
-    said: list[set[str]] = []
-    for turn in turns:
-        texts = {
+    parts = [turn.get("content") for turn in turns]
+    if any(isinstance(each, list) for each in parts) and all(isinstance(each, str | list) for each in parts):
+        return ["content"], []
+    texts = [
+        {
             key: text
             for key, text in turn.items()
-            if isinstance(text, str) and (text or key in _MAY_BE_EMPTY) and key not in (but, *ID_FIELDS)
+            if isinstance(text, str) and (text or key in _SAYS) and key not in (but, *ID_FIELDS)
         }
-        lengths.update({key: len(text) for key, text in texts.items()})
-        counts.update(texts.keys())
-        if texts or not any(isinstance(value, list | dict) and value for value in turn.values()):
-            said.append({*texts})
-    by_length = sorted(counts, key=lengths.__getitem__, reverse=True)
+        for turn in turns
+    ]
+    prose = _prose_keys(texts)
+    if prose or any(_has_prose(value) for turn in turns for value in turn.values() if isinstance(value, list | dict)):
+        texts = [{key: text for key, text in each.items() if key in prose} for each in texts]
+    counts = Counter(key for each in texts for key in each)
+    lengths: Counter[str] = Counter()
+    for each in texts:
+        lengths.update({key: len(text) for key, text in each.items()})
+    said = [
+        {*each}
+        for turn, each in zip(turns, texts, strict=True)
+        if each or not any(isinstance(value, list | dict) and value for value in turn.values())
+    ]
+    if prose and _FEWEST_SAID * said.count(set()) <= len(said):
+        said = [keys for keys in said if keys]  # a build says what it does with messages without a text
+    by_length = sorted(counts, key=lambda key: (key in _SAYS, lengths[key]), reverse=True)
     everywhere = [key for key in by_length if all(key in keys for keys in said)]
     if everywhere:
         return everywhere[:1], everywhere[1:]
@@ -317,3 +337,17 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         if not any(key in keys and not keys.isdisjoint(chosen) for keys in said):
             chosen.append(key)
     return (chosen, []) if all(not keys.isdisjoint(chosen) for keys in said) else ([], [])
+
+
+def _prose_keys(texts: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the keys whose texts are prose in at least half of the messages that have one, and those of `_SAYS`."""
+    found: dict[str, list[str]] = {}
+    for each in texts:
+        for key, text in each.items():
+            found.setdefault(key, []).extend([text] if text else [])
+    return {key for key, said in found.items() if said and (key in _SAYS or 2 * sum(map(is_text, said)) >= len(said))}
+
+
+def _has_prose(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return is_text(value) if isinstance(value, str) else any(map(_has_prose, inner))

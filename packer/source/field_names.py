@@ -68,7 +68,7 @@ def meant_field(path: str) -> str | None:
         >>> meant_field("question.text"), meant_field("bad_answer"), meant_field("winner")
         ('instruction', 'rejected', 'output')
     """
-    words = [word.lower() for word in _WORD.findall(path)]
+    words = words_of(path)
     while len(words) > 1 and (words[-1] in _SAYS_NOTHING or words[-1].isdigit()):
         words.pop()
     if not _WORSE.isdisjoint(words):
@@ -76,6 +76,21 @@ def meant_field(path: str) -> str | None:
     ends = ("".join(words[start:]) for start in range(len(words)))
     found = next((_FIELD_BY_SYNONYM[end] for end in ends if end in _FIELD_BY_SYNONYM), None)
     return found or (None if _BETTER.isdisjoint(words[-1:]) else "output")
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name, and its numbers, in lower case.
+
+    Example:
+        >>> words_of("model_1_response"), words_of("responseA")
+        (['model', '1', 'response'], ['response', 'a'])
+    """
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def says_better(path: str) -> bool:
+    """Whether a name, such as `preferred`, is that of the better of two answers, or of what says which one it is."""
+    return not _BETTER.isdisjoint(words_of(path))
 
 
 def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -127,11 +127,14 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     }
     meanings = {source: _meaning(source, unread, rows) for source, unread in found_in.items()}
     claims = Counter(meaning for source, meaning in meanings.items() if not is_below(source, {*meanings} - {source}))
+    names = {name for row in rows for name in row}
     places: dict[str, str] = {}
     others: list[tuple[str, Sequence[str]]] = []
     answers: list[tuple[str, Sequence[str]]] = []
     for source, meant in meanings.items():
-        example, is_claimed = found_in[source].example, meant in _PLACES and claims[meant] > 1
+        example = found_in[source].example
+        is_of_example = ITEMS in source and source.rpartition(".")[2] in names  # an `input` in a list beside the row's
+        is_claimed = meant in _PLACES and (claims[meant] > 1 or is_of_example)
         found = next(_readings(rows, reading, source, [meant]), None) if meant and not is_claimed else None
         if found is not None:
             places[source], reading, _ = found

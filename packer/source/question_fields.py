@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.source.comparisons import chosen_and_rejected, other_side
-from packer.source.field_names import is_setting, meant_field
+from packer.source.field_names import is_setting, meant_field, says_better
 from packer.source.file_bytes import quoted
 from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, ends_in_question
@@ -24,24 +24,24 @@ class Fields:
     """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self._is_pair = any(is_preference(row) or chosen_and_rejected(row) is not None for row in rows)
+        self.is_pair = any(is_preference(row) or chosen_and_rejected(row) is not None for row in rows)
         found: dict[str, list[Any]] = {}
         for row in rows:
             for path, value in _values(row):
                 found.setdefault(path, []).append(value)
-        self.no_texts = [
-            path for path, values in found.items() if meant_field(path) == "output" and _is_other(values[0])
-        ]
-        """Fields that are answers by their names, and no texts."""
-
-        self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
-
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
         says -= {path for path in says if meant_field(path) is None and not any(map(_has_word, found[path]))}
         texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
-        self._texts = sorted(texts, key=lambda path: -texts[path])
+        both = [path for path in self._sentences if meant_field(path) in ("output", None)]  # of which one is better
+        verdicts = {path for path in found if len(both) > 1 and says_better(path) and path not in self._sentences}
+        answers = [path for path in found if meant_field(path) == "output" and path not in verdicts]
+        self.no_texts = [path for path in answers if _is_other(found[path][0])]
+        """Fields that are answers by their names, and no texts."""
+
+        self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
+        self._texts = sorted(texts.keys() - verdicts, key=lambda path: -texts[path])
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
         pairs = [(path, other) for path in texts if (other := other_side(path)) in texts]
@@ -76,6 +76,12 @@ class Fields:
         return self._meant("instruction") or self._meant("input")
 
     @property
+    def _either(self) -> list[str]:
+        """The fields that are all questions by their names, such as `question` and `query`: one may answer another."""
+        found = self._questions
+        return found if len(found) > 1 and not any(other_side(path) in found for path in found) else []
+
+    @property
     def _asked(self) -> list[str]:
         return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
 
@@ -84,7 +90,7 @@ class Fields:
         sentences = [path for path in self._meant(None) if path in self._sentences]
         questions = self._questions or (sentences if len(sentences) == 1 else [])
         asked: list[dict[str, str | None]] = [{"instruction": question} for question in questions]
-        if self._is_pair:
+        if self.is_pair:
             yield from ({"prompt": path} for path in self._asked)
             yield from asked
             return
@@ -130,7 +136,7 @@ class Fields:
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
         if self._compared:
             return
-        answers = self._meant("output") or self._numbers or ([] if self.no_texts else unknown)
+        answers = self._meant("output") or self._numbers or ([] if self.no_texts else [*self._either, *unknown])
         pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
         yield from (
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]

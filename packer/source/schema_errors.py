@@ -8,13 +8,14 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
+from packer.source.comparisons import is_verdict, named_sides
 from packer.source.conversations import exchanges_hint, turns_hint
 from packer.source.decode import Refused
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command
+from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.prose import is_text
 from packer.source.question_fields import Fields, list_names
@@ -27,7 +28,7 @@ from packer.source.unsupported_rows import SUSPECT_FIELDS
 _TRIED_ROWS = 64
 
 _LEFT_OUT = "; what is left out by this may belong to the prompt"
-_DIFFERS = "; where that differs by row, give rows `chosen` and `rejected`"
+_DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
 
 
@@ -127,6 +128,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     if question and path is not None and (several := one_answer(path, sampled, question)) is not None:
         return several
     best = _best(sampled, columns, (("", further) for further in fields.named()))
+    is_read = any({"rejected", "response_a"} & each.reading.columns.keys() for _, each in best)
+    if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
+        return pairs
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     if not best:
@@ -144,7 +148,29 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     ways = "; ".join([*into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
-    return f"say which field is which: {ways}{_DIFFERS * is_pair}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
+    read = {old for _, each in best for old in each.reading.columns.values()}
+    verdicts = [name for name in sampled[0] if is_verdict(name) and name not in read and (is_pair or name != "label")]
+    differs = _DIFFERS.format(f", as {list_names(verdicts)} may say" if verdicts else "")
+    more_pairs = differs if is_pair or (rivals and verdicts) else ""
+    return f"say which field is which: {ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
+
+
+def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step that makes pairs of two answers by the field that names the better one; None if there is none."""
+    if (sides := named_sides(rows)) is None:
+        return None
+    one, other = map(jq_field, sides.texts)
+    is_first, is_second = (
+        f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
+    )
+    chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
+    program = (
+        f"({chosen}) as $pair | del({one}, {other}, {jq_field(sides.field)}) + {{chosen: $pair[0], rejected: $pair[1]}}"
+    )
+    named = " and ".join(map(quoted, sides.texts))
+    what = f"if {quoted(sides.field)} names the better one of {named}, and other rows are left out"
+    command = row_command(path, program) if path is not None else None
+    return f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`"
 
 
 def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:

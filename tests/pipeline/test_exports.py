@@ -21,7 +21,7 @@ import packer
 from packer.errors import InputError, NothingKeptError
 from packer.rejections import CODES, rejection_hint
 from packer.source.exports import EXPORTS as RECOGNIZED
-from packer.source.exports import PAGE
+from packer.source.exports import PAGE, export_hint
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -564,6 +564,49 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED],
         [SAID],
     ),
+    "an object beside an id": (
+        "rows.jsonl",
+        [
+            {
+                "log": [
+                    {
+                        "who": who,
+                        "session_ref": f"sref-{number}-the-first-of-all",
+                        "content": {"text": text, "lang": "en"},
+                    }
+                    for number, (who, text) in enumerate([("user", ASKED), ("bot", SAID)])
+                ]
+            }
+        ],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "an object called otherwise beside a label": (
+        "rows.jsonl",
+        [
+            {
+                "turns": [
+                    {"role": "user", "model_name": "none-at-all", "data": {"message": ASKED}},
+                    {"role": "assistant", "model_name": "tides-of-scotland-large", "data": {"message": SAID}},
+                ]
+            }
+        ],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "parts beside an id": (
+        "rows.jsonl",
+        [
+            {
+                "events": [
+                    {"author": "user", "event_key": "key-of-the-user", "content": [{"type": "text", "text": ASKED}]},
+                    {"author": "bot", "event_key": "key-of-the-bot", "content": [{"type": "text", "text": SAID}]},
+                ]
+            }
+        ],
+        [ASKED, SAID],
+        [SAID],
+    ),
     "speakers told by a flag": (
         "rows.jsonl",
         [{"conversation": [{"message": ASKED, "is_human": True}, {"message": SAID, "is_human": False}], "bot": "b"}],
@@ -905,6 +948,37 @@ def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere:
             packer.build(made, cache, tokenizer=tokenizer, progress=False)
         packer.build(made, cache, tokenizer=tokenizer, progress=False, ignore=[f"messages[].{note}"])
         assert {trained for _, (trained,) in read_back(cache, made.name)} == {SAID + "<|im_end|>"}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_instructions_that_each_request_repeats_are_said_once_at_the_beginning(tmp_path: Path) -> None:
+    asked, said = EXPORTS["pydantic ai"][1][0]["messages"][0], [{"part_kind": "text", "content": SAID}]
+    asked = asked | {"parts": asked["parts"][1:]}
+    answer = {"kind": "response", "parts": said}
+    row = {"messages": [asked | {"instructions": "Be rude."}, answer, asked | {"instructions": SYSTEM}, answer]}
+    made = json.loads(made_by_page("pydantic-ai", write(tmp_path / "rows.jsonl", [row])).read_text("utf-8"))
+    assert [each["role"] for each in made["messages"]] == ["system", *["user", "assistant"] * 2]
+    assert made["messages"][0]["content"] == SYSTEM
+
+
+def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content(tmp_path: Path) -> None:
+    said = [("user", "user", ASKED), ("guide", "model", SAID)]
+    events = [
+        {"author": author, "run": "run-of-the-guide", "content": {"role": role, "parts": [{"text": text}]}}
+        for author, role, text in said
+    ]
+    row = {"events": events}
+    assert export_hint(write(tmp_path / "rows.jsonl", [row]), [row]) is None
+
+
+def test_a_label_is_not_what_is_said_where_one_message_lacks_its_text(tmp_path: Path) -> None:
+    turns = [
+        {"speaker": speaker, "dialog_act": "inform-the-place", "utterance": text}
+        for speaker, text in [("customer", ASKED), ("agent", SAID)] * 5
+    ]
+    row = {"turns": [*turns, turns[0] | {"utterance": None}]}
+    hint = export_hint(write(tmp_path / "rows.jsonl", [row]), [row])
+    assert hint is not None and "dialog_act" not in hint and 'content: (.["utterance"])' in hint
 
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:

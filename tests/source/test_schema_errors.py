@@ -118,7 +118,7 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
                     f"--columns instruction=question,chosen={one},rejected={other}"
                     for one, other in (("response_a", "response_b"), ("response_b", "response_a"))
                 ),
-                "where that differs by row, give rows `chosen` and `rejected`",
+                "where that differs by row, as `preference` may say, give rows `chosen` and `rejected`",
             ],
         ),
         (
@@ -146,6 +146,13 @@ PLAINLY = "; packer reads messages, questions with answers, texts, and token ids
             ["if `ideal` answers `input`, --columns prompt=input,completion=ideal"],
         ),
         (
+            {"question": "a", "query": "SELECT"},
+            [
+                "if `query` answers `question`, --columns instruction=question,output=query",
+                "if `question` answers `query`, --columns instruction=query,output=question",
+            ],
+        ),
+        (
             {"pair": {"en": "a", "gd": "bb"}},
             [
                 "if `pair.gd` answers `pair.en`, --columns instruction=pair.en,output=pair.gd",
@@ -165,6 +172,14 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     said = "say which field is which: if `critique` is what the system says, "
     assert found.startswith(f"{said}{read},system=critique; ")
     assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
+
+
+def test_what_examples_are_asked_is_no_part_of_the_question():
+    shot = {"input": "When is the tide at Mull?", "output": "At ten past one."}
+    row = {"examples": [shot], "input": "When is the tide at Oban?", "output": "At twelve past six."}
+    hint = columns_hint([row, row | {"input": "And tomorrow?"}], {})
+    assert "input=examples" not in hint
+    assert "--columns instruction=input --ignore examples; " in hint
 
 
 def test_a_field_may_be_a_text_in_one_row_and_a_number_in_the_next():
@@ -315,6 +330,46 @@ def test_calls_are_not_several_answers(as_text, tmp_path):
     with pytest.raises(InputError) as caught:
         detect_schema(path, format="jsonl", columns={})
     assert "one answer a row" not in caught.value.hint
+
+
+EARLY, LATE = "It is high at twelve past six.", "It is high at noon."
+COMPARED = {
+    "the ends of names": (("reply_left", "reply_right"), "preferred", ("left", "right", "neither")),
+    "numbers": (("answer_1", "answer_2"), "better", (1, 2, None)),
+    "names of models": (("model_1_response", "model_2_response"), "choice", ("model_1", "model_2", "tie")),
+    "letters": (("answer_a", "answer_b"), "preferred_answer", ("a", "b", "tie")),
+}
+"""Two answers, the field that names the better one, and its values: the last one names neither."""
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_field_that_names_the_better_of_two_answers_makes_pairs_of_them(name, tmp_path):
+    (one, other), field, values = COMPARED[name]
+    path = tmp_path / "rows.jsonl"
+    rows = [{"query": "When is the tide high?", one: EARLY, other: LATE, field: value} for value in values]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    when, command = caught.value.hint.split(": ", 1)
+    assert when == f"if `{field}` names the better one of `{one}` and `{other}`, and other rows are left out"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    pairs = [{"chosen": EARLY, "rejected": LATE}, {"chosen": LATE, "rejected": EARLY}]
+    assert made == [{"query": "When is the tide high?"} | pair for pair in pairs]
+
+
+@pytest.mark.parametrize("values", [("first", "second"), (0, 1)])
+@pytest.mark.parametrize("names", [("answer_1", "answer_2"), ("reply_x", "reply_y")])
+def test_what_may_say_which_of_two_answers_is_better_is_no_answer_and_is_named(names, values):
+    said = [(EARLY, LATE), (LATE, EARLY)]
+    rows = [
+        {"query": "a", **dict(zip(names, texts, strict=True)), "better": value}
+        for texts, value in zip(said, values, strict=True)
+    ]
+    hint = columns_hint(rows, {})
+    assert "output=better" not in hint
+    assert "as `better` may say, give rows `chosen` and `rejected`" in hint
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
