@@ -41,7 +41,7 @@ _BEGINS = re.compile(
 
 _DECORATED = (
     r"(?:[<\[{(][^\w\s'\"|\uff5c]*|(?:#+|={2,}|>)[^\S\n]*)(?:\w+\s+role\s*=\s*['\"]?)?(?i:assistant)['\"]?"
-    r"[^\S\n]*(?:(?![@/-]|=(?!=))[^\w\s'\",.;]+|\n)|\*\*(?i:assistant)\*\*[^\S\n]*\n"
+    r"[^\S\n]*(?:(?![@/-]|=(?!=)|\]\()[^\w\s'\",.;]+|\n)|\*\*(?i:assistant)\*\*[^\S\n]*\n"
 )
 """Matches the role of an answer in marks: `[ASSISTANT]`, `## Assistant`, `<message role="assistant">`.
 

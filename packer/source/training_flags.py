@@ -272,7 +272,7 @@ def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"
         is_weight = min(numbers) >= 0 and max(numbers) <= 1
         return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
     words = {_word(value) for value in values}
-    if None in words or (len(words) > 2 and not (len(words) <= _MOST_VERDICTS and verdicts([*words])[1])):
+    if None in words or (len(words) > 2 and not (len(words) <= _MOST_VERDICTS and verdicts([*map(str, words)])[1])):
         return None
     return "words"
 

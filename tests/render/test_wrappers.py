@@ -237,7 +237,12 @@ def test_the_role_of_an_answer_in_marks_rejects_the_row_and_is_unwrapped(tmp_pat
 @pytest.mark.parametrize(
     "text",
     [
-        *("[Assistant professors] do.", "## Assistant professors\nThey do.", '["Assistant: Hello!"]'),
+        *(
+            "[Assistant](https://a.example) is one.",
+            "[Assistant professors] do.",
+            "## Assistant professors\nThey do.",
+            '["Assistant: Hello!"]',
+        ),
         *(
             "- Assistant: the model.\n- User: you.",
             "* Assistant (noun): who helps.",
