@@ -7,8 +7,8 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise, permutations
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, pairwise, permutations
 from typing import Any, NamedTuple
 
 from packer.source.field_names import meant_field
@@ -22,6 +22,9 @@ _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
 _SAYS = ("content", "value")
 """Keys of what a message says, be it one word, or nothing, such as the result of a tool."""
+
+_TURNS = ("instruction", "output")
+"""What the name of a key with a question or an answer means."""
 
 _MOST_SAID = 4
 
@@ -300,8 +303,8 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     """Return the keys of which each message has a text under one: one that all have, or several of which each has one.
 
     Of those that all have, it is `content`, or the one with the longest texts; the others are returned, too. A key that
-    some messages have beside what they say is a note to it. Beside what may be calls a message needs no text. An id or
-    a label is what messages say only if they have no prose, under a key or deeper within them. `content` may be parts.
+    some messages have beside what they say is a note to it. Beside what may be calls a message needs no text. The
+    parts of `content` may be in a list.
     """
     parts = [turn.get("content") for turn in turns]
     if any(isinstance(each, list) for each in parts) and all(isinstance(each, str | list) for each in parts):
@@ -314,9 +317,8 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         }
         for turn in turns
     ]
-    prose = _prose_keys(texts)
-    if prose or any(_has_prose(value) for turn in turns for value in turn.values() if isinstance(value, list | dict)):
-        texts = [{key: text for key, text in each.items() if key in prose} for each in texts]
+    keys = _keys_with_words(texts, [value for turn in turns for value in turn.values()])
+    texts = [{key: text for key, text in each.items() if key in keys} for each in texts]
     counts = Counter(key for each in texts for key in each)
     lengths: Counter[str] = Counter()
     for each in texts:
@@ -326,26 +328,36 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         for turn, each in zip(turns, texts, strict=True)
         if each or not any(isinstance(value, list | dict) and value for value in turn.values())
     ]
-    if prose and _FEWEST_SAID * said.count(set()) <= len(said):
+    if _FEWEST_SAID * said.count(set()) <= len(said):
         said = [keys for keys in said if keys]  # a build says what it does with messages without a text
     by_length = sorted(counts, key=lambda key: (key in _SAYS, lengths[key]), reverse=True)
     everywhere = [key for key in by_length if all(key in keys for keys in said)]
     if everywhere:
         return everywhere[:1], everywhere[1:]
     chosen: list[str] = []
-    for key in sorted(by_length, key=counts.__getitem__, reverse=True):
+    for key in sorted(by_length, key=lambda key: (counts[key], meant_field(key) in _TURNS), reverse=True):
         if not any(key in keys and not keys.isdisjoint(chosen) for keys in said):
             chosen.append(key)
     return (chosen, []) if all(not keys.isdisjoint(chosen) for keys in said) else ([], [])
 
 
-def _prose_keys(texts: Sequence[Mapping[str, str]]) -> set[str]:
-    """Return the keys whose texts are prose in at least half of the messages that have one, and those of `_SAYS`."""
-    found: dict[str, list[str]] = {}
-    for each in texts:
-        for key, text in each.items():
-            found.setdefault(key, []).extend([text] if text else [])
-    return {key for key, said in found.items() if said and (key in _SAYS or 2 * sum(map(is_text, said)) >= len(said))}
+def _keys_with_words(texts: Sequence[Mapping[str, str]], values: Iterable[Any]) -> Collection[str]:
+    """Return the keys of some messages that are no ids and labels of one word; all, if there is nothing else.
+
+    None, if the only prose is deeper within the messages, in one of their values.
+    """
+    said: dict[str, list[str]] = {}
+    for key, text in chain.from_iterable(each.items() for each in texts):
+        said.setdefault(key, []).extend([text] if text else [])
+    is_prose = any(2 * sum(map(is_text, every)) >= len(every) > 0 for every in said.values())
+    if not is_prose and any(_has_prose(value) for value in values if isinstance(value, list | dict)):
+        return ()
+    words = {
+        key
+        for key, every in said.items()
+        if 2 * sum(" " in text or not text.isascii() or is_text(text) for text in every) >= len(every) > 0
+    }
+    return words.union(key for key in _SAYS if said.get(key)) if words else said
 
 
 def _has_prose(value: Any) -> bool:

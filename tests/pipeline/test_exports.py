@@ -981,6 +981,15 @@ def test_a_label_is_not_what_is_said_where_one_message_lacks_its_text(tmp_path: 
     assert hint is not None and "dialog_act" not in hint and 'content: (.["utterance"])' in hint
 
 
+def test_short_answers_are_said_and_the_longer_note_beside_them_is_not(tmp_path: Path) -> None:
+    note = {"evidence": "A page says that the tide turns twice a day."}
+    alike = [{"speaker": "guest", "utterance": "Where? Q7"}, {"speaker": "host", "utterance": "Here, A7."} | note]
+    apart = [{"speaker": "guest", "question": "Where? Q7"}, {"speaker": "host", "answer": "Here, A7."} | note]
+    for turns in (alike, apart):
+        hint = export_hint(write(tmp_path / "rows.jsonl", [{"turns": turns}]), [{"turns": turns}])
+        assert hint is not None and "evidence" not in hint
+
+
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
     row = {"input": f"User: {ASKED}\nAssistant: {SAID}\nUser: {MORE}\nAssistant:", "output": REST}
     with pytest.raises(InputError) as caught:
