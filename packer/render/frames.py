@@ -48,6 +48,9 @@ _DECORATED = (
 Bullets, prompts of a shell, options and components may name an assistant, too.
 """
 
+_NAMED = r"(?i:(?:chatgpt|gpt|bot|ai)(?:\s+said)?\s*:)"
+"""Matches what a model is called before what it says, as pages have it from which answers were copied."""
+
 _CLOSED = re.compile(r"(?<!\s)\s*+[<\[]/(?i:assistant|message|turn)[>\]]\s*\Z")
 """Matches what closes such a mark at the end of the answer."""
 
@@ -57,7 +60,7 @@ _HEADERS = {
         rf"\*\*(?:{names})(?::\*\*|\*\*:)){marked})"
     )
     for role, names, more, marked in (
-        ("assistant", "assistant", "response", rf"|{_DECORATED}"),  # it would be learned
+        ("assistant", "assistant", "response", rf"|{_DECORATED}|{_NAMED}"),  # it would be learned
         ("user", "user|human", "question", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*user\s*\n"),
         ("system", "system", "system", rf"|<<SYS>>|{_IN_MARKS}|{_MARK}\s*system\s*\n|<[|\uff5c]system[|\uff5c]>"),
     )

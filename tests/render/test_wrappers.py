@@ -227,7 +227,7 @@ def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path
     "mark",
     [
         *("[ASSISTANT] {}", "## Assistant\n{}", "> Assistant: {}", "=== Assistant ===\n{}", "**Assistant**\n{}"),
-        *("<assistant>{}</assistant>", '<message role="assistant">{}</message>'),
+        *("<assistant>{}</assistant>", '<message role="assistant">{}</message>', "AI: {}", "ChatGPT said:\n\n{}"),
     ],
 )
 def test_the_role_of_an_answer_in_marks_rejects_the_row_and_is_unwrapped(tmp_path: Path, mark: str) -> None:
