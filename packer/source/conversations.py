@@ -355,7 +355,7 @@ def _keys_with_words(texts: Sequence[Mapping[str, str]], values: Iterable[Any]) 
     words = {
         key
         for key, every in said.items()
-        if 2 * sum(" " in text or not text.isascii() or is_text(text) for text in every) >= len(every) > 0
+        if 2 * sum(len(text.split()) > 1 or not text.isascii() or is_text(text) for text in every) >= len(every) > 0
     }
     return words.union(key for key in _SAYS if said.get(key)) if words else said
 

@@ -100,7 +100,9 @@ def _options(
         elif _are_texts(values) and len(name) > 1:
             siblings.setdefault(name[:-1], []).append(name)
     for names in siblings.values():
-        if len(names) < _FEWEST_SIBLINGS and any(is_text(row[name]) for row in rows for name in names):
+        if len(names) < 2 or (
+            len(names) < _FEWEST_SIBLINGS and any(is_text(row[name]) for row in rows for name in names)
+        ):
             continue
         first = ord(names[0][-1])
         if [ord(name[-1]) for name in names] == [*range(first, first + len(names))]:

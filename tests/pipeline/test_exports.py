@@ -369,6 +369,22 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ["[I should look at the table.]" + SAID],
     ),
     "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
+    "a dialogue of code": (
+        "rows.jsonl",
+        [
+            {
+                "trajectory": [
+                    {"role": "system", "system_prompt": "Use a shell.", "text": None},
+                    {"role": "user", "system_prompt": None, "text": "a.py"},
+                    {"role": "ai", "system_prompt": None, "text": "```\nls\n```"},
+                    {"role": "user", "system_prompt": None, "text": "b.py"},
+                    {"role": "ai", "system_prompt": None, "text": "```\nsubmit\n```"},
+                ]
+            }
+        ],
+        ["Use a shell.", "a.py", "b.py"],
+        ["```\nls\n```", "```\nsubmit\n```"],
+    ),
     "a dialogue with texts under one of two keys": (
         "rows.jsonl",
         [{"talk": [{"role": "user", "asks": ASKED, "says": ""}, {"role": "assistant", "asks": "", "says": SAID}]}],

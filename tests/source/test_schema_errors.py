@@ -322,6 +322,11 @@ def test_numbers_that_count_two_answers_may_be_ranks_or_scores(numbers, kept, tm
     assert re.findall(r"the (\w+) `correct` alone", one_answer(path, rows, "question") or "") == kept
 
 
+def test_one_field_is_no_choice_of_answers(tmp_path) -> None:
+    row = {"question_id": 1, "question": "2+2?", "reference_answer": "4", "model_answer": "It is 4.", "task": "x"}
+    assert one_answer(tmp_path / "rows.jsonl", [row], "question") is None
+
+
 @pytest.mark.parametrize("as_text", [False, True])
 def test_calls_are_not_several_answers(as_text, tmp_path):
     calls = [{"name": "tide", "arguments": {"harbor": place}} for place in ("Oban", "Mallaig")]
