@@ -306,8 +306,8 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
     kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
-    where = f"sources.where.{name}=%s" if is_plain else f"sources.where={{{_listed([name])}: %s}}"
-    keeps = tuple((where % condition, which) for which, condition in kept.items() if ITEMS not in place.path)
+    begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{_listed([name])}: ", "}")
+    keeps = tuple((f"{begin}{said_so}{end}", which) for which, said_so in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
 
 

@@ -382,3 +382,11 @@ def test_a_yes_and_a_no_in_rows_of_any_schema_are_found_at_any_depth(schema, say
         rows.append(ROWS[schema] | {"found": value})
     (path,) = {path.partition(".")[0].partition("[")[0] for path in found_in(*rows, schema=schema)}
     assert path == "found"
+
+
+@pytest.mark.parametrize("name", ["%motion", "100%", "a.%s", "{}"])
+def test_a_field_of_any_name_has_the_rows_to_keep(name: str) -> None:
+    rows = [{"messages": [ASKED[0], ANSWERS[0]], name: flag} for flag in (True, False)]
+    (found,) = find_unread(rows, schema="messages", columns={}, roles={}).fields
+    assert [which for _, which in found.keeps] == ["the rows with true", "the rows with false"]
+    assert all(name in setting for setting, _ in found.keeps)
