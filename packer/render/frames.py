@@ -152,7 +152,7 @@ def _text_of_written(text: str, role: str) -> str | None:
         return None
     try:
         value = msgspec.json.decode(text) if '"' in begun.groups() else ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, msgspec.DecodeError, SyntaxError, MemoryError, RecursionError):
         return None
     if isinstance(value, Mapping):
         value = value.get("content") if value.get("role") == role else None
@@ -173,7 +173,7 @@ def _declared(text: Any) -> str | None:
         return None
     try:
         value = msgspec.json.decode(_without_end(text[header.end() :]))
-    except (ValueError, RecursionError):
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return None
     are_tools = isinstance(value, list) and value and all(function_of(each).get("name") for each in value)
     return header[0].strip() if are_tools else None
