@@ -3,10 +3,11 @@
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
 a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
-for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
-number from 0 to 1. Of a row it may be the role of the answers, one of two signs, a letter such as `Y`, a word such as
-`failed`, or one beside what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have
-some. What all say alike says nothing about one of them, and why an answer ended is no flag.
+for each message, or that numbers messages, also written as `0,0,1` or `[1, 3]` in a text. Of messages it may also be
+one of two words, or within a conversation a number from 0 to 1. Of a row it may be the role of the answers, one of two
+signs, a letter such as `Y`, a word such as `failed`, or one beside what it denies (`safe`, `unsafe`): other words of a
+row are labels, of which most fields have some. What all say alike says nothing about one of them, and why an answer
+ended is no flag.
 """
 
 import json
@@ -15,14 +16,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from packer.batches import REASONING_FIELDS
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
-from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_path
-from packer.source.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
+from packer.source.flag_programs import CALLS, Place, items_of, listed, programs
+from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
@@ -37,7 +36,6 @@ _FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_det
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
-_CALLS = "tool_calls"
 _LONGEST_LABEL = 60
 _MOST_VERDICTS = 6
 _MOST_ITEMS = 100
@@ -47,27 +45,11 @@ _MOST_SCORES = 16
 """Numbers in a list that may be scores; embeddings, and what each token has, are more."""
 
 _CAPITAL = re.compile("[A-Z]")
+_MOST_MISFITS = 20
+"""One in this many lists of numbers may have others than those of answers."""
+
 _SIGNS = "numbers below and above 0"
 _SCORES = "several numbers, as scores of several answers are"
-
-
-class _Place(NamedTuple):
-    """Where something is said, and of what."""
-
-    path: Path
-    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
-    """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
-
-    messages: Path = ()
-    """Where the messages are to which a list of the row belongs."""
-
-    first: int = 0
-    """The number of the first message, in a list of numbers."""
-
-    @property
-    def whose(self) -> Path:
-        """The path of what says it: the messages or their parts, a list, or the row."""
-        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
 
 
 @dataclass(slots=True)
@@ -138,12 +120,15 @@ class Flags:
         self._read = read
         self._roles = roles
         self._one_answer = one_answer
-        self._said: defaultdict[_Place, _Said] = defaultdict(_Said)
+        self._said: defaultdict[Place, _Said] = defaultdict(_Said)
         self._num_asked: Counter[Path] = Counter()
         """How many rows, answers or parts could say something at a place."""
 
-        self._not_lists: set[_Place] = set()
-        """Lists of which some are of another length, or have other numbers: they say nothing about messages."""
+        self._misfits: Counter[Place] = Counter()
+        """How many lists are of another length, or have other numbers, so that they say nothing about messages."""
+
+        self._texts: dict[Path, bool] = {}
+        """Texts that are lists: whether each is one item alone, which may be any number."""
 
     def add(self, row: Mapping[str, Any], given: Collection[str]) -> None:
         """Gather those of one row, as it is in its file; `given` are names of variables that it gives its template."""
@@ -159,18 +144,26 @@ class Flags:
             elif isinstance(value, list):
                 for each in _said_in(value):
                     values.setdefault((*path, ITEMS), []).append(each)
-                if ITEMS not in path:
-                    lists[path] = value
+                lists |= self._list(path, value, is_text=isinstance(row[path[0]], str))
             else:
                 values.setdefault(path, []).append(value)
+                if isinstance(value, str) and (items := items_of(value)):
+                    lists |= self._list(path, items, is_text=True, is_single=len(items) == 1)
         if self._one_answer:
             values |= {(*path, ITEMS): [*items] for path, items in lists.items() if _are_scores(items)}
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
-            self._said[_Place(path, "row")].add(said)
+            self._said[Place(path, "row")].add(said)
         for path, messages in talks.items():
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
             self._add_role(messages, values)
+
+    def _list(self, path: Path, items: list[Any], *, is_text: bool, is_single: bool = False) -> dict[Path, list[Any]]:
+        if ITEMS in path:
+            return {}
+        if is_text:
+            self._texts[path] = self._texts.get(path, True) and is_single
+        return {path: items}
 
     def _is_whole(self, path: Path, items: Sequence[Any]) -> bool:
         return path[0] in self._read or self._are_messages(items)
@@ -180,7 +173,7 @@ class Flags:
         return are_objects and any(is_answer(each, self._roles) for each in items)
 
     def _add_messages(self, path: Path, messages: Sequence[Mapping[str, Any]]) -> None:
-        found: dict[_Place, list[Any]] = {}
+        found: dict[Place, list[Any]] = {}
         for message in messages:
             if is_answer(message, self._roles):
                 for place, value in self._of_message((*path, ITEMS), message):
@@ -190,49 +183,52 @@ class Flags:
 
     def _of_message(
         self, path: Path, message: Mapping[str, Any], read: Collection[str] = _READ
-    ) -> Iterator[tuple[_Place, Any]]:
+    ) -> Iterator[tuple[Place, Any]]:
         """Yield what a message has, and what its parts and calls have, of which each counts as an answer."""
         self._num_asked[path] += 1
         others = [((*path, str(key)), value) for key, value in message.items() if key not in read]
         for at, value in _values(others):
             if isinstance(value, list):
-                yield from ((_Place((*at, ITEMS), "items"), each) for each in _said_in(value))
+                yield from ((Place((*at, ITEMS), "items"), each) for each in _said_in(value))
             elif value is not None and not may_say_end(at[-1]):
                 key, *inner = at[len(path) :]
                 is_in_text = bool(inner) and isinstance(message[key], str)
-                yield _Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
+                yield Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
         parts = message.get("content")
         for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
             if isinstance(part, Mapping):
                 own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
                 scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
                 yield from self._of_message((*path, "content", ITEMS), scalars)
-        calls = _decoded(message.get(_CALLS))
+        calls = _decoded(message.get(CALLS))
         for call in map(_decoded, calls) if isinstance(calls, list) else ():
             if isinstance(call, Mapping):
                 function = _decoded(call.get("function"))
                 of_function = function if isinstance(function, Mapping) else {}
                 own = {key: value for key, value in of_function.items() if key not in KEYS_OF_CALLS}
-                yield from self._of_message((*path, _CALLS, ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
+                yield from self._of_message((*path, CALLS, ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
 
     def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
         answers = [number for number, each in enumerate(messages) if is_answer(each, self._roles)]
         for at, values in lists.items():
-            said: dict[_Place, Sequence[Any]] = {
-                _Place(at, "list", path): [values[k] for k in answers] if len(values) == len(messages) else (),
-                _Place(at, "list of answers", path): values if len(values) == len(answers) else (),
+            is_text = at in self._texts
+            said: dict[Place, Sequence[Any]] = {
+                Place(at, "list", path, 0, is_text): [values[k] for k in answers]
+                if len(values) == len(messages)
+                else (),
+                Place(at, "list of answers", path): values if len(values) == len(answers) else (),
             }
-            are_numbers = all(type(value) is int for value in values) and values == sorted({*values})
-            for first in (0, 1) if are_numbers else ():
+            are_numbers = all(type(value) is int for value in values) and len({*values}) == len(values)
+            for first in (0, 1):
                 numbers = [number + first for number in answers]
-                are_answers = {*numbers}.issuperset(values)
-                said[_Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
+                are_answers = are_numbers and {*numbers}.issuperset(values)
+                said[Place(at, "numbers", path, first, is_text)] = [each in values for each in numbers if are_answers]
             for place, each in said.items():
                 if each:
                     self._said[place].add([value for value in each if value is not None])
                 else:
-                    self._not_lists.add(place)
+                    self._misfits[place] += 1
             self._num_asked[at] += len(answers)
 
     def _add_role(self, messages: Sequence[Mapping[str, Any]], of_row: Mapping[Path, Sequence[Any]]) -> None:
@@ -241,7 +237,7 @@ class Flags:
         }
         for path, (value, *_) in of_row.items():
             if len(path) == 1 and isinstance(value, str) and value.lower() in senders:
-                self._said[_Place(path, "role")].add([True])
+                self._said[Place(path, "role")].add([True])
                 self._num_asked[path] += 2  # of which not all are meant
 
     def labels(self) -> dict[str, Counter[str]]:
@@ -252,15 +248,20 @@ class Flags:
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
-        fitting = {(*place.path, ITEMS) for place in self._said.keys() - self._not_lists if place.messages}
+        fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
-            if flag is not None and place not in self._not_lists and not is_of_messages:
+            if flag is not None and self._fits(place) and not is_of_messages:
                 found.setdefault(flag.path, flag)
         return found.values()
+
+    def _fits(self, place: Place) -> bool:
+        """Whether something may be said about messages, or is said about no list."""
+        most = self._said[place].num_rows // _MOST_MISFITS if place.of == "numbers" else 0
+        return self._misfits[place] <= most and not (place.messages and self._texts.get(place.path, False))
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
@@ -285,7 +286,7 @@ def _word(value: Any) -> str | None:
     return value.lower() if is_word else None
 
 
-def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
+def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which rows differ, if some of them say no, or a number below zero."""
     kind, says, kept = _kind(values), "", dict[str, str]()
     yes, no = list[Any](), list[Any]()
@@ -303,15 +304,15 @@ def _of_row(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) 
         are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
         if no and (len(values) > 1 or num_silent > 0) and not are_topics:
             says = " or ".join((*yes, *no))
-    kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
+    kept |= {f"the rows with {listed(each)}": f"{{in: [{listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
-    begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{_listed([name])}: ", "}")
+    begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{listed([name])}: ", "}")
     keeps = tuple((f"{begin}{said_so}{end}", which) for which, said_so in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
 
 
-def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
+def _flag(place: Place, said: _Said, says: str) -> UnreadField:
     path = place.path
     if place.of == "row" and ITEMS in path:
         start = path.index(ITEMS)
@@ -321,11 +322,7 @@ def _flag(place: _Place, said: _Said, says: str) -> UnreadField:
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
-def _listed(values: Sequence[Any]) -> str:
-    return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
-
-
-def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
+def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
     kind, forms = _kind(values), dict[str, set[str]]()
     for value in values:
@@ -339,61 +336,5 @@ def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: i
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
     says = named.get(place.of, says + " or nothing" * (num_silent > 0))
-    programs = _programs(place, kind, forms, is_silent=num_silent > 0)
-    return replace(_flag(place, said, says), programs=tuple(programs))
-
-
-def _programs(
-    place: _Place, kind: str, forms: Mapping[str, Collection[str]], *, is_silent: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield what a flag may say, each with the program of jq that moves it to a key of messages that packer reads.
-
-    `forms`: how each word is written, in the small letters of jq. Where only a yes is ever said, silence says no, and
-    the other way round.
-    """
-    name = quoted(place.path[-1])
-    silence = json.dumps("true" not in forms) if is_silent and kind == "flags" and len(forms) == 1 else None
-    said = "" if silence is None else f"if . == null then {silence} else . end | "
-    keys = {
-        "flags": [("yes", "train", f"{said}."), ("no", "masked", f"{said}.")],
-        "words": [
-            (word, "train", f"tostring | ascii_downcase | IN({_listed(sorted(forms[word]))})") for word in sorted(forms)
-        ],
-        "signs": [("more than 0", "train", "tonumber > 0")],
-        "weights": [("a number", "weight", ".")],
-    }
-    if place.of == "numbers":
-        when = f"if {name} numbers the trained messages from {place.first}"
-        yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
-        return
-    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
-        says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
-        when = f"if {word} under {name} says {says}"
-        if place.of == "list":
-            yield when, _of_list(place, key, f"$flags[.key] | {value}")
-            continue
-        each, at = jq_path(place.whose), jq_path(place.path[len(place.whose) :])
-        if place.whose[-2:] == (_CALLS, ITEMS):
-            yield when, _of_calls(place, at, f"{{{key}: ({value})}}", is_silent=is_silent and silence is None)
-            continue
-        kept = f" | select({at} != null)" if silence is None else ""
-        yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
-
-
-def _of_calls(place: _Place, at: str, flag: str, *, is_silent: bool) -> str:
-    """Return the program that makes messages of calls, as pieces of the turn of which each has a flag.
-
-    What is said before them stays a message without calls.
-    """
-    texts = ", ".join(f".{key}" for key in ("content", "value", *REASONING_FIELDS))
-    said = f'del(.{_CALLS}) | select([{texts}] | any(. != null and . != "" and . != []))'
-    own = f"($call | {at} | {f'if . == null then {{}} else {flag} end' if is_silent else flag})"
-    call = f".{_CALLS}[] as $call | del({texts}) + {{content: null, {_CALLS}: [$call | del({at})]}} + {own}"
-    messages = jq_path(place.whose[: -len((ITEMS, _CALLS, ITEMS))])
-    return f"{messages} |= [.[]? | if any(.{_CALLS}[]?; {at} != null) then ({said}), ({call}) else . end]"
-
-
-def _of_list(place: _Place, key: str, value: str) -> str:
-    """Return the program that moves the flags in a list of the row to a key of the messages."""
-    flags, messages = jq_path(place.path), jq_path(place.messages)
-    return f"{flags} as $flags | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"
+    ways = programs(place, kind, forms, is_silent=num_silent > 0)
+    return replace(_flag(place, said, says), programs=tuple(ways))

@@ -291,7 +291,7 @@ def find_unread(
     examples: dict[str, str] = {}
     inner: dict[str, set[str]] = {}
     differing = flags.differing()
-    lists = {f"{flag.path}{ITEMS}" for flag in differing}  # of which the texts may be flags
+    lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
     for unread in _with_phrases(found):
         paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
         paths = {path for path in paths if shown_path(path) not in lists and not is_below(shown_path(path), hidden)}

@@ -199,6 +199,26 @@ def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
     assert found_in(talk(None, None, meta={"learn": [0, 1]})) == {"meta.learn": "false or true"}, "one for each answer"
 
 
+@pytest.mark.parametrize("text", ["0,0,0,1", "0 0 0 1", "0001", "[0, 0, 0, 1]", "false;FALSE;false;True", "[0 0 0 1]"])
+def test_a_text_that_is_a_list_with_one_for_each_message_is_a_flag(text: str) -> None:
+    assert found_in(talk(None, None, x=text), talk(None, None, x="0,1,0,1")) == {"x": "false or true"}
+    assert found_in(talk(None, None, x=text), talk(None, None, x="0,1")) == {}
+    assert found_in(talk(None, None, x=text.replace("0", "2").replace("alse", ""))) == {}
+
+
+def test_a_text_that_is_a_list_of_numbers_of_answers_is_a_flag_and_a_number_alone_is_none() -> None:
+    says = {"turns": "the numbers of some messages"}
+    assert found_in(talk(None, None, turns="1, 3"), talk(None, None, turns="3")) == says
+    assert found_in(talk(None, None, level="1"), talk(None, None, level="3")) == {}
+    assert found_in(talk(None, None, turns=[3, 1]), talk(None, None, turns=[1])) == says, "in any order"
+
+
+def test_nearly_all_lists_of_numbers_have_those_of_answers() -> None:
+    rows = [talk(None, None, x=[1 + 2 * (number % 2)]) for number in range(20)]
+    assert found_in(*rows, talk(None, None, x=[2])) == {"x": "the numbers of some messages"}
+    assert found_in(*rows[:19], talk(None, None, x=[2])) == {}
+
+
 @pytest.mark.parametrize("inside", [("x",), ("meta", "x"), ("notes", "[]", "x"), ("x", "[]")])
 @pytest.mark.parametrize(
     ("lists", "says"),

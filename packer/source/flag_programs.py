@@ -1,0 +1,119 @@
+"""Programs of jq that move flags to keys of messages that packer reads, and the lists that stand in texts."""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from packer.batches import REASONING_FIELDS
+from packer.source.file_bytes import quoted
+from packer.source.jq_commands import jq_path
+from packer.source.read_places import ITEMS, Path, up_to_items
+
+CALLS = "tool_calls"
+
+_WORDS = re.compile(r"\w+")
+_ITEM = r"(?:\d{1,4}|(?i:true|false))"
+_LIST = re.compile(rf"\W*{_ITEM}(?:[\s,;|]+{_ITEM})*\W*")
+_BITS = re.compile("[01]{3,}")
+_FROM_TEXT = (
+    ' | if type != "string" then . else (fromjson? | arrays)'
+    ' // [scan(if test("^[01]{3,}$") then "." else "\\\\w+" end) | fromjson? // .] end'
+)
+"""The end of a program that makes a list of a text that is JSON, or as :func:`items_of` reads it."""
+
+
+class Place(NamedTuple):
+    """Where something is said, and of what."""
+
+    path: Path
+    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
+    """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
+
+    messages: Path = ()
+    """Where the messages are to which a list of the row belongs."""
+
+    first: int = 0
+    """The number of the first message, in a list of numbers."""
+
+    is_text: bool = False
+    """Whether the list stands in a text."""
+
+    @property
+    def whose(self) -> Path:
+        """The path of what says it: the messages or their parts, a list, or the row."""
+        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
+
+
+def items_of(text: str) -> list[Any]:
+    """Return the items of a text that is a list of numbers, of true and false, or of zeros and ones without blanks.
+
+    Example:
+        >>> items_of("0, 0, 1"), items_of("[True False]"), items_of("001"), items_of("3"), items_of("3 days")
+        ([0, 0, 1], [True, False], [0, 0, 1], [3], [])
+    """
+    if not _LIST.fullmatch(text):
+        return []
+    found = [*text] if _BITS.fullmatch(text) else _WORDS.findall(text.lower())
+    return [each == "true" if each.isalpha() else int(each) for each in found]
+
+
+def listed(values: Sequence[Any]) -> str:
+    return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
+
+
+def programs(
+    place: Place, kind: str, forms: Mapping[str, Collection[str]], *, is_silent: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what a flag may say, each with the program of jq that moves it to a key of messages that packer reads.
+
+    `forms`: how each word is written, in the small letters of jq. Where only a yes is ever said, silence says no, and
+    the other way round.
+    """
+    name = quoted(place.path[-1])
+    silence = json.dumps("true" not in forms) if is_silent and kind == "flags" and len(forms) == 1 else None
+    said = "" if silence is None else f"if . == null then {silence} else . end | "
+    keys = {
+        "flags": [("yes", "train", f"{said}."), ("no", "masked", f"{said}.")],
+        "words": [
+            (word, "train", f"tostring | ascii_downcase | IN({listed(sorted(forms[word]))})") for word in sorted(forms)
+        ],
+        "signs": [("more than 0", "train", "tonumber > 0")],
+        "weights": [("a number", "weight", ".")],
+    }
+    if place.of == "numbers":
+        when = f"if {name} numbers the trained messages from {place.first}"
+        yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
+        return
+    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
+        says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
+        when = f"if {word} under {name} says {says}"
+        if place.of == "list":
+            yield when, _of_list(place, key, f"$flags[.key] | {value}")
+            continue
+        each, at = jq_path(place.whose), jq_path(place.path[len(place.whose) :])
+        if place.whose[-2:] == (CALLS, ITEMS):
+            yield when, _of_calls(place, at, f"{{{key}: ({value})}}", is_silent=is_silent and silence is None)
+            continue
+        kept = f" | select({at} != null)" if silence is None else ""
+        yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
+
+
+def _of_calls(place: Place, at: str, flag: str, *, is_silent: bool) -> str:
+    """Return the program that makes messages of calls, as pieces of the turn of which each has a flag.
+
+    What is said before them stays a message without calls.
+    """
+    texts = ", ".join(f".{key}" for key in ("content", "value", *REASONING_FIELDS))
+    said = f'del(.{CALLS}) | select([{texts}] | any(. != null and . != "" and . != []))'
+    own = f"($call | {at} | {f'if . == null then {{}} else {flag} end' if is_silent else flag})"
+    call = f".{CALLS}[] as $call | del({texts}) + {{content: null, {CALLS}: [$call | del({at})]}} + {own}"
+    messages = jq_path(place.whose[: -len((ITEMS, CALLS, ITEMS))])
+    return f"{messages} |= [.[]? | if any(.{CALLS}[]?; {at} != null) then ({said}), ({call}) else . end]"
+
+
+def _of_list(place: Place, key: str, value: str) -> str:
+    """Return the program that moves the flags in a list of the row to a key of the messages."""
+    flags, messages = jq_path(place.path), jq_path(place.messages)
+    items = f"({flags}{_FROM_TEXT})" if place.is_text else flags
+    return f"{items} as $flags | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"
