@@ -113,13 +113,17 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
     """Yield what makes a row of each of several answers in a list, keeps the best of them, or joins their parts."""
     for name in (name for name in rows[0] if meant_field(name) == "output"):
         is_json = any(isinstance(row.get(name), str) for row in rows)
-        decode = f'{jq_field(name)} |= (if type == "string" then fromjson else . end) | ' if is_json else ""
-        if is_json:
-            rows = [row | {name: decoded_json(str(row.get(name)))} for row in map(dict, rows)]
-        items = [item for row in rows if isinstance(row.get(name), list) for item in row[name]]
+        given = [row.get(name) or [] for row in rows]
+        no_list = 'if . == "" then [] el' if not all(given) else ""
+        decode = f'{jq_field(name)} |= ({no_list}if type == "string" then fromjson else . end) | ' if is_json else ""
+        lists = [decoded_json(each) if isinstance(each, str) else each for each in given]
+        rows = [row | {name: each} for row, each in zip(map(dict, rows), lists, strict=True)]
+        items = [item for each in lists if isinstance(each, list) for item in each]
         are_texts = _are_texts(items)
-        if not all(row.get(name) and isinstance(row[name], list) for row in rows) or len(items) == len(rows):
+        if not all(isinstance(each, list) for each in lists) or not items:
             continue
+        if not is_json and all(len(each) == 1 for each in lists):
+            continue  # which `columns` reads
         if not are_texts and (is_json or not all(map(partial(_says_answer, name), items))):
             continue  # calls, say
         beside = [other for other in rows[0] if other != name and goes_along(rows, other, name)]

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.source.comparisons import chosen_and_rejected, other_side
+from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better
 from packer.source.file_bytes import quoted
 from packer.source.prose import has_word, is_text
@@ -39,6 +40,9 @@ class Fields:
         answers = [path for path in found if meant_field(path) == "output" and path not in verdicts]
         self.no_texts = [path for path in answers if _is_other(found[path][0])]
         """Fields that are answers by their names, and no texts."""
+
+        self._values = {path for path in texts if decoded_json(found[path][0]) is not None}
+        """Texts that are objects or lists as JSON: the answer, or what it is tested with."""
 
         self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
         self._texts = sorted(texts.keys() - verdicts, key=lambda path: -texts[path])
@@ -82,6 +86,13 @@ class Fields:
         return found if len(found) > 1 and not any(other_side(path) in found for path in found) else []
 
     @property
+    def _answers(self) -> list[str]:
+        """The fields that are answers by their names, but for JSON where others are."""
+        found = self._meant("output")
+        plain = [path for path in found if path not in self._values]
+        return plain or ([] if self.no_texts else found)
+
+    @property
     def _asked(self) -> list[str]:
         return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
 
@@ -97,7 +108,7 @@ class Fields:
         for pair in self._compared:  # scores may say which is better
             yield from ({**question} | {f"response_{name[-1]}": name for name in pair} for question in asked)
         yield from ({**question, **said} for question in asked for said in self._models())
-        answers, worse = self._meant("output"), self._meant("rejected")
+        answers, worse = self._answers, self._meant("rejected")
         lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]
         for path in self._asked:
             yield from ({"prompt": path, "completion": answer} for answer in [*lists, *answers])
@@ -136,7 +147,7 @@ class Fields:
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
         if self._compared:
             return
-        answers = self._meant("output") or self._numbers or ([] if self.no_texts else [*self._either, *unknown])
+        answers = self._answers or self._numbers or ([] if self.no_texts else [*self._either, *unknown])
         pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
         yield from (
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]

@@ -295,6 +295,33 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
         assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
 
+TESTED = {"question": "Print the sum of two numbers.", "input_output": '{"inputs": ["1 2"], "outputs": ["3"]}'}
+
+
+def test_what_an_answer_is_tested_with_is_no_answer_where_another_field_has_one(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(TESTED | {"solution": "print(sum(map(int, input().split())))"}), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    assert settings_in(caught.value.hint) == ["sources.columns={instruction: question, output: solution}"]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("as_json", [True, False])
+def test_answers_in_json_are_taken_from_it_however_many_a_row_has(as_json, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    lists = [["print(3)"], [], ["print(4)", "print(5)"][: 1 + (not as_json)]]
+    given = [(json.dumps(each) if each else "") if as_json else each for each in lists]
+    path.write_text("".join(json.dumps(TESTED | {"solutions": each}) + "\n" for each in given), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    assert "input_output" not in caught.value.hint
+    (command,) = re.findall(r"a row for each: (.*?); if they are", caught.value.hint)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert made == [TESTED | {"solutions": each} for answers in lists for each in answers]
+
+
 @pytest.mark.parametrize("field", [{"scores": [1, 2]}, {"passed": [True, False]}])
 def test_scores_that_some_rows_lack_choose_no_answer(field, tmp_path):
     path = tmp_path / "rows.jsonl"
