@@ -38,7 +38,8 @@ NAMED_OPTIONS = {
         key="sources.roles",
         metavar="NAME=ROLE,...",
         example=_ROLES,
-        help=f"What roles in the rows mean: {_ROLES}; also blocks that begin answers: '<cot>...</cot>=reasoning'.",
+        help=f"What roles in the rows mean: {_ROLES}; also what texts begin with: '<cot>...</cot>=reasoning', "
+        "'Claude:=assistant'.",
     ),
     "limit": NamedOption(key="sources.limit", metavar="N", help="Only the first N rows of each file."),
     "history": NamedOption(

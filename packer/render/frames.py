@@ -133,6 +133,11 @@ def _header_of(text: str, role: str) -> str:
     return text[: found.end()] if found else ""
 
 
+def is_header(label: str, role: str) -> bool:
+    """Whether a label before a text is the header of a role."""
+    return bool(_header_of(f"{label} …", role))
+
+
 def _turns_within(text: str, role: str) -> list[str]:
     """Return the headers of the last two turns in what a role says; nothing if there are none.
 

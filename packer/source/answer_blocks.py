@@ -14,10 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from packer.batches import Message, Sample
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.chat import with_reasoning_fields
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_text
+from packer.source.question_fields import list_names
+from packer.source.read_places import UnreadField
 
 BETWEEN = "..."
 """What stands between the two marks in the name of a block."""
@@ -138,6 +141,19 @@ class Blocks:
             if (block.opening or name) not in openings:
                 openings.add(block.opening or name)
                 yield block, num_rows
+
+
+def ways_to_read(found: Sequence[UnreadField], roles: Mapping[str, str]) -> Iterator[str]:
+    """Yield options that read what answers begin with, blocks or names, as one thing or the other."""
+    blocks = [each.path for each in found if each.kind == "block"]
+    for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
+        if blocks:
+            yield f"{as_option(f'sources.roles={flow_mapping({**roles, **dict.fromkeys(blocks, role)})}')} {effect}"
+    for each in found:
+        if each.kind == "label":
+            names = list_names([name for name, _ in each.roles])
+            yield f"{as_option(f'sources.roles={flow_mapping({**roles, **dict(each.roles)})}')} takes {names} off"
+            yield f"{as_option('supervision.control_tokens=allow')} trains them as words"
 
 
 def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:

@@ -31,9 +31,9 @@ class UnreadField:
     """Something that nothing reads."""
 
     path: str
-    kind: Literal["text", "flag", "block", "variable", "word"] = "text"
-    """A text; what may say what is trained; what answers begin with; what a template has a variable for, and words for
-    which it has one that it takes as true or false.
+    kind: Literal["text", "flag", "block", "label", "variable", "word"] = "text"
+    """A text; what may say what is trained; what answers begin with: reasoning, or a name; what a template has a
+    variable for, and words for which it has one that it takes as true or false.
     """
 
     num_rows: int
@@ -48,6 +48,14 @@ class UnreadField:
 
     keeps: tuple[tuple[str, str], ...] = ()
     """Settings that train some of the rows, each with what is trained by it."""
+
+    roles: tuple[tuple[str, str], ...] = ()
+    """Of a name with which answers begin: it and the one with which questions begin, each with the role that has it."""
+
+    @property
+    def is_in_texts(self) -> bool:
+        """Whether it stands within texts that are read, so that it cannot be ignored as fields can."""
+        return self.kind in ("block", "label")
 
 
 _WITHOUT_TEXT = frozenset({int, float, bool, type(None)})

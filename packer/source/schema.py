@@ -24,6 +24,7 @@ from packer.source.row import (
     rename,
     type_name,
 )
+from packer.source.speaker_labels import with_labels_off
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import (
     SUSPECT_FIELDS,
@@ -93,7 +94,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     sample = SCHEMAS[schema].read(row, number)
-    sample = with_reasoning_apart(sample, roles) if roles else sample
+    sample = with_reasoning_apart(with_labels_off(sample, roles), roles) if roles else sample
     refuse_calls_in_text(sample)
     return sample
 

@@ -24,6 +24,7 @@ from packer.source.answer_blocks import Blocks
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
+from packer.source.null_names import NullNames
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.read_places import ITEMS, Path, ReadPlaces, UnreadField, shown_path
@@ -37,6 +38,7 @@ from packer.source.read_texts import (
 )
 from packer.source.row import LETTERS, Columns
 from packer.source.schema import SCHEMAS, read_row
+from packer.source.speaker_labels import Labels
 from packer.source.training_flags import Flags
 
 _MOST_ROWS_PER_FIELD = 100
@@ -72,7 +74,10 @@ class Unread:
     """Fields with such text in so few rows that nobody is asked about them."""
 
     blocks: tuple[UnreadField, ...]
-    """Blocks with which answers begin, and of which nothing says whether they are reasoning."""
+    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and names of speakers."""
+
+    nulls: tuple[UnreadField, ...]
+    """Fields that are read, with texts that are only the name of a null."""
 
     num_rows: int
     num_read: int
@@ -265,9 +270,12 @@ def find_unread(
     read = places.paths
     names, keys = set[str](), set[str]()
     found: list[_Row] = []
-    compared = VERDICTS if schema == "preference" else ()
-    flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
-    blocks = Blocks(known=roles)
+    flags = Flags(
+        read={*own, *hidden, *(VERDICTS if schema == "preference" else ())},
+        roles=roles,
+        one_answer=schema in ("alpaca", "completion"),
+    )
+    blocks, labels, nulls = Blocks(known=roles), Labels(), NullNames(own - tools - hidden)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:
@@ -277,6 +285,8 @@ def find_unread(
         num_read += 1
         keys.update(*(each.fields for each in sample.all_messages))
         blocks.add(sample)
+        labels.add(sample)
+        nulls.add(row)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -313,11 +323,15 @@ def find_unread(
     return Unread(
         fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
         rare=tuple(compress(found_fields, is_rare)),
-        blocks=tuple(
-            UnreadField(path=block.name, kind="block", num_rows=count, example=_shortened(spaced(block.inside)))
-            for block, count in blocks.found()
-            if count * _MOST_ROWS_PER_FIELD > num_rows
+        blocks=(
+            *(
+                UnreadField(path=block.name, kind="block", num_rows=count, example=_shortened(spaced(block.inside)))
+                for block, count in blocks.found()
+                if count * _MOST_ROWS_PER_FIELD > num_rows
+            ),
+            *labels.speakers(),
         ),
+        nulls=tuple(nulls.found()),
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),

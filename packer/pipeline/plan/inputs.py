@@ -17,9 +17,9 @@ from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source
-from packer.render.frames import framed
+from packer.render.frames import framed, is_header
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
-from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
+from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256, quoted
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
 from packer.source.partition import FileStatus
@@ -28,6 +28,7 @@ from packer.source.question_fields import list_names
 from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
+from packer.source.speaker_labels import Labels
 from packer.store.manifest import Input
 
 Read = TypeVar("Read")
@@ -251,6 +252,12 @@ def _more_than_answers(entry: InputFile) -> Iterator[str]:
         if 2 * found > len(samples):
             of_all = f"{found} of its first {plural(len(samples), 'row')}"
             yield f"{entry.name}: {of_all} have an answer that {what}; cut it off if a model gave it with the answer"
+    labels = Labels()
+    for sample in samples:
+        labels.add(sample)
+    label = labels.of_answers()
+    if label is not None and not (any(labels.speakers()) or is_header(label, "assistant")):
+        yield f"{entry.name}: its answers begin with {quoted(label)}, which is trained with them"
 
 
 def _said(sample: Sample) -> list[tuple[str, str]]:

@@ -26,14 +26,16 @@ from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of
 from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
-from packer.source.answer_blocks import BETWEEN
+from packer.source.answer_blocks import BETWEEN, ways_to_read
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
 from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_for_key
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
+from packer.source.null_names import said_of
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, field_value
@@ -59,6 +61,7 @@ NO_TEMPLATE = "the tokenizer has no chat template"
 _SAYS = {
     "text": "{} text that nothing reads",
     "block": "answers begin with what may be reasoning",
+    "label": "answers, and what they answer, begin with what may name who speaks",
     "flag": "what may say which answers are trained is not read",
     "variable": "variables of the template are not read",
     "word": "the template takes these variables as true or false, and any text counts as true",
@@ -187,10 +190,7 @@ class Question:
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
-        if blocks := self.of_kind("block"):
-            for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
-                roles = {**self.source.roles, **{block.path: role for block in blocks}}
-                yield f"{as_option(f'sources.roles={flow_mapping(roles)}')} {effect}"
+        yield from ways_to_read(self.fields, self.source.roles)
         yield from self.commands
         for field in self.of_kind("variable"):
             columns = {**self.source.columns, VARIABLES: field.path}
@@ -249,8 +249,10 @@ class Questions:
         )
 
     def note_rare(self, note: Callable[[str], None]) -> None:
-        """Name the fields with such text in too few rows to ask about them."""
+        """Name the fields with such text in too few rows to ask about them, and those with names of null as texts."""
         for number, found in sorted(self._found.items()):
+            for null in _added(field for each in found for field in each.unread.nulls).values():
+                note(f"{self._recipe.sources[number].path}: {said_of(null)}")
             rare = [
                 replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=(), labels={}))
                 for each in found
@@ -278,7 +280,7 @@ class Questions:
             proposal = replace(proposal, left=tuple(sorted(texts.difference(proposal.read))))
         return Question(
             source=source,
-            fields=tuple(sorted(fields.values(), key=lambda field: (field.kind != "block") * [field.path])),
+            fields=tuple(sorted(fields.values(), key=lambda field: (not field.is_in_texts) * [field.path])),
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
             commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
@@ -286,6 +288,8 @@ class Questions:
 
     def _is_read(self, field: UnreadField) -> bool:
         """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
+        if field.kind == "label":  # unless names are words, or have a rule of their own
+            return self._recipe.supervision.control_tokens == "allow" or is_header(field.path, "assistant")
         if field.kind == "block":
             return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
         key = KEY_OF_MESSAGES.fullmatch(field.path)
@@ -379,7 +383,7 @@ class Questions:
                 for number, own in ways_of.items()
                 for way in own
             ]
-        names = sorted({field.path for each in questions for field in each.fields if field.kind != "block"})
+        names = sorted({field.path for each in questions for field in each.fields if not field.is_in_texts})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
         return also_of_all("; ".join(ways))

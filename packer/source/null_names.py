@@ -1,0 +1,74 @@
+"""Finds texts that are only the name of a null, such as `None` or `nan`, as tables written from Python have them.
+
+They are read as texts, so a reasoning `nan` is trained. Where the others are texts, or there are none, such a name is
+most likely no part of a prompt or an answer, and a note says so. Among labels, `None` is one.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from packer.batches import REASONING_FIELDS
+from packer.display import plural
+from packer.source.file_bytes import quoted
+from packer.source.prose import is_text
+from packer.source.read_places import ITEMS, UnreadField, shown_path
+
+_NAMES = frozenset({"none", "null", "nan", "nat", "<na>", "n/a", "#n/a"})
+_OF_MESSAGES = ("content", "value", *REASONING_FIELDS)
+_MOST_OTHERS = 32
+"""Other texts of a field that are looked at."""
+
+
+@dataclass(slots=True)
+class _Texts:
+    """The texts of a field in some rows, or of one speaker in its messages."""
+
+    names: Counter[str] = field(default_factory=Counter)
+    num_others: int = 0
+    num_texts: int = 0
+
+    def add(self, text: str) -> None:
+        if len(text) < 8 and text.strip().lower() in _NAMES:
+            self.names[text.strip()] += 1
+        elif self.num_others < _MOST_OTHERS and text.strip():
+            self.num_others += 1
+            self.num_texts += is_text(text)
+
+
+def said_of(null: UnreadField) -> str:
+    times = plural(null.num_rows, "time")
+    return f"{null.path} is only the word {quoted(null.example)} {times}, and is read as a text; give null for nothing"
+
+
+class NullNames:
+    """Counts the names of a null in what is read of some rows."""
+
+    def __init__(self, fields: Collection[str]) -> None:
+        """`fields`: names of those that are read."""
+        self._fields = fields
+        self._texts: dict[str, _Texts] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for name in self._fields:
+            value = row.get(name)
+            if isinstance(value, str):
+                self._texts.setdefault(quoted(name), _Texts()).add(value)
+            for message in value if isinstance(value, list) else ():
+                if isinstance(message, Mapping):
+                    self._add_message(name, message)
+
+    def _add_message(self, name: str, message: Mapping[str, Any]) -> None:
+        speaker = message.get("role") or message.get("from")
+        for key in _OF_MESSAGES:
+            if isinstance(text := message.get(key), str):
+                path = f"{quoted(shown_path((name, ITEMS, key)), 80)} of {quoted(str(speaker))}"
+                self._texts.setdefault(path, _Texts()).add(text)
+
+    def found(self) -> Iterator[UnreadField]:
+        """Yield the fields with such names where the others are no labels."""
+        for path, texts in sorted(self._texts.items()):
+            if texts.names.total() + texts.num_others > 1 and 2 * texts.num_texts >= texts.num_others and texts.names:
+                example = texts.names.most_common(1)[0][0]
+                yield UnreadField(path=path, num_rows=texts.names.total(), example=example)

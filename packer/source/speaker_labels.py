@@ -1,0 +1,128 @@
+"""Finds names of speakers with which texts begin, such as `Claude:`, and takes them off where `roles` names them.
+
+Texts of transcripts have the name of who speaks before what is said. Under a template, whose headers say it already,
+it would be learned as the beginning of answers. No list of names is needed: a label that nearly all answers of a source
+have in common is a name if nearly all that users say has one, too, and it is another. One that only answers have may be
+what they say, as in `Answer: 42`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from packer.batches import Message, Sample
+from packer.source.decode import Refused
+from packer.source.file_bytes import quoted
+from packer.source.read_places import UnreadField
+
+_WORD = r"[\w'’.-]{1,24}"
+_LABEL = re.compile(
+    rf"\s*(?P<label>(?:[#*_\[<(【>|]{{1,6}}\s?)?(?=[^\W\d_]){_WORD}(?: {_WORD}){{0,2}}"
+    r"[\])>】*_|]{0,4}\s?[:：][*_\]】]{0,3})(?!//)(?=\s*\S)"
+)
+"""Matches a label of one to three words with a colon, also in bold, in brackets or in a heading, that text follows."""
+
+_COLONS = (":", "：")
+_FEWEST_ANSWERS = 2
+_MOST_WITHOUT = 10
+"""One in this many texts may begin otherwise."""
+
+_OF = ("assistant", "user")
+
+
+@dataclass(slots=True)
+class _Texts:
+    """The texts of one side in some rows."""
+
+    num: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+    first: dict[str, str] = field(default_factory=dict)
+    """A text for each label."""
+
+    def add(self, text: str) -> str | None:
+        """Return the label that the text has."""
+        self.num += 1
+        found = _LABEL.match(text)
+        if found is None:
+            return None
+        self.labels[found["label"]] += 1
+        self.first.setdefault(found["label"], text)
+        return found["label"]
+
+    def shared(self) -> str | None:
+        """Return the label with which nearly all texts begin."""
+        label, count = next(iter(self.labels.most_common(1)), ("", 0))
+        return label if count and (self.num - count) * _MOST_WITHOUT <= self.num else None
+
+
+class Labels:
+    """Counts the labels with which texts of some rows begin."""
+
+    def __init__(self) -> None:
+        self._of = {role: _Texts() for role in _OF}
+        self._num_rows: Counter[str] = Counter()
+        """How many rows have an answer with a label."""
+
+    def add(self, sample: Sample) -> None:
+        found = set()
+        for message in sample.messages:
+            text = message.fields.get("content")
+            if isinstance(text, str) and message.role in self._of and message.weight != 0 and text.strip():
+                found.add((message.role, self._of[message.role].add(text)))
+        self._num_rows.update(label for role, label in found if role == "assistant" and label is not None)
+
+    def of_answers(self) -> str | None:
+        """Return the label that nearly all answers have."""
+        answers = self._of["assistant"]
+        return answers.shared() if answers.num >= _FEWEST_ANSWERS else None
+
+    def speakers(self) -> Iterator[UnreadField]:
+        """Yield the label of answers as a name, if what users say has one of theirs."""
+        names = {"assistant": self.of_answers(), "user": self._of["user"].shared()}
+        label = names["assistant"]
+        if label is not None and names["user"] not in (None, label):
+            yield UnreadField(
+                path=label,
+                kind="label",
+                num_rows=self._num_rows[label],
+                example=" ".join(self._of["assistant"].first[label].split()),
+                roles=tuple((str(name), role) for role, name in names.items()),
+            )
+
+
+def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:
+    """Return a sample of whose texts none begins with a label that `roles` says to be its speaker's name.
+
+    Example:
+        >>> said = Message(fields={"role": "assistant", "content": "Claude: At six."})
+        >>> sample = Sample(kind="chat", row=0, messages=(said,))
+        >>> with_labels_off(sample, {"Claude:": "assistant"}).messages[0].fields["content"]
+        'At six.'
+    """
+    labels = [(name, role) for name, role in roles.items() if name.rstrip("*_]】").endswith(_COLONS)]
+    if not labels or sample.kind != "chat":
+        return sample
+    changed = tuple(_off(message, labels, f"$.messages[{k}]") for k, message in enumerate(sample.messages))
+    preference = sample.preference
+    if preference is not None and preference.rejected is not None:
+        rejected = with_labels_off(preference.rejected, roles)
+        preference = msgspec.structs.replace(preference, rejected=rejected)
+    return msgspec.structs.replace(sample, messages=changed, preference=preference)
+
+
+def _off(message: Message, labels: Collection[tuple[str, str]], where: str) -> Message:
+    text = message.fields.get("content")
+    if not isinstance(text, str):
+        return message
+    begun = text.lstrip()
+    name = next((name for name, role in labels if role == message.role and begun.startswith(name)), None)
+    if name is None:
+        return message
+    if message.spans:
+        raise Refused(
+            "wrong_type", f"spans of a text that begins with {quoted(name)}, the name of who speaks, at {where}"
+        )
+    return msgspec.structs.replace(message, fields=message.fields | {"content": begun.removeprefix(name).lstrip()})
