@@ -45,7 +45,9 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema: str = "auto"
     columns: dict[str, str | None] = {}
     roles: dict[str, Literal["system", "developer", "user", "assistant", "tool", "reasoning"]] = {}
-    """Of senders, and of blocks with which answers begin, such as ``<plan>...</plan>``."""
+    """Of senders; of blocks with which answers begin, such as ``<plan>...</plan>``; and of names that texts begin with,
+    such as ``Claude:``, which are taken off.
+    """
 
     ignore: tuple[str, ...] = ()
     """Fields that nothing reads and that may be left out, such as ``metadata.notes`` and ``messages[].apis``."""
