@@ -13,10 +13,13 @@ from packer.batches import REASONING_FIELDS
 from packer.display import plural
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_text
-from packer.source.read_places import ITEMS, UnreadField, shown_path
+from packer.source.read_places import ITEMS, UnreadField
 
 _NAMES = frozenset({"none", "null", "nan", "nat", "<na>", "n/a", "#n/a"})
-_OF_MESSAGES = ("content", "value", *REASONING_FIELDS)
+_OF_MESSAGES = frozenset({"content", "value", *REASONING_FIELDS})
+_LONGEST_NAME = 8
+"""Characters of a name, and of white space around it."""
+
 _MOST_OTHERS = 32
 """Other texts of a field that are looked at."""
 
@@ -30,7 +33,7 @@ class _Texts:
     num_texts: int = 0
 
     def add(self, text: str) -> None:
-        if len(text) < 8 and text.strip().lower() in _NAMES:
+        if len(text) <= _LONGEST_NAME and text.strip().lower() in _NAMES:
             self.names[text.strip()] += 1
         elif self.num_others < _MOST_OTHERS and text.strip():
             self.num_others += 1
@@ -48,27 +51,35 @@ class NullNames:
     def __init__(self, fields: Collection[str]) -> None:
         """`fields`: names of those that are read."""
         self._fields = fields
-        self._texts: dict[str, _Texts] = {}
+        self._texts: dict[tuple[str, ...], _Texts] = {}
+        """By the name of a field, or of a field with messages, their key and their speaker."""
 
     def add(self, row: Mapping[str, Any]) -> None:
         for name in self._fields:
             value = row.get(name)
-            if isinstance(value, str):
-                self._texts.setdefault(quoted(name), _Texts()).add(value)
-            for message in value if isinstance(value, list) else ():
-                if isinstance(message, Mapping):
-                    self._add_message(name, message)
+            if type(value) is str:
+                self._add((name,), value)
+            elif type(value) is list:
+                for message in value:
+                    if type(message) is dict:
+                        self._add_message(name, message)
 
     def _add_message(self, name: str, message: Mapping[str, Any]) -> None:
-        speaker = message.get("role") or message.get("from")
-        for key in _OF_MESSAGES:
-            if isinstance(text := message.get(key), str):
-                path = f"{quoted(shown_path((name, ITEMS, key)), 80)} of {quoted(str(speaker))}"
-                self._texts.setdefault(path, _Texts()).add(text)
+        for key in _OF_MESSAGES & message.keys():
+            text = message[key]
+            if type(text) is str:
+                self._add((name, key, str(message.get("role") or message.get("from"))), text)
+
+    def _add(self, place: tuple[str, ...], text: str) -> None:
+        texts = self._texts.get(place) or self._texts.setdefault(place, _Texts())
+        if len(text) <= _LONGEST_NAME or texts.num_others < _MOST_OTHERS:
+            texts.add(text)
 
     def found(self) -> Iterator[UnreadField]:
         """Yield the fields with such names where the others are no labels."""
-        for path, texts in sorted(self._texts.items()):
+        for (name, *of_messages), texts in sorted(self._texts.items(), key=lambda each: each[0]):
             if texts.names.total() + texts.num_others > 1 and 2 * texts.num_texts >= texts.num_others and texts.names:
                 example = texts.names.most_common(1)[0][0]
+                key, speaker = of_messages or ("", "")
+                path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)
                 yield UnreadField(path=path, num_rows=texts.names.total(), example=example)

@@ -42,15 +42,9 @@ class _Texts:
     first: dict[str, str] = field(default_factory=dict)
     """A text for each label."""
 
-    def add(self, text: str) -> str | None:
-        """Return the label that the text has."""
-        self.num += 1
-        found = _LABEL.match(text)
-        if found is None:
-            return None
-        self.labels[found["label"]] += 1
-        self.first.setdefault(found["label"], text)
-        return found["label"]
+    def add(self, label: str, text: str) -> None:
+        self.labels[label] += 1
+        self.first.setdefault(label, text)
 
     def shared(self) -> str | None:
         """Return the label with which nearly all texts begin."""
@@ -67,12 +61,16 @@ class Labels:
         """How many rows have an answer with a label."""
 
     def add(self, sample: Sample) -> None:
-        found = set()
+        names: set[str] = set()
         for message in sample.messages:
-            text = message.fields.get("content")
-            if isinstance(text, str) and message.role in self._of and message.weight != 0 and text.strip():
-                found.add((message.role, self._of[message.role].add(text)))
-        self._num_rows.update(label for role, label in found if role == "assistant" and label is not None)
+            role, text = message.fields["role"], message.fields.get("content")
+            if role not in self._of or type(text) is not str or message.weight == 0 or not text or text.isspace():
+                continue
+            self._of[role].num += 1
+            if (found := _LABEL.match(text)) is not None:
+                self._of[role].add(label := found["label"], text)
+                names |= {label} if role == "assistant" else set()
+        self._num_rows.update(names)
 
     def of_answers(self) -> str | None:
         """Return the label that nearly all answers have."""
