@@ -8,10 +8,10 @@ or to the beginning of what is said.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
@@ -65,15 +65,18 @@ def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
 
 
 def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
-    """Yield what makes a row of each answer, and what keeps one, where they are fields such as `solution_1`."""
-    for names, _, _ in _options(rows, but=question):
+    """Yield what makes a row of each answer, and what keeps one, where they are fields such as `solution_1`.
+
+    Their scores are numbers in fields that end alike, or in lists.
+    """
+    for names, answers, _ in _options(rows, but=question):
         if len(names) > 1 and meant_field(names[0]) == "output":
-            first, *others = map(jq_field, names)
-            yield (
-                f"to train each of {list_names(names)}, a row for each",
-                f"{first} = ({', '.join([first, *others])}) | del({', '.join(others)})",
-            )
-            yield f"to train {quoted(names[0])} alone", f"del({', '.join(others)})"
+            scores = [*_in_fields(rows, [name[-1] for name in names]), *_in_lists(rows, answers)]
+            picks = " | ".join([_picked(names), *(each.picked for each in scores)])
+            yield from _best_alone(scores, picks)
+            each = f"to train each of {list_names(names)}, a row for each{_with(scores)}"
+            yield each, f"range({len(names)}) as $n | {picks}"
+            yield f"to train {quoted(names[0])} alone", f"0 as $n | {picks}"
 
 
 def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
@@ -122,20 +125,23 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             continue
         if not are_texts and (is_json or not all(map(partial(_says_answer, name), items))):
             continue  # calls, say
-        beside = [other for other in rows[0] if other != name and goes_along(rows, other, name)]
-        along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
+        beside = [*_in_lists(rows, [row[name] for row in rows])]
+        inner = [
+            _Scores(
+                key, [[item.get(key) for item in row[name]] for row in rows], f"{jq_field(name)} | map({jq_field(key)})"
+            )
+            for key in (() if are_texts else items[0])
+        ]
+        picks = " | ".join([f"{jq_field(name)} |= .[$n]", *(each.picked for each in beside)])
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
-        scored = _scores(rows, name, () if are_texts else items[0], beside)
-        for key, scores, ends in islice(scored, _MOST_SCORES):
-            for which, function in ends:
-                best = f"to train the one with the {which} {quoted(key)} alone"
-                yield best, f"{decode}({scores} | index({function})) as $n | {along}"
-        yield f"if {answer}, a row for each", f"{decode}range({jq_field(name)} | length) as $n | {along}"
+        yield from _best_alone([*beside, *inner], picks, decode)
+        yield (
+            f"if {answer}, a row for each{_with(beside)}",
+            f"{decode}range({jq_field(name)} | length) as $n | {picks}",
+        )
         if are_texts:
-            flags = [
-                each for each in beside if any((said := row.get(each)) and isinstance(said[0], bool) for row in rows)
-            ]
-            whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
+            flags = [each for each in beside if any(said and isinstance(said[0], bool) for said in each.values)]
+            whole = "".join(f" | ({each.listed} | arrays) |= all" for each in flags)
             yield (
                 "if they are the parts of one answer, in their order",
                 f'{decode}{jq_field(name)} |= join("\\n"){whole}',
@@ -148,21 +154,65 @@ def _says_answer(name: str, item: Any) -> bool:
     return any(meant_field(f"{name}.{key}") == "output" for key in texts)
 
 
-def _scores(
-    rows: Sequence[Mapping[str, Any]], name: str, keys: Iterable[str], beside: Iterable[str]
-) -> Iterator[tuple[str, str, Sequence[tuple[str, str]]]]:
-    """Yield the numbers that the answers in a list have, the program that lists them, and which may be the best."""
-    for field in beside:
-        if best := _best([row.get(field) or () for row in rows]):
-            yield field, jq_field(field), best
-    for key in keys:
-        if best := _best([[item.get(key) for item in row[name]] for row in rows]):
-            yield key, f"{jq_field(name)} | map({jq_field(key)})", best
+class _Scores(NamedTuple):
+    """A number, or a yes or no, that each of several answers has."""
+
+    name: str
+    values: Sequence[Sequence[Any]]
+    """Of the answers of each row; empty where it has none."""
+
+    listed: str
+    """The program that lists them."""
+
+    picked: str = ""
+    """The program that keeps the one of answer $n; empty for those within answers."""
+
+
+def _in_lists(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Any]]) -> Iterator[_Scores]:
+    """Yield the scores in lists of the row with one for each answer, or in lists in its objects."""
+    first = {name: next((row[name] for row in rows if row.get(name)), None) for row in rows for name in row}
+    for name, value in first.items():
+        for path in [(name, key) for key in value] if isinstance(value, dict) else [(name,)]:
+            found = [field_value(row, ".".join(path)) for row in rows]
+            if _go_along(found, answers):
+                at = jq_path(path)
+                yield _Scores(".".join(path), [each or () for each in found], at, f"({at} | arrays) |= .[$n]")
+
+
+def _in_fields(rows: Sequence[Mapping[str, Any]], ends: Sequence[str]) -> Iterator[_Scores]:
+    """Yield the scores in fields with the last letters of those that have the answers."""
+    for stem in dict.fromkeys(name[:-1] for name in rows[0]):
+        names = [stem + end for end in ends]
+        if (values := [[row.get(name) for name in names] for row in rows]) and all(map(_are_numbers, values)):
+            yield _Scores(stem.rstrip("_- "), values, f"[{', '.join(map(jq_field, names))}]", _picked(names))
+
+
+def _picked(names: Sequence[str]) -> str:
+    """Return the program that keeps field $n of some, under the name of the first."""
+    first, *others = map(jq_field, names)
+    return f"{first} = [{', '.join([first, *others])}][$n] | del({', '.join(others)})"
+
+
+def _with(scores: Sequence[_Scores]) -> str:
+    return f" with its {list_names(each.name for each in scores)}" if scores else ""
+
+
+def _best_alone(scores: Sequence[_Scores], picks: str, decode: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what keeps the best of several answers by their scores."""
+    rated = ((each, best) for each in scores if (best := _best(each.values)))
+    for each, ends in islice(rated, _MOST_SCORES):
+        for which, function in ends:
+            best = f"to train the one with the {which} {quoted(each.name)} alone"
+            yield best, f"{decode}({each.listed} | index({function})) as $n | {picks}"
 
 
 def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
     """Whether a field has a number, or a yes or no, for each of the answers in a list; it may be null."""
-    lists = [(each, row.get(answers)) for row in rows if (each := row.get(name)) is not None]
+    return _go_along([field_value(row, name) for row in rows], [row.get(answers) for row in rows])
+
+
+def _go_along(values: Sequence[Any], answers: Sequence[Any]) -> bool:
+    lists = [(each, said) for each, said in zip(values, answers, strict=True) if each is not None]
     return bool(lists) and all(
         isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_numbers(each)
         for each, said in lists

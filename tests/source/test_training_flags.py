@@ -71,6 +71,8 @@ def test_numbers_differ_within_a_conversation_and_words_are_two_or_verdicts() ->
         "messages[].mask": "failed or passed or skipped"
     }
     assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
+    assert found_in(talk("yes", "maybe"), talk("maybe", "no")) == {"messages[].mask": "false or maybe or true"}
+    assert found_in(talk("no", "maybe"), talk("some", "no")) == {}, "nothing says yes"
 
 
 @pytest.mark.parametrize(
