@@ -34,6 +34,8 @@ _FEWEST_SIBLINGS = 3
 _MOST_SCORES = 2
 """Of which each answer has one: what keeps the best by them is named."""
 
+_SAID_BY_MODELS = ("output", "rejected", "reasoning")
+
 _SAID = (
     '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
     ' else .. | scalars | tostring end] | join(", "))'
@@ -319,12 +321,13 @@ def _has_answer(value: Any) -> bool:
 
 
 def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what writes a field into the first question of a row with messages, as JSON.
+    """Yield what writes a field into the first question of a row with messages: a text, or anything else as JSON.
 
-    Nothing if it is a text, or has an answer.
+    Nothing if it has an answer, or is one by its name.
     """
     values = [row[field] for row in rows if row.get(field)]
-    if not values or isinstance(values[0], str) or any(map(_has_answer, values)):
+    is_said = isinstance(values[0], str) and meant_field(field) in _SAID_BY_MODELS if values else True
+    if is_said or any(map(_has_answer, values)):
         return
     at = jq_field(field)
     for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
@@ -333,7 +336,7 @@ def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterat
         if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
             is_asked = f'.{speaker} | IN("user", "human")'
             asked = f"(first(.{name}[] | select({is_asked})) | .{said})"
-            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | tojson)'
+            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | strings // tojson)'
             yield (
                 f"if `{field}` belongs to the question",
                 f"{at} as $more | if $more and any(.{name}[]?; {is_asked}) then {written} | del({at}) else . end",

@@ -264,10 +264,7 @@ class Flags:
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
-    """Return what values are: each a yes or no, around zero, from 0 to 1, or one of two words, or of some verdicts.
-
-    A yes and a no are verdicts, whatever stands beside them.
-    """
+    """Return what values are: each a yes or no, around zero, from 0 to 1, or one of two words, or of some verdicts."""
     if all(as_flag(value) is not None for value in values):
         return "flags"
     numbers = [*map(as_number, values)]
@@ -275,10 +272,9 @@ def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"
         is_weight = min(numbers) >= 0 and max(numbers) <= 1
         return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
     words = {_word(value) for value in values}
-    if None in words or len(words) > _MOST_VERDICTS:
-        return None
-    is_verdict = {"true", "false"} <= words or verdicts([*map(str, words)])[1]
-    return "words" if len(words) <= 2 or is_verdict else None
+    is_verdict = {"true", "false"} <= words or verdicts([*map(str, words)])[1]  # such as yes, no and maybe
+    most = _MOST_VERDICTS if is_verdict else 2
+    return "words" if None not in words and len(words) <= most else None
 
 
 def _word(value: Any) -> str | None:
