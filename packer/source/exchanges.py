@@ -4,11 +4,12 @@ An exchange is a pair of texts, in a list or in an object with two keys of text,
 which text answers the other one; where they do not, the step has its condition.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, permutations
 from typing import Any
 
 from packer.source.conversations import step
+from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
@@ -52,14 +53,14 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
     lists: dict[str, list[list[str]]] = {}
-    for name, value in rows[0].items():
-        for place in (name, *(f"{name}.{key}" for key in value)) if isinstance(value, dict) else (name,):
-            found = [field_value(row, place) for row in rows]
-            if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
-                lists[place] = found
+    for place in map(".".join, _places(rows)):
+        found = [field_value(row, place) for row in rows]
+        if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
+            lists[place] = found
     for asked, said in permutations(lists, 2):
         are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
-        if are_pairs and (meant_field(asked), meant_field(first_name(said))) == ("instruction", "output"):
+        answers = "output" in (meant_field(said), meant_field(first_name(said)))
+        if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
             program = (
                 f"{{messages: [[{one}, {other}] | transpose[] | {_asked('.[0]')}, {_said('.[1]')}]}}"
@@ -81,15 +82,19 @@ def _rounds_hint(
     last = _pair(own, _meant_side)
     if last is None and "user" in map(_meant_side, own):
         return None  # of which the objects may be answers
-    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
-        items = [item for row in rows if isinstance(row.get(name), list) for item in row[name]]
-        keys = _keys_of_text(items)
+    for place in _places(rows) if field is None else ((field,),):
+        name = ".".join(place)
+        values = [field_value(row, name) for row in rows]
+        lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
+        keys = _keys_of_text([item for each in lists if isinstance(each, list) for item in each])
         named = _pair(keys, _meant_side) or _pair(keys, side_of)
         if named is None and (are_named or len(keys) != 2 or not SPEAKERS.isdisjoint(keys)):
             continue
         asked, said = named or keys
-        at, question, answer = map(jq_field, (name, asked, said))
-        turns = f"{at}[]? | {_asked(question)}, (del({question}) | select({answer}) | {_said(answer)} + del({answer}))"
+        at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
+        decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
+        more = f"del({question}) | select({answer}) | {_said(answer)} + del({answer})"
+        turns = f"{at}{decoded} | .[]? | {_asked(question)}, ({more})"
         what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
         if named is None:
             what += f", and {quoted(said)} answers {quoted(asked)}"
@@ -99,6 +104,12 @@ def _rounds_hint(
             turns = f"({turns}), {_asked(gone[1])}, {_said(gone[2])}"
         return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
     return None
+
+
+def _places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of rows, and those of their objects."""
+    for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
+        yield from [(name, key) for key in value] if isinstance(value, dict) else [(name,)]
 
 
 def _keys_of_text(objects: Sequence[Any]) -> list[str]:

@@ -7,6 +7,7 @@ or to the beginning of what is said.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
-from packer.source.row import Columns, field_value, first_name
+from packer.source.row import Columns, as_number, field_value, first_name
 
 KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 """The path of a key of messages, which may be in an object of the row."""
@@ -182,11 +183,15 @@ def _in_lists(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Any]
 
 
 def _in_fields(rows: Sequence[Mapping[str, Any]], ends: Sequence[str]) -> Iterator[_Scores]:
-    """Yield the scores in fields with the last letters of those that have the answers."""
-    for stem in dict.fromkeys(name[:-1] for name in rows[0]):
-        names = [stem + end for end in ends]
-        if (values := [[row.get(name) for name in names] for row in rows]) and all(map(_are_numbers, values)):
-            yield _Scores(stem.rstrip("_- "), values, f"[{', '.join(map(jq_field, names))}]", _picked(names))
+    """Yield the scores in fields that differ in nothing but the last letters of those that have the answers."""
+    for field in rows[0]:
+        for found in re.finditer(re.escape(ends[0]), field):
+            before, after = field[: found.start()], field[found.end() :]
+            names = [f"{before}{end}{after}" for end in ends]
+            values = [[row.get(name) for name in names] for row in rows]
+            if all(map(_are_scores, values)):
+                listed = f"[{', '.join(map(jq_field, names))}]"
+                yield _Scores(before.rstrip("_- ") + after, values, listed, _picked(names))
 
 
 def _picked(names: Sequence[str]) -> str:
@@ -205,7 +210,7 @@ def _best_alone(scores: Sequence[_Scores], picks: str, decode: str = "") -> Iter
     for each, ends in islice(rated, _MOST_SCORES):
         for which, function in ends:
             best = f"to train the one with the {which} {quoted(each.name)} alone"
-            yield best, f"{decode}({each.listed} | index({function})) as $n | {picks}"
+            yield best, f"{decode}({each.listed} | map(tonumber) | index({function})) as $n | {picks}"
 
 
 def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
@@ -216,7 +221,7 @@ def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bo
 def _go_along(values: Sequence[Any], answers: Sequence[Any]) -> bool:
     lists = [(each, said) for each, said in zip(values, answers, strict=True) if each is not None]
     return bool(lists) and all(
-        isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_numbers(each)
+        isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_scores(each)
         for each, said in lists
     )
 
@@ -227,11 +232,14 @@ def _best(values: Sequence[Sequence[Any]]) -> Sequence[tuple[str, str]]:
     Those that count the answers of each row, from 1 or 0, are ranks. Where no row has more than two answers, 1 and 0
     may also be yes and no, and 1 and 2 scores: the likelier way comes first.
     """
-    are_scores = all(each and _are_numbers(each) and not isinstance(each[0], bool) for each in values)
-    if not are_scores or not any(len({*each}) > 1 for each in values):
+    are_flags = any(isinstance(score, bool) for each in values for score in each)
+    numbers = [[*map(as_number, each)] for each in values]
+    if are_flags or not all(each and not any(map(math.isnan, each)) for each in numbers):
+        return ()
+    if not any(len({*each}) > 1 for each in numbers):
         return ()
     counted_from = [
-        first for first in (0, 1) if all(sorted(each) == [*range(first, first + len(each))] for each in values)
+        first for first in (0, 1) if all(sorted(each) == [*range(first, first + len(each))] for each in numbers)
     ]
     highest, lowest = ("highest", "max"), ("lowest", "min")
     if not counted_from:
@@ -241,8 +249,14 @@ def _best(values: Sequence[Sequence[Any]]) -> Sequence[tuple[str, str]]:
     return (lowest, highest) if counted_from == [1] else (highest, lowest)
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return all(isinstance(each, int | float) for each in values)
+def _are_scores(values: Sequence[Any]) -> bool:
+    """Whether values are numbers, also as texts, or a yes or no each, or objects of such."""
+    return all(
+        _are_scores([*each.values()])
+        if isinstance(each, dict) and each
+        else isinstance(each, bool) or not math.isnan(as_number(each))
+        for each in values
+    )
 
 
 def _are_texts(values: Sequence[Any]) -> bool:

@@ -709,6 +709,24 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE, REST],
         [SAID, REST],
     ),
+    "exchanges as JSON in an object": (
+        "rows.jsonl",
+        [{"data": {"rounds": json.dumps([{"customer": ASKED, "agent": SAID}, {"customer": MORE, "agent": REST}])}}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges in columns": (
+        "rows.parquet",
+        [{"dialog": {"question": [ASKED, MORE], "answer": [SAID, REST]}}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges of which each has thoughts": (
+        "rows.jsonl",
+        [{"rounds": [{"prompt": ASKED, "thinking": "I look at the table.", "response": SAID}]}],
+        [ASKED, "[I look at the table.]" + SAID],
+        ["[I look at the table.]" + SAID],
+    ),
     "exchanges under unknown names": (
         "rows.jsonl",
         [{"talk": [{"head": ASKED, "body": SAID}, {"head": MORE, "body": REST}]}],

@@ -271,6 +271,31 @@ SEVERAL = {
             PARTS: [{"responses": "\n".join(SAID[:2]), "judged": {"by": "x", "marks": [3, 5]}}],
         },
     ),
+    "scores as texts, and several for each": (
+        {"responses": SAID[:2], "mark": ["9", "10"], "by_two": [{"ok": True, "mark": 3}, {"ok": False, "mark": 1}]},
+        {
+            "with the highest `mark` alone": [{"responses": SAID[1], "mark": "10", "by_two": {"ok": False, "mark": 1}}],
+            f"{EACH} with its `mark`, `by_two`": [
+                {"responses": SAID[0], "mark": "9", "by_two": {"ok": True, "mark": 3}},
+                {"responses": SAID[1], "mark": "10", "by_two": {"ok": False, "mark": 1}},
+            ],
+            PARTS: [
+                {
+                    "responses": "\n".join(SAID[:2]),
+                    "mark": ["9", "10"],
+                    "by_two": [{"ok": True, "mark": 3}, {"ok": False, "mark": 1}],
+                }
+            ],
+        },
+    ),
+    "fields with scores whose names have more": (
+        {f"solution_{k}": each for k, each in enumerate(SAID, 1)} | {f"s{k}_score": k / 8 for k in (1, 2, 3)},
+        {
+            "with the highest `s_score` alone": [{"solution_1": SAID[2], "s1_score": 0.375}],
+            f"{EACH} with its `s_score`": [{"solution_1": each, "s1_score": k / 8} for k, each in enumerate(SAID, 1)],
+            "`solution_1` alone": [{"solution_1": SAID[0], "s1_score": 0.125}],
+        },
+    ),
     "texts in JSON": (
         {"solutions": json.dumps(SAID)},
         {EACH: [{"solutions": each} for each in SAID], PARTS: [{"solutions": "\n".join(SAID)}]},
