@@ -120,7 +120,7 @@ def _keys_of_text(objects: Sequence[Any]) -> list[str]:
         key
         for key, every in texts.items()
         if all(text is None or isinstance(text, str) for text in every)
-        and any(text and has_word(text) for text in every)
+        and any(isinstance(text, str) and has_word(text) for text in every)
     ]
 
 

@@ -209,8 +209,8 @@ def _best_alone(scores: Sequence[_Scores], picks: str, decode: str = "") -> Iter
     rated = ((each, best) for each in scores if (best := _best(each.values)))
     for each, ends in islice(rated, _MOST_SCORES):
         for which, function in ends:
-            best = f"to train the one with the {which} {quoted(each.name)} alone"
-            yield best, f"{decode}({each.listed} | map(tonumber) | index({function})) as $n | {picks}"
+            when = f"to train the one with the {which} {quoted(each.name)} alone"
+            yield when, f"{decode}({each.listed} | map(tonumber) | index({function})) as $n | {picks}"
 
 
 def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
