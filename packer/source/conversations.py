@@ -38,9 +38,6 @@ _TALKS = frozenset(
 )
 """Words for what the messages of a conversation have in common."""
 
-_CHANNEL = "channel"
-"""What all rows of a file have in common if nothing else says so."""
-
 _TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | transpose | map(add))"
 
 _BEFORE_NAME = r"[^\S\n]*(?:(?:\[[^\]\n]*\]|\(?\d[\d:.,/ T-]*:\d\d(?:Z| ?[AP]M)?)[^\w\n]*)?"
@@ -134,7 +131,7 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         if not all(isinstance(name, str | int) for name in names):
             continue
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
-        says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+        says = _speakers(names)
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
             way, section = "join those of each conversation to `messages`", "single-messages"
             if _answer_others(rows):
@@ -142,16 +139,24 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
             return SingleMessages(speaker, says, f"{way}, as {_PAGE}#{section} shows")
         values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
         shared = (key for key in values if _take_turns(key, values[key], names))
-        if not is_speaker or not any(_text_keys(rows, but=speaker)):
-            continue
-        if (key := next(shared, None)) is not None:
+        if is_speaker and any(_text_keys(rows, but=speaker)) and (key := next(shared, None)) is not None:
             way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
             return SingleMessages(speaker, says, way)
-        if speaker == "user" and _take_turns(_CHANNEL, [0] * len(rows), names):
-            return SingleMessages(
-                speaker, says, f"join them to `messages` that say who is the assistant, as {_PAGE}#channels shows"
-            )
-    return None
+    return _channel(rows)
+
+
+def _channel(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+    """Recognize the messages of one channel by a `user` of most of them, of whom few take turns. A bot is no user."""
+    names = [row["user"] for row in rows if isinstance(row.get("user"), str | int)]
+    take_turns = 2 * len(names) > len(rows) and _take_turns("channel", [0] * len(names), names)
+    if not take_turns or not any(_text_keys(rows, but="user")):
+        return None
+    way = f"join them to `messages` that say who is the assistant, as {_PAGE}#channels shows"
+    return SingleMessages("user", _speakers(names), way)
+
+
+def _speakers(names: Iterable[Any]) -> str:
+    return " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
 
 
 def _answer_others(rows: Sequence[Mapping[str, Any]]) -> bool:

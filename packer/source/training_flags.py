@@ -331,6 +331,7 @@ def _of_answers(place: _Place, said: _Said, values: Sequence[Any], num_silent: i
     for value in values:
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
+    forms = {min(each): each for each in forms.values()} if kind == "words" else forms  # as rows write them
     words = sorted(forms)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"

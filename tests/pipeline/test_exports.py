@@ -901,7 +901,8 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [
             {"type": "message", "user": f"U{by}", "text": text, "ts": f"17200000{number}0.0001"}
             for number, (by, text) in enumerate([(0, ASKED), (1, SAID), (1, "Or so."), (0, MORE), (1, REST)])
-        ],
+        ]
+        + [{"type": "message", "subtype": "bot_message", "text": "A reminder of the harbour.", "ts": "1720000099.0"}],
         [ASKED, f"{SAID}\nOr so.", MORE, REST],
         [f"{SAID}\nOr so.", REST],
     ),
@@ -1303,6 +1304,17 @@ def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path:
     with pytest.raises(InputError) as caught:
         packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
+
+
+def test_rows_with_a_question_of_their_own_are_read_with_it_or_with_the_exchanges_before_it(tmp_path: Path) -> None:
+    row = {"examples": [{"question": ASKED, "answer": SAID}], "question": MORE, "answer": REST}
+    with pytest.raises(InputError) as caught:
+        packer.build(
+            write(tmp_path / "rows.jsonl", [row]), tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model")
+        )
+    hint = caught.value.hint or ""
+    assert "in `examples` are questions and answers, one after the other, before `question` and `answer`: jq" in hint
+    assert "columns={'instruction': 'question', 'output': 'answer'}, ignore=['examples']" in hint
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
