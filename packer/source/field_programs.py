@@ -76,10 +76,10 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
         if len(names) > 1 and meant_field(names[0]) == "output":
             scores = [*_in_fields(rows, [name[-1] for name in names]), *_in_lists(rows, answers)]
             picks = " | ".join([_picked(names), *(each.picked for each in scores)])
-            yield from _best_alone(scores, picks)
+            yield from (best := [*_best_alone(scores, picks)])
             each = f"to train each of {list_names(names)}, a row for each{_with(scores)}"
             yield each, f"range({len(names)}) as $n | {picks}"
-            yield f"to train {quoted(names[0])} alone", f"0 as $n | {picks}"
+            yield from [(f"to train {quoted(names[0])} alone", f"0 as $n | {picks}")] * (not best)
 
 
 def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:

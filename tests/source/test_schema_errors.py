@@ -293,7 +293,6 @@ SEVERAL = {
         {
             "with the highest `s_score` alone": [{"solution_1": SAID[2], "s1_score": 0.375}],
             f"{EACH} with its `s_score`": [{"solution_1": each, "s1_score": k / 8} for k, each in enumerate(SAID, 1)],
-            "`solution_1` alone": [{"solution_1": SAID[0], "s1_score": 0.125}],
         },
     ),
     "texts in JSON": (
@@ -314,7 +313,6 @@ SEVERAL = {
                 {"solution_1": each, "score_1": score, "passed": score > 0.3}
                 for each, score in zip(SAID, [0.5, 0.25, 0.75], strict=True)
             ],
-            "`solution_1` alone": [{"solution_1": SAID[0], "score_1": 0.5, "passed": True}],
         },
     ),
 }
