@@ -94,7 +94,7 @@ def _rounds_hint(
         at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
         more = f"del({question}) | select({answer}) | {_said(answer)} + del({answer})"
-        turns = f"{at}{decoded} | .[]? | {_asked(question)}, ({more})"
+        turns = f"{at}{decoded} | .[]? | (select({question}) | {_asked(question)}), ({more})"
         what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
         if named is None:
             what += f", and {quoted(said)} answers {quoted(asked)}"

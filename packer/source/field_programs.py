@@ -74,7 +74,7 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
     """
     for names, answers, _ in _options(rows, but=question):
         if len(names) > 1 and meant_field(names[0]) == "output":
-            scores = [*_in_fields(rows, [name[-1] for name in names]), *_in_lists(rows, answers)]
+            scores = [*_in_fields(rows, names), *_in_lists(rows, answers)]
             picks = " | ".join([_picked(names), *(each.picked for each in scores)])
             yield from (best := [*_best_alone(scores, picks)])
             each = f"to train each of {list_names(names)}, a row for each{_with(scores)}"
@@ -128,7 +128,7 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             continue
         if not are_texts and (is_json or not all(map(partial(_says_answer, name), items))):
             continue  # calls, say
-        beside = [*_in_lists(rows, [row[name] for row in rows])]
+        beside = [each for each in _in_lists(rows, [row[name] for row in rows]) if each.name != name]
         inner = [
             _Scores(
                 key, [[item.get(key) for item in row[name]] for row in rows], f"{jq_field(name)} | map({jq_field(key)})"
@@ -182,12 +182,12 @@ def _in_lists(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Any]
                 yield _Scores(".".join(path), [each or () for each in found], at, f"({at} | arrays) |= .[$n]")
 
 
-def _in_fields(rows: Sequence[Mapping[str, Any]], ends: Sequence[str]) -> Iterator[_Scores]:
+def _in_fields(rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> Iterator[_Scores]:
     """Yield the scores in fields that differ in nothing but the last letters of those that have the answers."""
-    for field in rows[0]:
-        for found in re.finditer(re.escape(ends[0]), field):
+    for field in (field for field in rows[0] if field != answers[0]):
+        for found in re.finditer(re.escape(answers[0][-1]), field):
             before, after = field[: found.start()], field[found.end() :]
-            names = [f"{before}{end}{after}" for end in ends]
+            names = [f"{before}{name[-1]}{after}" for name in answers]
             values = [[row.get(name) for name in names] for row in rows]
             if all(map(_are_scores, values)):
                 listed = f"[{', '.join(map(jq_field, names))}]"

@@ -715,6 +715,12 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE, REST],
         [SAID, REST],
     ),
+    "objects whose key is the speaker": (
+        "rows.jsonl",
+        [{"messages": [{"user": ASKED}, {"assistant": SAID}, {"user": MORE}, {"assistant": REST}]}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
     "exchanges in columns": (
         "rows.parquet",
         [{"dialog": {"question": [ASKED, MORE], "answer": [SAID, REST]}}],

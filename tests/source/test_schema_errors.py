@@ -299,6 +299,10 @@ SEVERAL = {
         {"solutions": json.dumps(SAID)},
         {EACH: [{"solutions": each} for each in SAID], PARTS: [{"solutions": "\n".join(SAID)}]},
     ),
+    "numbers": (
+        {"answers": ["12", "13"]},
+        {EACH: [{"answers": "12"}, {"answers": "13"}], PARTS: [{"answers": "12\n13"}]},
+    ),
     "fields": (
         {f"my_solution_{k}": each for k, each in enumerate(SAID, 1)},
         {EACH: [{"my_solution_1": each} for each in SAID], "`my_solution_1` alone": [{"my_solution_1": SAID[0]}]},
