@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
-from packer.render.common_prefix import common_length
+from packer.literals import common_length
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
 from packer.render.placeholders import (

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from packer.batches import Rejection, Sample, has_content
+from packer.literals import common_length
 from packer.recipe.supervision import Part
-from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
 from packer.render.dropped import shows_message
 from packer.render.environment import RenderError

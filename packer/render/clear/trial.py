@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from packer.literals import common_length
 from packer.render.clear.extension import (
     FEWEST,
     Extension,
@@ -29,7 +30,6 @@ from packer.render.clear.extension import (
     neighbors,
     questions,
 )
-from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
 from packer.render.message_form import renderable
