@@ -15,7 +15,7 @@ from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
-from packer.render.call_ids import with_named_ids, with_short_ids
+from packer.render.call_ids import in_order_of_calls, tells_results_apart, with_named_ids, with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
@@ -27,13 +27,11 @@ from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.message_form import renderable
-from packer.render.parts import TrainedParts, marked
-from packer.render.pieces import Piece, masked_pieces, refusal_of_weights, turn_weights, with_mask
+from packer.render.parts import TrainedParts, marked, with_mask
 from packer.render.placeholders import text_of
 from packer.render.plain_rows import PlainRows
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
-from packer.render.result_order import in_order_of_calls, tells_results_apart
 from packer.render.rewritten_history import (
     Document,
     EncodedText,
@@ -44,7 +42,15 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.row_limits import refuse_empty_question, refuse_unread_variables, too_many
+from packer.render.trained_messages import (
+    Piece,
+    masked_pieces,
+    refusal_of_weights,
+    refuse_empty_question,
+    refuse_unread_variables,
+    too_many,
+    turn_weights,
+)
 from packer.render.wrappers import Wrappers
 
 
