@@ -22,7 +22,7 @@ from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, TurnRules
-from packer.render.drawn import Drawing, with_drawing
+from packer.render.drawn import Drawing, under
 from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
@@ -90,7 +90,7 @@ class Renderer:
         self._is_reference = False
         self._model = model
         self._watch: Watch | None = None
-        """Renders in place of templates; None if they do."""
+        """Renders in place of the template; None if that does."""
 
     @functools.cached_property
     def _plain(self) -> PlainRows:
@@ -109,7 +109,9 @@ class Renderer:
     @functools.cached_property
     def _filling(self) -> Filling | None:
         rows = self._rows
-        return Filling(rows, functools.partial(self._worded, rows), self._defined) if rows else None
+        if rows is None or rows.marked.constants is None or self._turn_rules.stops is None:
+            return None
+        return Filling(rows, self._worded, self._defined)
 
     def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
         if template is None:
@@ -174,7 +176,7 @@ class Renderer:
         row, drawing = self._filling.filled(sample), self._drawing(sample, self._template_of(sample))
         return None if row is None or drawing is None else drawing.filled(row)
 
-    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
+    def _cut(self, sample: Sample) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
 
         Why a row is rejected is for the definition to say: another fault may stand before the loss that is found here.
@@ -193,15 +195,12 @@ class Renderer:
         if too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
         mask = self._masking(sample, max(weights))
-        return rows.rendered(self.conversation(sample), weights, at_once=at_once, mask=mask)
+        return rows.rendered(self.conversation(sample), weights, mask=mask)
 
-    def _worded(self, rows: ClearRows, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
+    def _worded(self, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
-        if sample.images is None:
-            return self._cut(sample, at_once=True), rows.last_sought
-        if rows.marked.constants is None:
-            return None, set()
-        other, watch = copy.copy(self), Watch(rows.marked)
+        assert self._rows is not None
+        other, watch = copy.copy(self), Watch(self._rows.marked)
         other._watch = watch  # noqa: SLF001 - a copy of self
         rendered = other._defined(sample)  # noqa: SLF001 - as above
         return rendered if watch.is_clear else None, watch.sought
@@ -218,7 +217,7 @@ class Renderer:
         shown = sample if template is None else marked(sample, template.source)
         _, conversation = self._control.hide(self.conversation(shown), sample.template_kwargs)
         conversation = renderable(conversation, last)
-        conversation = conversation if drawing is None else with_drawing(conversation, drawing)
+        conversation = under(drawing, conversation)
         parts, rules = self._rules.parts or PARTS, self._turn_rules
         return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
@@ -315,7 +314,7 @@ class Renderer:
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation.template)
-        shown = conversation if drawing is None else with_drawing(conversation, drawing)
+        shown = under(drawing or self._watch, conversation)
         mask = self._masking(sample, last, drawing)
         documents, num_trained = self._assigned(shown, weights, pieces, mask)
         if not documents:
@@ -333,8 +332,7 @@ class Renderer:
             return None
         _, order = in_parts(self._messages(sample, template))
         images = [sample.images.sources[number] for number in order]
-        render = template.render if self._watch is None else self._watch.render
-        return Drawing(template, self._processor(), images, render)
+        return Drawing(self._watch or template, self._processor(), images)
 
     def _assigned(
         self,

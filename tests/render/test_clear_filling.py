@@ -1,6 +1,5 @@
 """Chats whose texts are filled into the rendering of others, or cut from few renderings, are those of the definition."""
 
-import functools
 import random
 
 import msgspec
@@ -135,9 +134,9 @@ def made(tmp_path_factory):
 
 def test_filling_is_prepared_for_a_form_that_is_frequent(tmp_path, monkeypatch):
     monkeypatch.setattr(filling, "WORTH_FILLING", 4)
-    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 25)
+    monkeypatch.setattr(clear_rows, "WORTH_A_TRIAL", 100)
     fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
-    rows = samples([[user("one, or?"), assistant("One of them.")]] * 6)
+    rows = samples([[user("one, or?"), assistant("One of them."), user("two?"), assistant("Two of them.")]] * 6)
     assert [fast._fill(row) is not None for row in rows] == [False, False, False, True, True, True]
     fast, _ = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
     assert [fast._cut(row) is not None for row in rows * 2] == [False] * 6 + [True] * 6
@@ -208,7 +207,7 @@ def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_
         )
 
     for define, is_filled in ((fast._defined, True), (later, False)):
-        filling_in = filling.Filling(fast._rows, functools.partial(fast._worded, fast._rows), define)
+        filling_in = filling.Filling(fast._rows, fast._worded, define)
         assert (filling_in.filled(row) is not None) == is_filled
 
 

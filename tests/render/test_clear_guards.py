@@ -143,9 +143,10 @@ GUARDS = {
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ '.' if loop.last and m.role == 'assistant' }}"
         "<|im_end|>\n{% endfor %}" + ENDING,
         TALK,
+        None,
     ),
     "what is behind the loop": Guard(
-        framed("") + "{{ messages | length if not add_generation_prompt }}" + ENDING, TALK
+        framed("") + "{{ messages | length if not add_generation_prompt }}" + ENDING, TALK, None
     ),
     "a header that depends on the number of messages": Guard(
         framed("{% if m.role == 'user' and loop.index > 2 %}~{% endif %}")
@@ -184,6 +185,7 @@ GUARDS = {
         )
         + ENDING,
         said("Why, then?", "~~", "And then?", "It is so."),
+        None,
     ),
     "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
     "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
@@ -268,6 +270,7 @@ GUARDS = {
         "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
         "{% endif %}{% endfor %}" + framed("{{ '!' if loop.index0 == ns.last }}") + ENDING,
         TALK,
+        None,
     ),
     "a stop token behind the loop": Guard(
         framed("").replace("<|im_end|>", "")
