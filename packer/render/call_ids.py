@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate
 
 _LENGTH = 9
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -147,15 +147,9 @@ def tells_results_apart(template: ChatTemplate, key: str, kwargs: Mapping[str, A
     `kwargs` are variables of the recipe.
     """
     for form in (dict, json.dumps):
-        texts = []
-        for calls in ((0, 1), (1, 0)):
-            messages = _answered_calls(form, calls, key)
-            try:
-                texts.append(template.render(messages, tools=None, add_generation_prompt=False, kwargs=kwargs))
-            except RenderError:
-                break
-        else:
-            return texts[0] != texts[1]
+        one, other = (template.attempt(_answered_calls(form, each, key), kwargs=kwargs) for each in ((0, 1), (1, 0)))
+        if one is not None and other is not None:
+            return one != other
     return True
 
 

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.render.conversation import Conversation, RenderedTurn
-from packer.render.environment import RenderError
 from packer.render.placeholders import with_words
 from packer.render.readback import arguments_of, escaped_spellings, function_of, keys, strings
 
@@ -157,11 +156,10 @@ def tag_that_cuts(conversation: Conversation, turn: RenderedTurn, marks: str) ->
     if not tags:
         return None
     words, worded = with_words(calls)
-    try:
-        own = conversation.render(messages, turn.mode)
-        messages[k] = {**messages[k], "tool_calls": worded}
-        other = conversation.render(messages, turn.mode)
-    except RenderError:
+    own = conversation.attempt(messages, turn.mode)
+    messages[k] = {**messages[k], "tool_calls": worded}
+    other = conversation.attempt(messages, turn.mode)
+    if own is None or other is None:
         return None
     places = [place for word in words if (place := other.find(word)) >= 0]
     behind = other[min(places) :] if places else ""
@@ -178,10 +176,8 @@ def writes_null_as_text(conversation: Conversation, turn: RenderedTurn) -> bool:
     if "None" not in turn.text[turn.prompt_end :] or worded == [*calls]:  # nearly always
         return False
     messages[k] = {**messages[k], "tool_calls": worded}
-    try:
-        return conversation.render(messages, turn.mode).endswith(turn.whole[turn.prompt_end :])
-    except RenderError:
-        return False
+    written = conversation.attempt(messages, turn.mode)
+    return written is not None and written.endswith(turn.whole[turn.prompt_end :])
 
 
 def _with_text(call: Any) -> Any:

@@ -240,8 +240,7 @@ def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: 
     if not has_content(message):
         return turn.prompt_end
     messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
-    upto = Conversation(conversation.template, messages, tools=conversation.tools, kwargs=conversation.kwargs)
-    shorter = upto.turn(k, turn.weight, rules)
+    shorter = conversation.with_messages(messages).turn(k, turn.weight, rules)
     if shorter is not None:
         end = common_length(shorter.text, turn.text)
         stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None

@@ -195,10 +195,7 @@ def _rendered(
 ) -> tuple[str, str]:
     """Return what a template writes before and after the word; two empty texts if it writes none."""
     conversation = renderable(Conversation(template, messages, tools=tools, kwargs=kwargs), len(messages) - 1)
-    try:
-        before, _, after = conversation.render(conversation.messages, {}).partition(_WORD)
-    except RenderError:
-        return "", ""
+    before, _, after = (conversation.attempt(conversation.messages, {}) or "").partition(_WORD)
     return before, after
 
 
@@ -261,10 +258,5 @@ def written_markers(template: ChatTemplate, kwargs: Mapping[str, Any] | None = N
 
 
 def _renders(template: ChatTemplate, kwargs: Mapping[str, Any] | None, *, prompt: bool) -> list[str]:
-    texts = []
-    for chat in _CHATS:
-        try:
-            texts.append(template.render(chat, add_generation_prompt=prompt, kwargs=kwargs))
-        except RenderError:
-            continue
-    return texts
+    texts = (template.attempt(chat, add_generation_prompt=prompt, kwargs=kwargs) for chat in _CHATS)
+    return [text for text in texts if text is not None]
