@@ -98,9 +98,7 @@ def num_images(message: Mapping[str, Any]) -> int:
     return sum(part.get("type") == "image" for part in content) if isinstance(content, list) else 0
 
 
-def under(template: Drawing | Watch | None, conversation: Conversation) -> Conversation:
-    """Return a conversation that something renders in place of its template, if anything does."""
-    if template is None:
-        return conversation
+def under(template: Drawing | Watch, conversation: Conversation) -> Conversation:
+    """Return a conversation that something renders in place of its template."""
     shown = cast("ChatTemplate", template)
     return Conversation(shown, conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)

@@ -217,7 +217,7 @@ class Renderer:
         shown = sample if template is None else marked(sample, template.source)
         _, conversation = self._control.hide(self.conversation(shown), sample.template_kwargs)
         conversation = renderable(conversation, last)
-        conversation = under(drawing, conversation)
+        conversation = conversation if drawing is None else under(drawing, conversation)
         parts, rules = self._rules.parts or PARTS, self._turn_rules
         return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
@@ -314,7 +314,8 @@ class Renderer:
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation.template)
-        shown = under(drawing or self._watch, conversation)
+        in_place = drawing or self._watch
+        shown = conversation if in_place is None else under(in_place, conversation)
         mask = self._masking(sample, last, drawing)
         documents, num_trained = self._assigned(shown, weights, pieces, mask)
         if not documents:

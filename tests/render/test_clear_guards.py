@@ -298,7 +298,7 @@ GUARDS = {
     ),
     "an escaped quotation mark beside a call": Guard(
         framed(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}') + ENDING,
-        calling('{"q":"a place"}'),
+        calling({"q": "a place"}),
     ),
     "arguments once more without quotation marks": Guard(
         framed(
@@ -439,15 +439,6 @@ def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stage
     renderer = base.with_template(template, make_recipe({}, ["supervision.on_prompt_mismatch=continue"])).renderer
     found = hold(renderer, [chat(user("Why, then?"), assistant("It is so.", reasoning_content="It may be."))] * 2)
     assert (found.cut, found.kept) == (0, 2)
-
-
-def test_calls_of_two_forms_are_for_the_definition(base: Stages) -> None:
-    either = CALLS.replace("c.function.arguments | tojson", "A if A is string else A | tojson").replace(
-        "{{ c.function.name", "{% set A = c.function.arguments %}{{ c.function.name"
-    )
-    renderer = base.with_template(framed(either) + ENDING, make_recipe({}, [])).renderer
-    talk = [*CALLED, *calling('{"q": "a place"}')]
-    assert [hold(renderer, [chat(*each)] * 2).cut for each in (CALLED, talk)] == [2, 0]
 
 
 def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Places:
-    """The marked renderings of one row, in the form in which the template accepts it."""
+    """The marked rendering of one row, in the form in which the template accepts it."""
 
     def __init__(
         self,
