@@ -90,10 +90,20 @@ class Kind(NamedTuple):
     """The fields that contain reasoning."""
 
     is_single: bool
-    """Whether there is one question, so that nothing is written otherwise once another one is asked."""
+    """Whether no question follows an answer: none is written otherwise because another question was asked."""
 
     size: int
     """The number of messages, rounded up: a template may count."""
+
+    @property
+    def rounds(self) -> list[str]:
+        """The rounds of which its conversations consist: an answer and the next question, or calls and their results.
+
+        `a` answers, `c` calls, `k` calls and has a text, `d` and `e` do the same with two calls at once; capitals have
+        reasoning. `u` asks, `t` is a result, and `b` a blank one.
+        """
+        rounds = ["au"] * (not self.is_single) + ["ct", "cb", "kt", "kb"] * self.calls + ["dtt", "ett"] * self.several
+        return rounds + [each[0].upper() + each[1:] for each in rounds] * bool(self.reasoning)
 
 
 Form: TypeAlias = tuple[str, int, bool, bool]

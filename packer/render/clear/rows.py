@@ -39,7 +39,7 @@ from packer.render.clear.extension import (
 )
 from packer.render.clear.places import Places, Row, is_usual
 from packer.render.clear.questions import Constants
-from packer.render.clear.trial import rounds_of, tried
+from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
@@ -134,7 +134,7 @@ class ClearRows:
         key = (kind, repr(kwargs)) if kwargs else kind
         if key not in self._extensions:
             seen = self._seen[key] = self._seen.get(key, 0) + worth
-            if seen < WORTH_A_TRIAL * len(rounds_of(kind)) ** 2:
+            if seen < WORTH_A_TRIAL * len(kind.rounds) ** 2:
                 return None
             self._extensions[key] = tried(self.marked, kind, kwargs)
         return self._extensions[key]
@@ -194,14 +194,15 @@ class ClearRows:
         if len(blanks) > 1 or self._are_odd(joined, calls, conversation.messages[last + 1 :]):
             return None
         forms_of = [form_of(message) for message in messages]
+        roles = [role for role, *_ in forms_of]
         kind = Kind(
             tools=bool(conversation.tools),
-            system="" if messages[0]["role"] in ("user", "assistant") else messages[0]["role"],
+            system="" if roles[0] in ("user", "assistant") else roles[0],
             calls=bool(calls),
             several=any(num_calls > 1 for _, num_calls, *_ in forms_of),
             nulls=None in blanks,
             reasoning=tuple(reasoning),
-            is_single=[message["role"] for message in messages].count("user") <= 1,
+            is_single="user" not in roles[roles.index("assistant") :],
             size=size_of(len(messages)),
         )
         return Row(messages, texts, joined, kind, forms_of, questions(messages))

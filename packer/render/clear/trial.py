@@ -201,20 +201,12 @@ _TOOLS = [
 ]
 
 
-def rounds_of(kind: Kind) -> list[str]:
-    """Return the rounds of which conversations of a kind consist, as :func:`_conversations` names them."""
-    rounds = ["au"] * (not kind.is_single) + ["ct", "cb", "kt", "kb"] * kind.calls + ["dtt", "ett"] * kind.several
-    return rounds + [each[0].upper() + each[1:] for each in rounds] * bool(kind.reasoning)
-
-
 def _conversations(kind: Kind) -> Iterator[list[dict[str, Any]]]:
     """Yield conversations of a kind in which each round comes behind each, and some that are as long as can be.
 
-    A round is an answer and the next question, or calls and their results: `a` answers, `c` calls, `k` calls and has a
-    text, `d` and `e` do the same with two calls at once; capitals have reasoning. `u` asks, `t` is a result, and `b` a
-    blank one.
+    A letter is a message, as :attr:`Kind.rounds` has it.
     """
-    rounds = rounds_of(kind)
+    rounds = kind.rounds
     ends = ["a", "A"] if kind.is_single and kind.reasoning else ["a"]
     for one, other, end in itertools.product(rounds or [""], rounds or [""], ends):
         yield _messages(kind, f"u{one}{other}{end}")
