@@ -1,4 +1,4 @@
-"""Searches for several literal texts at once, and replaces what was found."""
+"""Searches for several literal texts at once, replaces what was found, and measures what two texts share."""
 
 import re
 from bisect import bisect_right
@@ -69,6 +69,20 @@ def replaced(
         return position + (shifts[number - 1] if number else 0)
 
     return text[:0].join(pieces), ranges, moved
+
+
+def common_length(a: str, b: str) -> int:
+    """Return the length of the common prefix of two texts, by bisection rather than character by character."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _alternatives(literals: Sequence[str], depth: int) -> str:

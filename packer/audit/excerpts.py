@@ -2,8 +2,8 @@
 
 from packer.audit.findings import Example
 from packer.batches import Rejection, Sample, has_content
+from packer.literals import common_length
 from packer.render import Renderer, RenderError
-from packer.render.common_prefix import common_length
 from packer.render.message_form import renderable
 
 _SHORT, _LONG = 300, 1000

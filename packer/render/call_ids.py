@@ -1,15 +1,23 @@
-"""Other ids of tool calls (`rows.call_ids`), for templates that do not take those of the rows.
+"""Which result belongs to which call: other ids (`rows.call_ids`), and results in the order of their calls.
 
-`short`: nine letters and digits. Mistral's templates take no others: OpenAI's ids (`call_` and 24 letters) and rows
-without ids make them raise an error. `named`: `functions.look:0`, with the number of the call in its conversation, as
-servers of Kimi K2 give them. Its template writes the id in place of the name.
+Ids are for templates that do not take those of the rows. `short`: nine letters and digits. Mistral's templates take no
+others: OpenAI's ids (`call_` and 24 letters) and rows without ids make them raise an error. `named`:
+`functions.look:0`, with the number of the call in its conversation, as servers of Kimi K2 give them. Its template
+writes the id in place of the name.
+
+Order is for templates by which nobody could tell which result is whose. A row may have the results of parallel calls in
+any order, each with the id of its call. Most templates write no ids. If the results came back in another order, the
+model would then see those of `a` and `b` as those of `b` and `a`: two rows that mean different things would have one
+context. So they are put into the order of the calls, as some templates (Kimi K3, GLM 5.3) do by themselves.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from packer.render.environment import ChatTemplate
 
 _LENGTH = 9
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -18,6 +26,9 @@ _RESULT_KEYS = ("tool_call_id", "call_id")
 
 NAMED = re.compile(r"functions\.(?P<name>.+):(?P<number>\d+)", re.DOTALL)
 """Matches an id that names the function."""
+
+_TWO_IDS = ("a00000001", "b00000002")
+"""Of nine letters and digits, as Mistral's templates want them."""
 
 
 def named_id(name: str, number: int) -> str:
@@ -126,3 +137,53 @@ def _id_of(call: Mapping[str, Any]) -> str:
 
 def _result_id(message: Mapping[str, Any]) -> str:
     return next((str(message[key]) for key in _RESULT_KEYS if message.get(key)), "")
+
+
+def tells_results_apart(template: ChatTemplate, key: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a rendering changes if two results exchange what they have under a key: `tool_call_id` or `name`.
+
+    Of results without ids, the names of their tools are all that a template could tell them by. True for a template
+    that takes none. Arguments are tried as objects, and as JSON for templates that add strings.
+    `kwargs` are variables of the recipe.
+    """
+    for form in (dict, json.dumps):
+        one, other = (template.attempt(_answered_calls(form, each, key), kwargs=kwargs) for each in ((0, 1), (1, 0)))
+        if one is not None and other is not None:
+            return one != other
+    return True
+
+
+def _answered_calls(form: Callable[[dict[str, str]], Any], answered: Sequence[int], key: str) -> list[dict[str, Any]]:
+    """Return a chat with two calls, whose arguments have a form, and with results that say by a key whose they are."""
+    functions = [{"name": f"tool_{each[0]}", "arguments": form({"key": each[0]})} for each in _TWO_IDS]
+    calls = [{"id": each, "type": "function", "function": own} for each, own in zip(_TWO_IDS, functions, strict=True)]
+    said = {"tool_call_id": _TWO_IDS, "name": [each["name"] for each in functions]}[key]
+    return [
+        {"role": "user", "content": "Which?"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        *({"role": "tool", key: said[call], "content": f"Result {k}."} for k, call in enumerate(answered)),
+    ]
+
+
+def in_order_of_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the results after each message with calls in the order of these calls.
+
+    A result without an id belongs to a call as :func:`with_short_ids` has it. Results of which one belongs to no call
+    of that message stay as they are.
+    """
+    ordered = list(messages)
+    for k, message in enumerate(messages):
+        if len(message.get("tool_calls") or ()) < 2:
+            continue
+        stop = k + 1
+        while stop < len(messages) and messages[stop]["role"] == "tool":
+            stop += 1
+        if stop < k + 3:
+            continue
+        asked, *answered = with_short_ids(messages[k:stop])
+        places = {call["id"]: place for place, call in reversed([*enumerate(asked["tool_calls"])])}
+        of_results = [result.get("tool_call_id") or result.get("call_id") for result in answered]
+        if places.keys() >= {*of_results}:
+            in_order = sorted(range(len(answered)), key=lambda place: places[of_results[place]])
+            ordered[k + 1 : stop] = [messages[k + 1 + place] for place in in_order]
+    return ordered

@@ -114,6 +114,17 @@ class Conversation:
         shown = self.template.reasoning.apply(messages)
         return self.template.render(shown, tools=self.tools, add_generation_prompt=prompt, kwargs=merged[1])
 
+    def attempt(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str | None:
+        """Render changed messages, to compare what the template makes of them; return None if it raises."""
+        try:
+            return self.render(messages, mode, prompt=prompt)
+        except RenderError:
+            return None
+
+    def with_messages(self, messages: Sequence[JSONMessage]) -> "Conversation":
+        """Return the same conversation with other messages."""
+        return Conversation(self.template, messages, tools=self.tools, kwargs=self.kwargs)
+
     def modes_of(self, k: int) -> Sequence[Mode]:
         """Return the modes that message k may be trained in, see `asked_modes.asking_modes`."""
         is_reasoned = bool(self.template.switches.none) and self._reasoning_of(k)
@@ -241,14 +252,15 @@ class Conversation:
         return self.template.switches.is_off({**self.kwargs, **tried.mode})
 
     def _render_with_words(self, k: int, mode: Mode) -> tuple[str, str]:
-        """Render prompt and turn with a word in place of each text of the context."""
+        """Render prompt and turn with a word in place of each text of the context; empty if the template raises."""
         context = [
             {**message, "content": _word(number)}
             if message.get("content") and type(message["content"]) is str
             else message
             for number, message in enumerate(self.messages[:k])
         ]
-        return self.render(context, mode, prompt=True), self.render([*context, self.messages[k]], mode)
+        prompt, whole = self.attempt(context, mode, prompt=True), self.attempt([*context, self.messages[k]], mode)
+        return prompt or "", whole or ""
 
     def _moved_turn(self, k: int, tried: Sequence[Attempt]) -> Attempt | None:
         """Return the turn continued from a prompt whose context the template writes differently once it is answered.
@@ -264,10 +276,7 @@ class Conversation:
         moved = []
         for attempt in tried:
             prompt, whole, mode = attempt.prompt, attempt.whole, attempt.mode
-            try:
-                worded_prompt, worded_whole = self._render_with_words(k, mode)
-            except RenderError:
-                continue
+            worded_prompt, worded_whole = self._render_with_words(k, mode)
             word = _word(k - 1)
             tail, rest = worded_prompt.partition(word)[2], worded_whole.partition(word)[2]
             answer = _after(tail, rest) if tail.strip() and rest else None
@@ -338,10 +347,10 @@ class Conversation:
         less: JSONMessage = {"role": "assistant", "content": ""}
         if calls:
             less = {**message, "content": message.get("content") or "", "tool_calls": calls[:-1]}
-        shorter = Conversation(self.template, [*self.messages[:k], less], tools=self.tools, kwargs=self.kwargs)
+        shorter = self.with_messages([*self.messages[:k], less])
+        if not calls:
+            return turn.whole == shorter.attempt(shorter.messages, turn.mode)
         try:
-            if not calls:
-                return turn.whole == shorter.render(shorter.messages, turn.mode)
             found = shorter.turn(k, turn.weight, rules)
         except RenderError:
             return False
@@ -354,7 +363,7 @@ class Conversation:
             return whole[: stop.end()]
         if rules.stops:
             self._refuse_unfinished(k, whole, mode, rules.stops)
-            header = next_header(functools.partial(self.render, mode=mode), self.messages, k, whole, rules.stops)
+            header = next_header(functools.partial(self.attempt, mode=mode), self.messages, k, whole, rules.stops)
             if header is not None:
                 return whole + header
         if rules.append is not None:

@@ -6,7 +6,7 @@ have the replacements themselves, with every run of a token written once.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from packer.literals import replaced
@@ -14,6 +14,7 @@ from packer.media.columns import DrawnImage
 from packer.media.decoder import Image
 from packer.media.marks import CLOSE, OPEN
 from packer.media.processor import Processor, RefusedSizesError, Replacement
+from packer.render.clear.extension import Watch
 from packer.render.conversation import Conversation
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.rewritten_history import EncodedText, RenderedRow
@@ -24,14 +25,11 @@ _MARK = re.compile(f"{OPEN}([0-9]+):([0-9]+){CLOSE}".encode())
 class Drawing:
     """A template for one conversation, whose renderings have marks in place of images.
 
-    Everything besides :meth:`render` is the template's own; `render` is, or renders in its place.
+    Everything besides :meth:`render` is the template's own.
     """
 
-    def __init__(
-        self, template: ChatTemplate, processor: Processor, images: Sequence[Any], render: Callable[..., str]
-    ) -> None:
+    def __init__(self, template: ChatTemplate, processor: Processor, images: Sequence[Any]) -> None:
         self._template = template
-        self._render = render
         self._processor = processor
         self._images = images
         self._replacements: dict[tuple[int, Replacement], int] = {}
@@ -41,16 +39,16 @@ class Drawing:
 
     def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         """Render messages, of which the images are the first ones of the conversation."""
-        text = self._render(messages, **kwargs)
+        text = self._template.render(messages, **kwargs)
         number = sum(map(num_images, messages))
         first, *rest = text.split(self._processor.token)
         if len(rest) != number:
             reason = f"the template writes {len(rest)} of {number} images"
             raise RenderError(reason, code="media_dropped")
-        marks = self.marks(number)
+        marks = self._marks(number)
         return first + "".join(mark + piece for mark, piece in zip(marks, rest, strict=True))
 
-    def marks(self, number: int) -> list[str]:
+    def _marks(self, number: int) -> list[str]:
         """Return the marks of so many first images, when there are no others.
 
         Raises:
@@ -81,14 +79,6 @@ class Drawing:
         ]
         return text.moved(moved, content)._replace(images=tuple(images))
 
-    def filled(self, row: RenderedRow) -> RenderedRow | None:
-        """Return a row that was filled in, whose images nobody has asked for; None if one of them is refused."""
-        try:
-            self.marks(len(self._images))
-        except RenderError:
-            return None
-        return self.drawn(row)
-
     def _mark(self, place: int, replacement: Replacement) -> str:
         number = self._replacements.setdefault((place, replacement), len(self._replacements))
         return f"{OPEN}{place}:{number}{CLOSE}"
@@ -100,7 +90,7 @@ def num_images(message: Mapping[str, Any]) -> int:
     return sum(part.get("type") == "image" for part in content) if isinstance(content, list) else 0
 
 
-def with_drawing(conversation: Conversation, drawing: Drawing) -> Conversation:
-    """Return a conversation whose renderings have marks in place of images."""
-    template = cast("ChatTemplate", drawing)
-    return Conversation(template, conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)
+def under(template: Drawing | Watch, conversation: Conversation) -> Conversation:
+    """Return a conversation that something renders in place of its template."""
+    shown = cast("ChatTemplate", template)
+    return Conversation(shown, conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)

@@ -5,7 +5,7 @@ are contained as JSON. Sometimes that proves nothing: a short text may occur by 
 message contains it too. Sometimes it fails although nothing is lost, because the template reshaped the text. In both
 cases the template is probed: the item is replaced by a placeholder word that occurs nowhere else, and the word must
 show in the output. Rendered content must also read back (:mod:`packer.render.readback`,
-:mod:`packer.render.python_calls`): an escape that the row does not contain is a loss, too.
+:mod:`packer.render.parsed_calls`): an escape that the row does not contain is a loss, too.
 """
 
 import functools
@@ -15,9 +15,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
-from packer.render.common_prefix import common_length
+from packer.literals import common_length
 from packer.render.conversation import Conversation, RenderedTurn
 from packer.render.environment import RenderError
+from packer.render.parsed_calls import read_as_python, tag_that_cuts, writes_null_as_text
 from packer.render.placeholders import (
     KINDS,
     Loss,
@@ -29,7 +30,6 @@ from packer.render.placeholders import (
     texts_of,
     tool_name,
 )
-from packer.render.python_calls import read_as_python
 from packer.render.readback import (
     added_escape,
     arguments_of,
@@ -52,7 +52,6 @@ from packer.render.reasoning import (
     tag_at_end,
     without_tags,
 )
-from packer.render.tagged_calls import tag_that_cuts, writes_null_as_text
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""

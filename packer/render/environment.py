@@ -88,21 +88,18 @@ class ChatTemplate:
     def switches(self) -> Switches:
         """The variables that choose between prompts with and without reasoning."""
         values = {name: self._values[name] for name in self.undeclared}
-        return switches.learned(values, self._forms, self._try)
+        return switches.learned(values, self._forms, self._with_recipe)
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
         """How the template shows reasoning."""
         return reasoning_form.learned(self.switches.written, self._forms)
 
-    def _try(
+    def _with_recipe(
         self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False
     ) -> str | None:
-        """Render messages with further variables than the recipe's; return None if the template raises."""
-        try:
-            return self.render(messages, add_generation_prompt=prompt, kwargs={**self._recipe_kwargs, **kwargs})
-        except RenderError:
-            return None
+        """Render messages as :meth:`attempt` does, with further variables than the recipe's."""
+        return self.attempt(messages, add_generation_prompt=prompt, kwargs={**self._recipe_kwargs, **kwargs})
 
     @functools.cached_property
     def takes_only_parts(self) -> bool:
@@ -111,16 +108,10 @@ class ChatTemplate:
         Those of some vision models do.
         """
         for in_parts in (False, True):
-            texts = set()
-            for word in ("x", "y"):
-                content = [{"type": "text", "text": word}] if in_parts else word
-                try:
-                    texts.add(
-                        self.render([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
-                    )
-                except RenderError:
-                    break
-            if len(texts) == 2:
+            contents: list[Any] = [[{"type": "text", "text": word}] if in_parts else word for word in ("x", "y")]
+            chats = ([{"role": role, "content": each} for role in ("user", "assistant")] for each in contents)
+            texts = {self.attempt(chat) for chat in chats}
+            if len(texts - {None}) == 2:
                 return in_parts
         return False
 
@@ -141,6 +132,13 @@ class ChatTemplate:
         return self.run(
             self._template, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
         )
+
+    def attempt(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str | None:
+        """Render made-up or changed messages to learn about the template; return None where :meth:`render` raises."""
+        try:
+            return self.render(messages, **options)
+        except RenderError:
+            return None
 
     def run(
         self,

@@ -58,7 +58,7 @@ def changed(conversation: Conversation, change: Change) -> Conversation:
     if not change:
         return conversation
     messages = [functools.reduce(lambda message, step: step(message), change, each) for each in conversation.messages]
-    return Conversation(conversation.template, messages, tools=conversation.tools, kwargs=conversation.kwargs)
+    return conversation.with_messages(messages)
 
 
 def changes_of(*, nulls: bool, calls: bool) -> list[Change]:
@@ -72,11 +72,8 @@ def prints_none(conversation: Conversation, text: str, last: int) -> bool:
     """Whether the text, the rendering of messages up to `last`, contains null contents as the word None."""
     if "None" not in text:
         return False
-    try:
-        empty = conversation.render([_without_null(message) for message in conversation.messages[: last + 1]], {})
-    except RenderError:
-        return False
-    return text.count("None") > empty.count("None")
+    empty = conversation.attempt([_without_null(message) for message in conversation.messages[: last + 1]], {})
+    return empty is not None and text.count("None") > empty.count("None")
 
 
 def _without_null(message: JSONMessage) -> JSONMessage:

@@ -1,4 +1,6 @@
-"""Which characters of a turn are its reasoning, its text and its calls: by their places in the rendering.
+"""Which characters of a turn are trained, if not all of them: those of some parts, spans or pieces.
+
+Where its reasoning, its text and its calls stand is read off a rendering.
 
 The row is rendered a second time, with marks at both ends of every reasoning and text, in front of the name of every
 call, and where spans that the row names begin and end. Marks stand inside of white space and tags, so that a template
@@ -10,6 +12,12 @@ follows it at once belongs to it, and the rest, white space too, to the second. 
 as an empty block of reasoning, belongs to it, and what follows the last one, with the stop token, to that. Worked
 example, with `|` where parts meet:
 `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
+
+A turn may also be given in pieces, some of which are trained: its text and each of its calls. Its stop token belongs to
+the last one. Where another ends is read off the template: the turn is rendered up to that piece as well, and both
+renderings agree until the shorter one closes. Worked example: `Let me look.<|im_end|>` and `Let me look.⏎<tool_call>…`
+agree up to the full stop, since the shorter one closes there. The `<` with which two tags begin belongs to neither
+piece's end.
 """
 
 import functools
@@ -21,9 +29,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from packer.batches import Message, Sample
+from packer.batches import Message, Sample, has_content
+from packer.literals import common_length
 from packer.recipe.supervision import PARTS, Part
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.dropped import shows_message
 from packer.render.environment import RenderError
 from packer.render.placeholders import text_of
 from packer.render.readback import function_of, strings
@@ -40,6 +50,9 @@ _CLOSES = re.compile(
     rf"{CLOSING.pattern})"
 )
 """Matches a marker that closes the part that it follows."""
+
+_BEGUN = re.compile(r"[<\[][^<>\[\]\s]*\Z")
+"""Matches a tag that only began."""
 
 _ESCAPE = re.compile(r"\\[uU][0-9a-fA-F]+")
 
@@ -204,3 +217,37 @@ class TrainedParts:
 def _not_found(turn: RenderedTurn, how: str) -> RenderError:
     reason = f"messages[{turn.message}]: some parts of this turn are trained, but the template {how}"
     return RenderError(reason, code="part_not_found", message=turn.message)
+
+
+def with_mask(
+    turn: RenderedTurn, conversation: Conversation, pieces: Sequence[tuple[int, bool]], rules: TurnRules
+) -> RenderedTurn:
+    """Return a turn with the ranges of its text that are not trained.
+
+    `pieces`: the number of calls that the turn has up to the end of each, and whether it is trained.
+    """
+    starts = [turn.prompt_end, *(_end(turn, conversation, num_calls, rules) for num_calls, _ in pieces[:-1])]
+    ranges = zip(starts, [*starts[1:], len(turn.text)], pieces, strict=True)
+    return turn._replace(masked=tuple((start, end) for start, end, (_, trained) in ranges if not trained))
+
+
+def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: TurnRules) -> int:
+    """Return where a turn has its text and the first `num_calls` of its calls behind it, in characters."""
+    k = turn.message
+    message = {name: value for name, value in conversation.messages[k].items() if name != "tool_calls" or num_calls}
+    if num_calls:
+        message["tool_calls"] = message["tool_calls"][:num_calls]
+    if not has_content(message):
+        return turn.prompt_end
+    messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
+    shorter = conversation.with_messages(messages).turn(k, turn.weight, rules)
+    if shorter is not None:
+        end = common_length(shorter.text, turn.text)
+        stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None
+        end = min(end, stop.start()) if stop else end
+        if (begun := _BEGUN.search(turn.text, turn.prompt_end, end)) and not text_of(message).endswith(begun[0]):
+            end = begun.start()
+        if end >= turn.prompt_end == shorter.prompt_end and shows_message(message, k, shorter, end):
+            return end
+    reason = f"messages[{k}]: parts of this turn are trained and others are not, but the template does not write them"
+    raise RenderError(f"{reason} one after the other; give them the same flag", code="wrong_type", message=k)

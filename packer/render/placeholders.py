@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from packer.batches import tool_parameters
 from packer.render.call_ids import NAMED, named_id
 from packer.render.conversation import Conversation, RenderedTurn
-from packer.render.environment import RenderError
 from packer.render.readback import arguments_of, function_of
 from packer.render.reasoning import reasoning_fields
 
@@ -117,10 +116,9 @@ class Placeholders:
         for number in range(len(self._messages), turn.message + 1):
             self._messages.append(_replace(conversation.messages[number], number, self._words))
             self._ends.append(self._words.num_given)
-        try:
-            whole = conversation.render(self._messages[: turn.message + 1], turn.mode)
-            prompt = _own_prompt(conversation, self._messages, turn)
-        except RenderError:
+        whole = conversation.attempt(self._messages[: turn.message + 1], turn.mode)
+        prompt = _own_prompt(conversation, self._messages, turn)
+        if whole is None or (prompt is None and turn.continued):
             return None
         begin = self._ends[first - 1] if first else 0
         context = self._ends[turn.message - 1] if turn.message else 0
@@ -188,11 +186,11 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
         function = {**_parameters_renamed(function_of(tool), words), "name": words.word(Loss("tools"))}
         renamed.append({**tool, "function": function} if "function" in tool else function)
     probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
-    try:
-        prompt = _own_prompt(probed, probed.messages, turn)
-        return words.lost(probed.render(probed.messages[: turn.message + 1], turn.mode) if prompt is None else prompt)
-    except RenderError:
-        return None
+    if turn.continued:
+        shown = _own_prompt(probed, probed.messages, turn)
+    else:
+        shown = probed.attempt(probed.messages[: turn.message + 1], turn.mode)
+    return None if shown is None else words.lost(shown)
 
 
 def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[str, Any]:
@@ -211,4 +209,4 @@ def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[s
 
 def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str | None:
     """Return the prompt of a turn that was continued from it: the rendering of the turn may have another context."""
-    return conversation.render(messages[: turn.message], turn.mode, prompt=True) if turn.continued else None
+    return conversation.attempt(messages[: turn.message], turn.mode, prompt=True) if turn.continued else None

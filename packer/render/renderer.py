@@ -15,25 +15,23 @@ from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
-from packer.render.call_ids import with_named_ids, with_short_ids
+from packer.render.call_ids import in_order_of_calls, tells_results_apart, with_named_ids, with_short_ids
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, TurnRules
-from packer.render.drawn import Drawing, with_drawing
+from packer.render.drawn import Drawing, under
 from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.message_form import renderable
-from packer.render.parts import TrainedParts, marked
-from packer.render.pieces import Piece, masked_pieces, refusal_of_weights, turn_weights, with_mask
+from packer.render.parts import TrainedParts, marked, with_mask
 from packer.render.placeholders import text_of
 from packer.render.plain_rows import PlainRows
 from packer.render.readback import strings
 from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_as
-from packer.render.result_order import in_order_of_calls, tells_results_apart
 from packer.render.rewritten_history import (
     Document,
     EncodedText,
@@ -44,7 +42,15 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.row_limits import refuse_empty_question, refuse_unread_variables, too_many
+from packer.render.trained_messages import (
+    Piece,
+    masked_pieces,
+    refusal_of_weights,
+    refuse_empty_question,
+    refuse_unread_variables,
+    too_many,
+    turn_weights,
+)
 from packer.render.wrappers import Wrappers
 
 
@@ -84,7 +90,7 @@ class Renderer:
         self._is_reference = False
         self._model = model
         self._watch: Watch | None = None
-        """Renders in place of templates; None if they do."""
+        """Renders in place of the template; None if that does."""
 
     @functools.cached_property
     def _plain(self) -> PlainRows:
@@ -103,7 +109,9 @@ class Renderer:
     @functools.cached_property
     def _filling(self) -> Filling | None:
         rows = self._rows
-        return Filling(rows, functools.partial(self._worded, rows), self._defined) if rows else None
+        if rows is None or rows.marked.constants is None or self._turn_rules.stops is None:
+            return None
+        return Filling(rows, self._worded, self._defined)
 
     def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
         if template is None:
@@ -161,14 +169,9 @@ class Renderer:
     def _fill(self, sample: Sample) -> RenderedRow | None:
         if self._rules.parts is not None or self._filling is None:
             return None
-        if sample.images is None:
-            return self._filling.filled(sample)
-        if self._processor is None or not self._processor().is_alone:
-            return None  # what is written for an image may be another in each prompt
-        row, drawing = self._filling.filled(sample), self._drawing(sample, self._template_of(sample))
-        return None if row is None or drawing is None else drawing.filled(row)
+        return self._filling.filled(sample)
 
-    def _cut(self, sample: Sample, *, at_once: bool = False) -> RenderedRow | None:
+    def _cut(self, sample: Sample) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
 
         Why a row is rejected is for the definition to say: another fault may stand before the loss that is found here.
@@ -187,15 +190,12 @@ class Renderer:
         if too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
         mask = self._masking(sample, max(weights))
-        return rows.rendered(self.conversation(sample), weights, at_once=at_once, mask=mask)
+        return rows.rendered(self.conversation(sample), weights, mask=mask)
 
-    def _worded(self, rows: ClearRows, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
+    def _worded(self, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
-        if sample.images is None:
-            return self._cut(sample, at_once=True), rows.last_sought
-        if rows.marked.constants is None:
-            return None, set()
-        other, watch = copy.copy(self), Watch(rows.marked)
+        assert self._rows is not None
+        other, watch = copy.copy(self), Watch(self._rows.marked)
         other._watch = watch  # noqa: SLF001 - a copy of self
         rendered = other._defined(sample)  # noqa: SLF001 - as above
         return rendered if watch.is_clear else None, watch.sought
@@ -212,7 +212,7 @@ class Renderer:
         shown = sample if template is None else marked(sample, template.source)
         _, conversation = self._control.hide(self.conversation(shown), sample.template_kwargs)
         conversation = renderable(conversation, last)
-        conversation = conversation if drawing is None else with_drawing(conversation, drawing)
+        conversation = conversation if drawing is None else under(drawing, conversation)
         parts, rules = self._rules.parts or PARTS, self._turn_rules
         return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
@@ -309,7 +309,8 @@ class Renderer:
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation.template)
-        shown = conversation if drawing is None else with_drawing(conversation, drawing)
+        in_place = drawing or self._watch
+        shown = conversation if in_place is None else under(in_place, conversation)
         mask = self._masking(sample, last, drawing)
         documents, num_trained = self._assigned(shown, weights, pieces, mask)
         if not documents:
@@ -322,13 +323,12 @@ class Renderer:
             texts = [revealed(each, stand_ins, conversation, form) for each in documents]
         return RenderedRow(tuple(texts), num_skipped), drawing
 
-    def _drawing(self, sample: Sample, template: ChatTemplate | None) -> Drawing | None:
-        if sample.images is None or self._processor is None or template is None:
+    def _drawing(self, sample: Sample, template: ChatTemplate) -> Drawing | None:
+        if sample.images is None or self._processor is None:
             return None
         _, order = in_parts(self._messages(sample, template))
         images = [sample.images.sources[number] for number in order]
-        render = template.render if self._watch is None else self._watch.render
-        return Drawing(template, self._processor(), images, render)
+        return Drawing(template, self._processor(), images)
 
     def _assigned(
         self,

@@ -1,4 +1,4 @@
-"""What a template writes around the texts of a role, so that texts which have it already are not wrapped twice.
+"""What a template writes around texts: the markers of its roles, and wrappers that texts may have already.
 
 Rows that were prepared for one model have its tags in their texts: results of tools between `<tool_response>` tags,
 definitions of tools in the system message. Under a template that writes these itself, they would stand there twice.
@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from packer.batches import Message, Sample, tool_parameters
+from packer.model.model import AddedToken
 from packer.render.conversation import Conversation
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.message_form import renderable
 from packer.render.readback import function_of
-from packer.render.reasoning import split_inline
+from packer.render.reasoning import ANY_TAG, split_inline
 
 _WORD = "Zq0W"
 _CALL_ID = "a00000001"
@@ -32,6 +33,17 @@ _ATTRIBUTES = re.compile(r"(?<=[\w:.-])\s[^<>=]{1,100}=[^<>]{1,100}(?=>)")
 _LAST_TAGS = re.compile(rf"(?:{_TAG}\s*\w*\s*){{1,4}}\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
 _ANY_TAG = re.compile(r"<(/?)([^<>\s/]+)>")
+
+_MARKER = re.compile(r"<\|[^\s<>|]{1,60}\|?>|<[^\s<>|]{1,60}\|>|<｜[^\s<>｜]{1,60}｜>|<(?:start|end)_of_turn>")
+"""Text that looks like a control token."""
+
+_PING = {"role": "user", "content": "ping"}
+_PONG = {"role": "assistant", "content": "pong"}
+_CHATS = (
+    [{"role": "system", "content": "sys"}, _PING, _PONG, _PING],
+    [_PING, _PONG, _PING],
+    [_PING],
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,10 +195,7 @@ def _rendered(
 ) -> tuple[str, str]:
     """Return what a template writes before and after the word; two empty texts if it writes none."""
     conversation = renderable(Conversation(template, messages, tools=tools, kwargs=kwargs), len(messages) - 1)
-    try:
-        before, _, after = conversation.render(conversation.messages, {}).partition(_WORD)
-    except RenderError:
-        return "", ""
+    before, _, after = (conversation.attempt(conversation.messages, {}) or "").partition(_WORD)
     return before, after
 
 
@@ -211,3 +220,43 @@ def _open_at(before: str, after: str, around_system: str) -> Wrapper | None:
             del opened[len(opened) - 1 - opened[::-1].index(tag[2]) :]
     name = next((name for name in opened if f"</{name}>" in after and not around_system.endswith(f"<{name}>")), None)
     return None if name is None else Wrapper(opening=f"<{name}>", closing=f"</{name}>")
+
+
+def role_markers(
+    template: ChatTemplate, added_tokens: Sequence[AddedToken], kwargs: Mapping[str, Any] | None = None
+) -> dict[str, int]:
+    """Return the added tokens that the template writes around plain messages (the headers of roles), with their ids.
+
+    `kwargs` are the recipe's variables for the template, without which some templates render nothing.
+
+    Paired tags that do not surround user messages structure an answer and are not role markers. Nor are tags of
+    reasoning, even if instructions of the template's own name them (SmolLM3), nor added tokens that any text may
+    contain.
+    """
+    contents = {token.content for token in added_tokens}
+    around_user = "".join(_renders(template, kwargs, prompt=False)[-1:])
+    anywhere = "".join(_renders(template, kwargs, prompt=True))
+    return {
+        token.content: token.id
+        for token in added_tokens
+        if not token.is_text
+        and not ANY_TAG.fullmatch(token.content)
+        and (token.content in around_user or (token.content in anywhere and not _partner(token.content) & contents))
+    }
+
+
+def _partner(content: str) -> set[str]:
+    """Return the closing tag of an opening one, and vice versa: `<x>` and `</x>`, `[X]` and `[/X]`."""
+    tag = re.fullmatch(r"([<\[])(/?)(.+)", content)
+    return {f"{tag[1]}{'' if tag[2] else '/'}{tag[3]}"} if tag else set()
+
+
+def written_markers(template: ChatTemplate, kwargs: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the texts written by the template that look like control tokens, in order of appearance."""
+    texts = _renders(template, kwargs, prompt=True)
+    return tuple(dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text)))
+
+
+def _renders(template: ChatTemplate, kwargs: Mapping[str, Any] | None, *, prompt: bool) -> list[str]:
+    texts = (template.attempt(chat, add_generation_prompt=prompt, kwargs=kwargs) for chat in _CHATS)
+    return [text for text in texts if text is not None]

@@ -13,8 +13,7 @@ import numpy as np
 
 from packer.batches import Bool, DocumentBatch, Int32, Int64, Rejection, TokenBatch, TurnBatch
 from packer.layout import distinct, offsets_of, taken_ranges
-from packer.supervise.masked_turns import Runs, runs_of_masked_turns
-from packer.supervise.round_trip import RoundTrip
+from packer.supervise.round_trip import RoundTrip, Runs, runs_of_masked_turns
 
 _FIRST_ONLY = "the only token to train on is the first of a document"
 _ALL_MASKED = "no token belongs to the parts, pieces or spans that are trained"

@@ -8,14 +8,14 @@ typed ones as ordinary text, and leaves everything around them unaffected.
 
 import json
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from packer.batches import Int32
-from packer.literals import longest_of
+from packer.literals import longest_of, replaced
 from packer.model.backend import load_backend
 from packer.model.model import AddedToken
 
@@ -49,30 +49,18 @@ class Aliases:
         mapped: Int32 = self._original[ids]
         return mapped
 
-    def replace(
-        self, text: bytes, guarded: Sequence[tuple[int, int]], positions: Sequence[int]
-    ) -> tuple[bytes, list[int]]:
+    def replace(self, text: bytes, guarded: Sequence[tuple[int, int]]) -> tuple[bytes, Callable[[int], int]]:
         """Replace the control tokens outside the guarded byte ranges, which are ascending, by their aliases.
 
         Returns:
-            The text, and the new offsets of `positions` (bytes, in any order).
+            The text, and a function that maps a position in the old one, in bytes, to that in it.
         """
-        pieces: list[bytes] = []
-        last = length = 0
         begins = [begin for begin, _ in guarded]
-        ends: list[int] = []
-        shifts: list[int] = []
-        for match in self._pattern.finditer(text):
-            start, end = match.span()
-            number = bisect_left(begins, end)
-            if number and start < guarded[number - 1][1]:
-                continue
-            pieces += (text[last:start], self._alias[match[0].decode()].encode())
-            length += len(pieces[-2]) + len(pieces[-1])
-            last = end
-            ends.append(end)
-            shifts.append(length - end)
-        pieces.append(text[last:])
-        numbers = [bisect_right(ends, position) for position in positions]
-        shifted = [p + (shifts[number - 1] if number else 0) for p, number in zip(positions, numbers, strict=True)]
-        return b"".join(pieces), shifted
+
+        def alias(match: re.Match[bytes]) -> bytes:
+            number = bisect_left(begins, match.end())
+            is_typed = number > 0 and match.start() < guarded[number - 1][1]
+            return match[0] if is_typed else self._alias[match[0].decode()].encode()
+
+        aliased, _, moved = replaced(text, self._pattern, alias)
+        return aliased, moved

@@ -16,6 +16,7 @@ from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
 from packer.host.limits import is_panic, out_of
 from packer.host.watchdog import bounded_time
+from packer.layout import offsets_of
 from packer.model.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of
 
 _BATCH_CHARACTERS = 1_000_000
@@ -77,9 +78,7 @@ class ReferenceEncoder:
                 parts += [np.array(encoding.ids, np.int32) for encoding in encodings]
         if reasons:
             raise UnencodableTextsError(reasons)
-        lengths = np.array([len(ids) for ids in parts], np.int64)
-        ids = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-        return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return np.concatenate([np.zeros(0, np.int32), *parts]), offsets_of([*map(len, parts)])
 
     def confirm(self, texts: Sequence[str]) -> None:
         """Do nothing: this encoder defines the ids."""

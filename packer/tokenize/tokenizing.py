@@ -209,12 +209,9 @@ def _texts(turns: TurnBatch) -> list[_Text]:
 
 
 def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedText:
-    located_turns = text.turns_to_locate
-    aliased, moved = aliases.replace(
-        text.content, text.guarded, [position for pair in located_turns for position in pair]
-    )
+    aliased, moved = aliases.replace(text.content, text.guarded)
     ids, _ = encoder.encode([aliased.decode()])
-    return EncodedText(text=aliased, ids=ids, turns=tuple(zip(moved[::2], moved[1::2], strict=True)))
+    return EncodedText(text=aliased, ids=ids, turns=tuple([(moved(a), moved(b)) for a, b in text.turns_to_locate]))
 
 
 class _NormalizedControlTokens:

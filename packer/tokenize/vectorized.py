@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from packer.batches import Bool, Int32, Int64, TurnBatch
-from packer.layout import taken_ranges
+from packer.layout import offsets_of, taken_ranges
 from packer.model.token_bytes import TokenBytes
 from packer.tokenize.reference_encoder import Encoder
 
@@ -92,7 +92,7 @@ class VectorizedBoundaries:
         lengths = np.diff(offsets)[chosen]
         return LocatedTexts(
             ids=ids if whole else taken_ranges(ids, offsets[:-1][chosen], lengths),
-            offsets=offsets if whole else np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+            offsets=offsets if whole else offsets_of(lengths),
             text=candidates[chosen],
             prompt_tokens=positions.prompt - positions.first,
             completion_tokens=positions.completion - positions.first,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from twins import TWINS
 
 from packer.audit.token_texts import TokenTexts
+from packer.literals import common_length
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, load_model
-from packer.render.common_prefix import common_length
 
 SCRIPTS = "aé ü世▁👍🏽\u200d♂️\n\u202e<"
 LOADED = {}

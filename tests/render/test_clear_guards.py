@@ -143,9 +143,10 @@ GUARDS = {
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{{ '.' if loop.last and m.role == 'assistant' }}"
         "<|im_end|>\n{% endfor %}" + ENDING,
         TALK,
+        None,
     ),
     "what is behind the loop": Guard(
-        framed("") + "{{ messages | length if not add_generation_prompt }}" + ENDING, TALK
+        framed("") + "{{ messages | length if not add_generation_prompt }}" + ENDING, TALK, None
     ),
     "a header that depends on the number of messages": Guard(
         framed("{% if m.role == 'user' and loop.index > 2 %}~{% endif %}")
@@ -184,6 +185,7 @@ GUARDS = {
         )
         + ENDING,
         said("Why, then?", "~~", "And then?", "It is so."),
+        None,
     ),
     "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
     "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
@@ -268,6 +270,7 @@ GUARDS = {
         "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
         "{% endif %}{% endfor %}" + framed("{{ '!' if loop.index0 == ns.last }}") + ENDING,
         TALK,
+        None,
     ),
     "a stop token behind the loop": Guard(
         framed("").replace("<|im_end|>", "")
@@ -295,7 +298,7 @@ GUARDS = {
     ),
     "an escaped quotation mark beside a call": Guard(
         framed(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}') + ENDING,
-        calling('{"q":"a place"}'),
+        calling({"q": "a place"}),
     ),
     "arguments once more without quotation marks": Guard(
         framed(
@@ -436,15 +439,6 @@ def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stage
     renderer = base.with_template(template, make_recipe({}, ["supervision.on_prompt_mismatch=continue"])).renderer
     found = hold(renderer, [chat(user("Why, then?"), assistant("It is so.", reasoning_content="It may be."))] * 2)
     assert (found.cut, found.kept) == (0, 2)
-
-
-def test_calls_of_two_forms_are_for_the_definition(base: Stages) -> None:
-    either = CALLS.replace("c.function.arguments | tojson", "A if A is string else A | tojson").replace(
-        "{{ c.function.name", "{% set A = c.function.arguments %}{{ c.function.name"
-    )
-    renderer = base.with_template(framed(either) + ENDING, make_recipe({}, [])).renderer
-    talk = [*CALLED, *calling('{"q": "a place"}')]
-    assert [hold(renderer, [chat(*each)] * 2).cut for each in (CALLED, talk)] == [2, 0]
 
 
 def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:

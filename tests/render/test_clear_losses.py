@@ -129,8 +129,6 @@ ARGUMENTS: tuple[Any, ...] = (
     {"q": "x=y, z"},
     {"q": "<b> & so on"},
     {"text": "line\nline\ttab \\ é"},
-    '{"q":"Paris","n":1e3}',
-    '{"q": "Paris", "n": 2}',
 )
 
 

@@ -14,7 +14,7 @@ from packer.errors import RecipeError
 from packer.pipeline.from_python import build
 from packer.recipe.infilling import Infilling
 from packer.recipe.recipe import make_recipe, to_json
-from packer.render.infilling import infilled
+from packer.render.plain_rows import infilled
 
 P, S, M = TOKENS = ("<P>", "<S>", "<M>")
 CODE = [f"def add_{n}(first, second):\n    # {'x' * (n % 7)}é\n    return first + second + {n}\n" for n in range(400)]

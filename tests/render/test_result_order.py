@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervision_stages import Stages, chat
 
-from packer.render.result_order import in_order_of_calls
+from packer.render.call_ids import in_order_of_calls
 
 USER = {"role": "user", "content": "How deep, how warm and how clear is it?"}
 SAID = {"role": "assistant", "content": "Deep, warm and clear."}

@@ -11,6 +11,7 @@ from packer.audit.input_parts import InputPart, read_inputs
 from packer.batches import Sample
 from packer.curate.texts import utterances
 from packer.errors import UsageError
+from packer.literals import common_length
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
@@ -129,8 +130,6 @@ def _with_texts(
 
     Differences are marked if they are a small part.
     """
-    from packer.render.common_prefix import common_length  # noqa: PLC0415 - imports all that renders
-
     wanted = {facts.place(row) for _, pairs in results for pair in pairs for row in pair[:2]}
     samples = {
         (part.source, row): sample

@@ -25,13 +25,13 @@ from packer.audit.lint.probed_template import (
 )
 from packer.batches import Rejection
 from packer.errors import TemplateError
+from packer.literals import common_length
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
 from packer.pipeline.messages.losses import MOST_TIMES, choices_hint
 from packer.pipeline.messages.suggestions import templates_hint, tried_hint
 from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.recipe.named_options import as_option
 from packer.recipe.recipe import Recipe
-from packer.render.common_prefix import common_length
 from packer.render.reasoning import opened_by
 from packer.tokenize import ReferenceEncoder
 

@@ -1,12 +1,12 @@
-"""The fast way of rendering: rows that are *clear* are cut from few renderings; for all others the answer is None.
+"""The fast way of rendering: rows that are *clear* are cut from one rendering; for all others the answer is None.
 
 There is one door, :class:`packer.render.clear.rows.ClearRows`. It takes a row and returns what the definition
 (:class:`packer.render.conversation.Conversation`, and what :mod:`packer.render.renderer` checks of its turns) would
 return, be it texts or a loss, or None. The definition then renders the row, prompt by prompt and turn by turn. How it
 works:
 
-- A rendering is made by a copy of the template that marks where each message stands. How far one rendering serves for
-  others is tried for each kind of row (:mod:`packer.render.clear.extension`).
+- A rendering is made by a copy of the template that marks where each message stands. Whether it serves for all turns
+  is tried for each kind of row (:mod:`packer.render.clear.extension`).
 - What the definition asks of a rendering is read off *by place* (:mod:`packer.render.clear.places`).
 - What a template writes must not depend on what texts say (:mod:`packer.render.clear.questions`). So rows that are
   built alike are rendered alike, and short chats need not be rendered at all (:mod:`packer.render.clear.filling`).

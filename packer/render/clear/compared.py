@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from packer.batches import Message, Rejection, Sample
+from packer.render.readback import function_of
 from packer.render.rewritten_history import RenderedRow
 
 COMPARE_EVERY = 128
@@ -87,6 +88,4 @@ def _kind(message: Message) -> tuple[Any, ...]:
     if len(fields) == 2:  # nearly always
         return plain
     calls = fields.get("tool_calls") or ()
-    function = calls[0].get("function") if calls and type(calls[0]) is dict else None
-    arguments = function.get("arguments") if type(function) is dict else None
-    return *plain, min(len(calls), 2), type(arguments), bool(arguments), *fields
+    return *plain, min(len(calls), 2), bool(calls and function_of(calls[0]).get("arguments")), *fields

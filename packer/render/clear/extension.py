@@ -1,20 +1,14 @@
-"""How far one rendering serves for others: the *extension property* of a template.
+"""Whether one rendering serves for others: the *extension property* of a template.
 
 A template is compiled a second time, with a mark in front of each iteration of its loop over the messages and one
 behind:
 
     OPENING {% for message in messages %} MARK BODY {% endfor %} MARK ENDING
 
-The marks say where each message stands in a rendering. Cut at them, one rendering holds others, if the template extends
-what it wrote before. How far it does is tried on small conversations, against the template itself:
-
-- ``row``: the rendering of a conversation begins with that of each of its beginnings, up to the mark; so one rendering
-  serves for all turns (ChatML, Llama 3).
-- ``question``: it does as far as the next message of the user. Earlier reasoning is left out from there on, say.
-- ``turn``: a turn only begins with its own prompts. It is rendered by itself, and they are cut from it.
-
-An answer may begin in another way while it belongs to the last question, or is the last message (:class:`Opening`), if
-all else is the same.
+The marks say where each message stands in a rendering. Cut at them, one rendering serves for all turns, if that of a
+conversation begins with that of each of its beginnings, up to the mark (ChatML, Llama 3). Whether it does is tried on
+small conversations, against the template itself. An answer may begin in another way while it belongs to the last
+question, or is the last message (:class:`Opening`), if all else is the same.
 
 Worked example: under ChatML the turn of message 1 of `user, assistant, user, assistant` is what stands in front of the
 mark of message 2, and its prompt is what stands in front of its own mark, followed by `<|im_start|>assistant⏎`, the
@@ -28,7 +22,7 @@ are compared as well (:mod:`packer.render.clear.compared`); that the texts make 
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jinja2
 from jinja2 import nodes
@@ -43,7 +37,6 @@ from packer.render.sandbox import Environment
 MARK = "\ue0f5"
 """A private-use character in front of each message."""
 
-Reach: TypeAlias = Literal["row", "question", "turn"]
 Message: TypeAlias = Mapping[str, Any]
 
 _REASONING = frozenset(REASONING_FIELDS)
@@ -77,9 +70,6 @@ class Pieces(NamedTuple):
         return self.text[self.places[k] : self.places[k + 1]]
 
 
-Arguments: TypeAlias = Literal["", "text", "values"]
-
-
 class Kind(NamedTuple):
     """What a trial is for: all that conversations have in common with it."""
 
@@ -87,8 +77,8 @@ class Kind(NamedTuple):
     system: str
     """The role of the first message if it is neither a question nor an answer."""
 
-    calls: Arguments
-    """Whether they contain calls, and whether the arguments are JSON or values."""
+    calls: bool
+    """Whether they contain calls."""
 
     several: bool
     """Whether a message contains several calls."""
@@ -99,8 +89,21 @@ class Kind(NamedTuple):
     reasoning: tuple[str, ...]
     """The fields that contain reasoning."""
 
+    is_single: bool
+    """Whether no question follows an answer: none is written otherwise because another question was asked."""
+
     size: int
     """The number of messages, rounded up: a template may count."""
+
+    @property
+    def rounds(self) -> list[str]:
+        """The rounds of which its conversations consist: an answer and the next question, or calls and their results.
+
+        `a` answers, `c` calls, `k` calls and has a text, `d` and `e` do the same with two calls at once; capitals have
+        reasoning. `u` asks, `t` is a result, and `b` a blank one.
+        """
+        rounds = ["au"] * (not self.is_single) + ["ct", "cb", "kt", "kb"] * self.calls + ["dtt", "ett"] * self.several
+        return rounds + [each[0].upper() + each[1:] for each in rounds] * bool(self.reasoning)
 
 
 Form: TypeAlias = tuple[str, int, bool, bool]
@@ -158,9 +161,8 @@ class Headers(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """How far renderings of one kind serve."""
+    """What is known of the renderings of one kind, of which one serves for all turns."""
 
-    reach: Reach
     openings: Mapping[Key, Opening]
     """How answers begin in a longer rendering, and in that of a turn to whose question they belong."""
 
@@ -221,22 +223,28 @@ class MarkedTemplate:
 
 
 class Watch:
-    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts."""
+    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts.
+
+    Everything besides :meth:`render` is the template's own.
+    """
 
     def __init__(self, template: MarkedTemplate) -> None:
-        self._template = template
+        self._marked = template
         self.sought: set[str] = set()
         """What was looked for in texts."""
 
         self.is_clear = True
         """Whether nothing else was asked of them."""
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._marked.plain, name)
+
     def render(
         self, messages: Sequence[Message], *, tools: Any, kwargs: Mapping[str, Any], add_generation_prompt: bool
     ) -> str:
         """Render messages as the template does; the definition takes a NotClearError for one of the template's."""
         try:
-            pieces = self._template.pieces(messages, tools, kwargs, prompt=add_generation_prompt)
+            pieces = self._marked.pieces(messages, tools, kwargs, prompt=add_generation_prompt)
         except NotClearError:
             self.is_clear = False
             raise
@@ -287,11 +295,6 @@ def questions(messages: Sequence[Message]) -> list[int]:
     """Return of each message the number of the question that it belongs to, which is a message, too."""
     numbers = [k if message["role"] == "user" else 0 for k, message in enumerate(messages)]
     return list(itertools.accumulate(numbers, max))
-
-
-def ends_of_questions(asked: Sequence[int], answers: Sequence[int]) -> list[int]:
-    """Return of each question the last answer, given the question of each message, and all answers."""
-    return [*(k for k, after in itertools.pairwise(answers) if asked[after] > asked[k]), answers[-1]]
 
 
 def form_of(message: Message) -> Form:

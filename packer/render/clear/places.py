@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.render.clear.extension import (
-    Arguments,
     Extension,
     Form,
     Headers,
@@ -24,7 +23,7 @@ from packer.render.clear.extension import (
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.environment import RenderError
 from packer.render.message_form import changed, changes_of, prints_none
-from packer.render.readback import arguments_of, keys, leaves, spellings
+from packer.render.readback import keys, leaves, spellings
 from packer.render.reasoning import goes_on, reasoning_of
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
@@ -48,7 +47,7 @@ class Row(NamedTuple):
 
 
 class Places:
-    """The marked renderings of one row, in the form in which the template accepts it."""
+    """The marked rendering of one row, in the form in which the template accepts it."""
 
     def __init__(
         self,
@@ -63,36 +62,26 @@ class Places:
         self._extension = extension
         self._rules = rules
         self.conversation = conversation
-        self.sought: set[str] = set()
-        """Texts that the template looked for in those of the row."""
 
-    def render(self, end: int) -> Pieces:
-        """Render the messages up to `end`."""
-        conversation = self.conversation
-        pieces = self._marked.pieces(conversation.messages[: end + 1], conversation.tools, conversation.kwargs)
-        self.sought |= pieces.notes.sought
-        words = pieces.notes.words
-        if words and not words.isdisjoint(self._row.texts):
-            raise NotClearError("the template asks for a word that a message says")
-        return pieces
-
-    def render_all(self) -> Pieces:
+    def render(self) -> Pieces:
         """Render all messages, in the first form that the template accepts, as :func:`renderable` chooses it.
 
         That function also looks for calls that cannot be read back; those of a clear row can.
         """
         kind, original, end = self._row.kind, self.conversation, len(self._row.messages) - 1
         failure: RenderError | None = None
-        for change in changes_of(nulls=kind.nulls, calls=bool(kind.calls)):
-            self.conversation = changed(original, change)
+        for change in changes_of(nulls=kind.nulls, calls=kind.calls):
+            tried = self.conversation = changed(original, change)
             try:
-                pieces = self.render(end)
+                pieces = self._marked.pieces(tried.messages[: end + 1], tried.tools, tried.kwargs)
             except NotClearError:
                 raise
             except RenderError as error:
                 failure = error
                 continue
-            if not kind.nulls or not prints_none(self.conversation, pieces.text, end):
+            if not pieces.notes.words.isdisjoint(self._row.texts):
+                raise NotClearError("the template asks for a word that a message says")
+            if not kind.nulls or not prints_none(tried, pieces.text, end):
                 return pieces
         raise failure or RenderError("the template prints nulls")
 
@@ -201,15 +190,12 @@ class Places:
         return all(_shows(call, place, spelling) for call in message["tool_calls"])
 
 
-def arguments_form(call: Any) -> Arguments | None:
-    """Return whether the arguments of a call are JSON or values; None if the call has another form."""
+def is_usual(call: Any) -> bool:
+    """Whether a call has a name, and arguments as values, as those of rows that were read have."""
     function = call.get("function") if type(call) is dict else None
     if type(function) is not dict or type(function.get("name")) is not str or not function["name"]:
-        return None
-    arguments = function.get("arguments")
-    if type(arguments) is dict:
-        return "values"
-    return "text" if type(arguments) is str else None
+        return False
+    return type(function.get("arguments")) is dict
 
 
 class _Place(NamedTuple):
@@ -234,20 +220,12 @@ class _Place(NamedTuple):
 
 def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
     """Whether a call stands in a place: its name, and its arguments."""
-    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    name, values = call["function"]["name"], call["function"]["arguments"]
     if not place.shows(name) or place.contains(f"{name}("):  # it may be written as Python
         return False
-    values = arguments_of(call)
-    if type(values) is not dict:
-        return False
-    as_json = _written(values)
-    if place.shows(as_json):
+    if place.shows(_written(values)):
         return True
-    own: str | None = None
-    if type(arguments) is str:
-        own = arguments if place.shows(arguments) else None
-    elif spelling is not None:
-        own = _spelled(values, place, spelling)
+    own = None if spelling is None else _spelled(values, place, spelling)
     # What the definition might object to in calls that are written in another way is not clear.
     return (
         own is not None

@@ -19,7 +19,6 @@ token behind that.
 
 import functools
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,28 +28,26 @@ from packer.batches import REASONING_FIELDS
 from packer.literals import finder
 from packer.render.clear.extension import (
     MARK,
-    Arguments,
     Extension,
     Kind,
     MarkedTemplate,
     Message,
-    ends_of_questions,
     form_of,
     neighbors,
     questions,
     size_of,
 )
-from packer.render.clear.places import Places, Row, arguments_form
+from packer.render.clear.places import Places, Row, is_usual
 from packer.render.clear.questions import Constants
-from packer.render.clear.trial import rounds_of, tried
+from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation, RenderedTurn, TurnRules
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
+from packer.render.parsed_calls import tags_in
 from packer.render.readback import ESCAPE, function_of
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, Mask, RenderedRow, TurnAssigner, encoded
-from packer.render.tagged_calls import tags_in
 
 WORTH_A_TRIAL = 50
 """A trial takes so many times its pairs of rounds; a row, the square of its messages."""
@@ -92,9 +89,6 @@ class ClearRows:
 
         self._contains_odd = finder(self.odd)
         self._seen: dict[Any, int] = {}
-        self.last_sought: set[str] = set()
-        """What the template looked for in the texts of the last row."""
-
         self._extensions: dict[Any, Extension | None] = {}
         self._tools: dict[bytes, _Tools] = {}
 
@@ -114,13 +108,11 @@ class ClearRows:
         conversation: Conversation,
         weights: Mapping[int, float],
         *,
-        at_once: bool = False,
         mask: Mask | None = None,
     ) -> RenderedRow | None:
         """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
 
-        No row is that the template does not write whole. Nor are the first few, for which a trial would take longer,
-        unless `at_once`.
+        No row is that the template does not write whole. Nor are the first few, for which a trial would take longer.
         """
         if not self.are_possible:
             return None
@@ -128,24 +120,21 @@ class ClearRows:
         row = self._read(conversation, max(weights))
         if row is None or (tools is not None and tools.are_odd):
             return None
-        worth = sys.maxsize if at_once else len(row.messages) ** 2
-        extension = self._extension(row.kind, conversation.kwargs, worth)
+        extension = self._extension(row.kind, conversation.kwargs, len(row.messages) ** 2)
         if extension is None or not self._is_known(row, extension):
             return None
         places = Places(self.marked, conversation, row, extension, self._rules)
         try:
-            return self._cut(places, row, extension, weights, tools, mask=mask)
+            return self._cut(places, row, weights, tools, mask=mask)
         except RenderError:
             return None
-        finally:
-            self.last_sought = places.sought | extension.sought
 
     def _extension(self, kind: Kind, kwargs: Mapping[str, Any], worth: int) -> Extension | None:
-        """Return how far renderings of a kind serve, once rows worth a trial were seen; `worth`: that of this row."""
+        """Return what a trial of a kind finds, once rows worth one were seen; `worth`: that of this row."""
         key = (kind, repr(kwargs)) if kwargs else kind
         if key not in self._extensions:
             seen = self._seen[key] = self._seen.get(key, 0) + worth
-            if seen < WORTH_A_TRIAL * len(rounds_of(kind)) ** 2:
+            if seen < WORTH_A_TRIAL * len(kind.rounds) ** 2:
                 return None
             self._extensions[key] = tried(self.marked, kind, kwargs)
         return self._extensions[key]
@@ -202,19 +191,18 @@ class ClearRows:
                 return None
         joined = "\0".join(said)
         calls = [call for message in messages for call in message.get("tool_calls") or ()]
-        forms: set[Arguments | None] = {arguments_form(call) for call in calls} or {""}
-        form = forms.pop()
-        others = calls, conversation.messages[last + 1 :]
-        if form is None or forms or len(blanks) > 1 or self._are_odd(joined, *others):
+        if len(blanks) > 1 or self._are_odd(joined, calls, conversation.messages[last + 1 :]):
             return None
         forms_of = [form_of(message) for message in messages]
+        roles = [role for role, *_ in forms_of]
         kind = Kind(
             tools=bool(conversation.tools),
-            system="" if messages[0]["role"] in ("user", "assistant") else messages[0]["role"],
-            calls=form,
+            system="" if roles[0] in ("user", "assistant") else roles[0],
+            calls=bool(calls),
             several=any(num_calls > 1 for _, num_calls, *_ in forms_of),
             nulls=None in blanks,
             reasoning=tuple(reasoning),
+            is_single="user" not in roles[roles.index("assistant") :],
             size=size_of(len(messages)),
         )
         return Row(messages, texts, joined, kind, forms_of, questions(messages))
@@ -225,7 +213,7 @@ class ClearRows:
 
     def _are_odd(self, said: str, calls: Sequence[Any], others: Sequence[Any]) -> bool:
         """Whether texts of a row, its calls or other messages contain a token or the like, or what is compared."""
-        if self.constants.include_any(said) or self.is_odd(said):
+        if self.constants.include_any(said) or self.is_odd(said) or not all(map(is_usual, calls)):
             return True
         try:
             written = msgspec.json.encode((calls, others)).decode() if calls or others else ""
@@ -237,36 +225,27 @@ class ClearRows:
         self,
         places: Places,
         row: Row,
-        extension: Extension,
         weights: Mapping[int, float],
         tools: "_Tools | None",
         *,
         mask: Mask | None,
     ) -> RenderedRow | None:
-        """Cut the texts of a row from its renderings."""
-        wanted = sorted(weights)
-        last = wanted[-1]
-        ends = wanted if extension.reach == "turn" else [last]
-        if extension.reach == "question":
-            ends = ends_of_questions(row.asked, wanted)
+        """Cut the texts of a row from its rendering."""
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
         )
-        whole = places.render_all()
-        begin = first = 0
-        for end in ends:
-            pieces = whole if end == last else places.render(end)
-            for k in wanted[begin : wanted.index(end, begin) + 1]:
-                if not all(places.shows(number, pieces) for number in range(first, k)):
-                    return None
-                turn = places.turn(k, weights[k], pieces, is_last=k == end)
-                if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
-                    return None
-                if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
-                    return None
-                assigner.add(mask(turn) if mask else turn)
-                first = k + 1
-                begin += 1
+        pieces = places.render()
+        first = 0
+        for k in sorted(weights):
+            if not all(places.shows(number, pieces) for number in range(first, k)):
+                return None
+            turn = places.turn(k, weights[k], pieces, is_last=k == len(row.messages) - 1)
+            if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
+                return None
+            if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
+                return None
+            assigner.add(mask(turn) if mask else turn)
+            first = k + 1
         documents = assigner.documents()
         if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
             return None

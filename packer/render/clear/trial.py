@@ -1,4 +1,4 @@
-"""Tries how far the renderings of a template serve for others, on small conversations of one kind.
+"""Tries whether one rendering of a template serves for others, on small conversations of one kind.
 
 What is cut from marked renderings is compared with what the template writes by itself: every prompt in every mode, and
 every turn. A conversation that the template does not take (two calls at once, say) is no part of the trial, and then
@@ -6,10 +6,10 @@ rows like it are not clear: they have neighbors that the trial had not.
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from packer.literals import common_length
 from packer.render.clear.extension import (
     FEWEST,
     Extension,
@@ -22,14 +22,11 @@ from packer.render.clear.extension import (
     Opening,
     Pair,
     Pieces,
-    Reach,
     Spelling,
-    ends_of_questions,
     form_of,
     neighbors,
     questions,
 )
-from packer.render.common_prefix import common_length
 from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
 from packer.render.message_form import renderable
@@ -38,7 +35,7 @@ from packer.render.reasoning import closes_reasoning, opened_by
 
 
 def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
-    """Try how far renderings of a kind serve; None if not even for the prompts of a turn."""
+    """Try whether a rendering of a kind serves for its beginnings; None if it does not."""
     trial = _Trial(marked)
     for messages in _conversations(kind):
         tools = _TOOLS if kind.tools else None
@@ -50,26 +47,22 @@ def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Exte
 class _Trial:
     def __init__(self, marked: MarkedTemplate) -> None:
         self._marked = marked
-        self._left: list[Reach] = ["row", "question", "turn"]
         self._headers: dict[str, dict[int, str]] = {}
         self._agrees = True
         self._seen_calls = self._seen = False
         self._spellings: set[Spelling | None] = set()
         self._neighbors: set[tuple[Form, ...]] = set()
-        self._openings: dict[Reach, dict[Key, Opening]] = {"row": {}, "question": {}, "turn": {}}
+        self._openings: dict[Key, Opening] = {}
         self._sought: set[str] = set()
 
     def outcome(self, kind: Kind) -> Extension | None:
         is_seen = self._seen_calls if kind.calls else self._seen
-        if not (is_seen and self._agrees and self._left):
+        if not (is_seen and self._agrees):
             return None
         headers = {role: _headers(by_mode) for role, by_mode in self._headers.items()}
         spelling = next(iter(self._spellings)) if len(self._spellings) == 1 else None
-        reach = self._left[0]
-        openings = self._openings[reach]
-        are_same = all(longer == own for longer, own in openings.values())
-        sought = frozenset(self._sought)
-        return Extension(reach, openings, are_same, headers, spelling, self._neighbors, sought)
+        are_same = all(longer == own for longer, own in self._openings.values())
+        return Extension(self._openings, are_same, headers, spelling, self._neighbors, frozenset(self._sought))
 
     def add(self, conversation: Conversation) -> None:
         """Compare what is cut from marked renderings with what the template writes."""
@@ -90,34 +83,16 @@ class _Trial:
     def _compare(self, conversation: Conversation, answers: Sequence[int]) -> None:
         messages = conversation.messages
         row = self._pieces(conversation, answers[-1])
-        asked = questions(messages)
-        ends = ends_of_questions(asked, answers)
-        question = row
         for k in answers:
-            if k == answers[0] or question.num_messages <= k:
-                question = self._pieces(conversation, next(end for end in ends if end >= k))
-            own = next((each for each in (row, question) if each.num_messages == k + 1), None)
-            own = own or self._pieces(conversation, k)
+            own = row if row.num_messages == k + 1 else self._pieces(conversation, k)
             self._agrees &= own.text == conversation.render(messages[: k + 1], {})
             self._agrees &= self._adds_headers(conversation, k, own)
+            self._agrees &= own is row or self._is_held(messages, row, own)
             self._note_spelling(messages[k], own.text[own.places[k] :])
-            longer_ones: tuple[tuple[Reach, Pieces], ...] = (("row", row), ("question", question))
-            for reach, longer in longer_ones:
-                if reach in self._left and not self._is_held(self._openings[reach], messages, asked, longer, own):
-                    self._left.remove(reach)
 
-    def _is_held(
-        self,
-        openings: dict[Key, Opening],
-        messages: Sequence[Message],
-        asked: Sequence[int],
-        longer: Pieces,
-        own: Pieces,
-    ) -> bool:
+    def _is_held(self, messages: Sequence[Message], longer: Pieces, own: Pieces) -> bool:
         """Whether a longer rendering holds that of a turn, but for how answers to the last question begin."""
-        end, last = longer.num_messages - 1, own.num_messages - 1
-        if end == last:
-            return True
+        end, last, asked = longer.num_messages - 1, own.num_messages - 1, questions(messages)
         start = own.places[asked[last]]
         if longer.places[asked[last]] != start or longer.text[:start] != own.text[:start]:
             return False
@@ -125,7 +100,7 @@ class _Trial:
             one, other = longer.of(k), own.of(k)
             if messages[k]["role"] == "assistant":
                 key = messages[k - 1]["role"], form_of(messages[k]), asked[k] == asked[end], k == last
-                if openings.setdefault(key, _opening(one, other)) != _opening(one, other):
+                if self._openings.setdefault(key, _opening(one, other)) != _opening(one, other):
                     return False
             elif one != other:
                 return False
@@ -226,24 +201,17 @@ _TOOLS = [
 ]
 
 
-def rounds_of(kind: Kind) -> list[str]:
-    """Return the rounds of which conversations of a kind consist, as :func:`_conversations` names them."""
-    rounds = ["au"] + ["ct", "cb", "kt", "kb"] * bool(kind.calls) + ["dtt", "ett"] * kind.several
-    return rounds + [each[0].upper() + each[1:] for each in rounds] * bool(kind.reasoning)
-
-
 def _conversations(kind: Kind) -> Iterator[list[dict[str, Any]]]:
     """Yield conversations of a kind in which each round comes behind each, and some that are as long as can be.
 
-    A round is an answer and the next question, or calls and their results: `a` answers, `c` calls, `k` calls and has a
-    text, `d` and `e` do the same with two calls at once; capitals have reasoning. `u` asks, `t` is a result, and `b` a
-    blank one.
+    A letter is a message, as :attr:`Kind.rounds` has it.
     """
-    rounds = rounds_of(kind)
-    for one, other in itertools.product(rounds, rounds):
-        yield _messages(kind, f"u{one}{other}a")
+    rounds = kind.rounds
+    ends = ["a", "A"] if kind.is_single and kind.reasoning else ["a"]
+    for one, other, end in itertools.product(rounds or [""], rounds or [""], ends):
+        yield _messages(kind, f"u{one}{other}{end}")
     every = "".join(rounds)
-    yield _messages(kind, "u" + every * (kind.size // len(every) + 1) + "a")
+    yield _messages(kind, "u" + every * (kind.size // max(1, len(every)) + 1) + "a")
     if kind.calls:
         yield _messages(kind, "u" + "ct" * (kind.size // 2) + "a")
 
@@ -273,11 +241,10 @@ def _answer(kind: Kind, number: int, letter: str, calls: Sequence[int]) -> dict[
     if letter.isupper():
         message |= dict.fromkeys(kind.reasoning, f"This is thought {number}.")
     if calls:
-        message["tool_calls"] = [_call(kind, each) for each in calls]
+        message["tool_calls"] = [_call(each) for each in calls]
     return message
 
 
-def _call(kind: Kind, number: int) -> dict[str, Any]:
+def _call(number: int) -> dict[str, Any]:
     values = {"place": f"Paris{number}", "hour": f"Night{number}"}
-    arguments = json.dumps(values) if kind.calls == "text" else values
-    return {"id": f"call{number:05d}", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    return {"id": f"call{number:05d}", "type": "function", "function": {"name": "look", "arguments": values}}

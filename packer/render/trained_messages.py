@@ -1,35 +1,32 @@
-"""A turn that the row gives in pieces, of which some are trained and some are not: one turn with a mask.
+"""What of a row is to be trained, and what a row is refused for before it is rendered.
 
 ms-swift and LLaMA-Factory write a text and each of its calls as messages, each with its own flag. The model generates
 them in one turn. As turns of their own, each would teach the model to stop where it goes on. So the whole turn is
-rendered, and the pieces without loss are masked in it; its stop token belongs to the last piece.
-
-Where a piece ends is read off the template: the turn is rendered up to that piece as well, and both renderings agree
-until the shorter one closes. Worked example: `Let me look.<|im_end|>` and `Let me look.⏎<tool_call>…` agree up to the
-full stop, since the shorter one closes there. The `<` with which two tags begin belongs to neither piece's end.
+rendered, and the pieces without loss are masked in it (:mod:`packer.render.parts`).
 """
 
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
-from packer.batches import Rejection, Sample, has_content
+from packer.batches import Rejection, Sample
 from packer.recipe.supervision import Part
-from packer.render.common_prefix import common_length
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
-from packer.render.dropped import shows_message
-from packer.render.environment import RenderError
+from packer.render.conversation import Turns
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.parts import parts_of
-from packer.render.placeholders import text_of
+from packer.render.readback import strings
 
 Piece: TypeAlias = tuple[int, bool]
 """The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
 
-_BEGUN = re.compile(r"[<\[][^<>\[\]\s]*\Z")
-"""Matches a tag that only began."""
-
 _NOTHING = 2.0**-150
 """The largest number that is stored as zero."""
+
+MAX_TURN_MESSAGES = 2**22
+"""Largest product of a row's trained answers and the messages up to the last of them: about how many messages the
+definition renders, for each mode of the template. That takes ten to twenty seconds."""
+
+MAX_TOOLS_AND_CALLS = 2**12
+"""Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""
 
 
 def turn_weights(sample: Sample, turns: Turns, parts: Collection[Part] | None) -> dict[int, float]:
@@ -78,33 +75,34 @@ def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
     return masked
 
 
-def with_mask(
-    turn: RenderedTurn, conversation: Conversation, pieces: Sequence[Piece], rules: TurnRules
-) -> RenderedTurn:
-    """Return a turn with the ranges of its text that are not trained."""
-    starts = [turn.prompt_end, *(_end(turn, conversation, num_calls, rules) for num_calls, _ in pieces[:-1])]
-    ranges = zip(starts, [*starts[1:], len(turn.text)], pieces, strict=True)
-    return turn._replace(masked=tuple((start, end) for start, end, (_, trained) in ranges if not trained))
+def too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
+    """Return what a row has too many of to be rendered in seconds, or None."""
+    num_messages = max(weights) + 1
+    if len(weights) * num_messages > MAX_TURN_MESSAGES:
+        return f"{len(weights)} trained answers among {num_messages} messages: each is rendered with all before it"
+    number = len(sample.tools or ()) + sum(len(each.fields.get("tool_calls") or ()) for each in sample.messages)
+    if number > MAX_TOOLS_AND_CALLS:
+        return f"{number} tools and calls: each is looked for in the whole prompt"
+    return None
 
 
-def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: TurnRules) -> int:
-    """Return where a turn has its text and the first `num_calls` of its calls behind it, in characters."""
-    k = turn.message
-    message = {name: value for name, value in conversation.messages[k].items() if name != "tool_calls" or num_calls}
-    if num_calls:
-        message["tool_calls"] = message["tool_calls"][:num_calls]
-    if not has_content(message):
-        return turn.prompt_end
-    messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
-    upto = Conversation(conversation.template, messages, tools=conversation.tools, kwargs=conversation.kwargs)
-    shorter = upto.turn(k, turn.weight, rules)
-    if shorter is not None:
-        end = common_length(shorter.text, turn.text)
-        stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None
-        end = min(end, stop.start()) if stop else end
-        if (begun := _BEGUN.search(turn.text, turn.prompt_end, end)) and not text_of(message).endswith(begun[0]):
-            end = begun.start()
-        if end >= turn.prompt_end == shorter.prompt_end and shows_message(message, k, shorter, end):
-            return end
-    reason = f"messages[{k}]: parts of this turn are trained and others are not, but the template does not write them"
-    raise RenderError(f"{reason} one after the other; give them the same flag", code="wrong_type", message=k)
+def refuse_empty_question(sample: Sample) -> None:
+    """Refuse to train an answer to an empty question: RenderError `no_content`."""
+    for k, message in enumerate(sample.messages):
+        if message.fields["role"] == "user" and not message.fields.get("content"):
+            raise RenderError(f"messages[{k}]: the user message is empty", code="no_content", message=k)
+
+
+def refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
+    """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
+    for name, value in sample.template_kwargs.items():
+        is_content = _is_prose(value) if isinstance(value, str) else bool(strings(value))
+        if is_content and name not in template.read_variables:
+            reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
+            hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"
+            raise RenderError(f"{reason}; {hides}", code="unread_content")
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text is more than a setting: several words, or letters of a script that may not separate words."""
+    return len(text.split()) > 1 or not text.isascii()
