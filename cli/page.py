@@ -285,6 +285,13 @@ class FindingsPage:
         return GAP * bool(first) + shown + GAP * (last < len(text)) + note
 
 
+def marked(example: "Example") -> str:
+    """Return a text with signs around the marked part, unless that is all of it."""
+    start, stop = example.mark or (0, len(example.text))
+    parts = example.text[:start], example.text[start:stop], example.text[stop:]
+    return example.text if stop - start == len(example.text) else _MARK.join(parts)
+
+
 def _on_one_line(text: str) -> str:
     return visible(text).replace("\n", NEWLINE).replace("\t", "\\t")
 

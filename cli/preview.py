@@ -8,7 +8,7 @@ import click
 from packer.display import number, percent
 from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
 from packer_cli.output import stdout
-from packer_cli.page import FindingsPage, ViewPage, view_fields
+from packer_cli.page import FindingsPage, ViewPage, marked, view_fields
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def _show(page: ViewPage, row: "PreviewedRow") -> None:
     if row.excerpts:
         page.reasons(row.view, was="would be")
         for excerpt in row.excerpts:
-            page.note([f"{excerpt.label}:"])
-            page.text(excerpt.text, mark="!" if excerpt.mark else "", style="red" if excerpt.mark else "")
+            page.note([f"{excerpt.label}{f' ({excerpt.note})' if excerpt.note else ''}:"])
+            page.text(marked(excerpt), mark="!" if excerpt.mark else "", style="red" if excerpt.mark else "")
     else:
         page.row(row.view, was="would be")
     if row.hint is not None:

@@ -197,3 +197,12 @@ def test_a_preview_says_that_it_applies_no_rules_about_rows(rows, tokenizer):
     words = "the recipe's rules about rows are not applied here"
     assert words in run("preview", rows, "--tokenizer", tokenizer, "--set", "deduplicate.exact=bytes").stdout
     assert words not in run("preview", rows, "--tokenizer", tokenizer).stdout
+
+
+def test_where_a_prompt_and_its_turn_differ_is_marked(tmp_path):
+    template = twins.CHATML.replace("assistant\\n' }}", "assistant\\n\\n' }}")
+    refused = twins.byte_level(tmp_path, template=template)
+    shown = run("preview", "--tokenizer", refused, exit_code=1).stdout
+    assert "the row would be left out: prompt_diverges" in shown
+    assert "   the prompt (only in the prompt):\n" in shown and "\n  ! ¦↵\n  ! ¦\n" in shown
+    assert "\n  ! ¦¦first answer<|im_end|>↵\n" in shown
