@@ -21,7 +21,6 @@ from packer_cli.output import guarded_streams, stdout
 
 COMMANDS = {
     "init": "packer init first",
-    "lint": "packer lint chats.jsonl --tokenizer MODEL_FOLDER",
     "preview": "packer preview chats.jsonl --tokenizer MODEL_FOLDER",
     "build": "packer build chats.jsonl --tokenizer MODEL_FOLDER --block-len 8192 -o cache",
     "inspect": "packer inspect cache --row chats.jsonl:0",
@@ -103,7 +102,7 @@ def cli(context: click.Context) -> None:
     """Chat files in; a verified, packed, fingerprinted token cache out.
 
     Start with `packer init DIR`: it writes a folder with everything to build a first cache. `packer explain CODE`
-    explains the code of a rejected row or of `packer lint`.
+    explains the code of a rejected row or of `packer preview`.
     """
     if context.invoked_subcommand is None:
         for line in context.get_help().splitlines():

@@ -1,6 +1,6 @@
 """Options that several commands share, and how SOURCE..., --tokenizer, -c, --set and the like become a recipe.
 
-All commands use this code, so that `lint` and `preview` look at exactly what `build` builds.
+All commands use this code, so that `preview` looks at exactly what `build` builds.
 """
 
 import functools

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from packer.audit.check.check import CheckReport
     from packer.audit.findings import CodedFinding, Example, Findings
     from packer.audit.foreign.foreign_report import ForeignReport
-    from packer.audit.lint.lint_report import LintReport
     from packer.audit.token_texts import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 
@@ -240,21 +239,15 @@ class FindingsPage:
             if finding.hint is not None:
                 self.words(f"hint: {finding.hint}", _INDENT)
 
-    def report(self, report: "LintReport | ForeignReport", *, summary: bool, folded: str = "") -> None:
-        """Print facts, findings and their number, which an error message has itself.
-
-        Notes are only named, after the words `folded`, if these are given.
-        """
-        notes = [each for each in report.findings if folded and each.level == "note" and not self._whole]
+    def report(self, report: "ForeignReport", *, summary: bool) -> None:
+        """Print facts, findings and their number, which an error message has itself."""
         if summary:
             self.out.table(report.facts)
-        self.findings([each for each in report.findings if each not in notes], follow=summary)
+        self.findings(report.findings, follow=summary)
         if summary:
             self.out.line()
-        if notes:
-            self.words(f"{folded}: {', '.join(each.code for each in notes)} (-v shows them)")
-        if summary and report.ok:
-            self.out.line(report.counted)
+            if report.ok:
+                self.out.line(report.counted)
 
     def words(self, text: str, indent: int = 0) -> None:
         """Print a sentence, with continuation lines indented further."""
@@ -292,11 +285,18 @@ class FindingsPage:
         return GAP * bool(first) + shown + GAP * (last < len(text)) + note
 
 
+def marked(example: "Example") -> str:
+    """Return a text with signs around the marked part, unless that is all of it."""
+    start, stop = example.mark or (0, len(example.text))
+    parts = example.text[:start], example.text[start:stop], example.text[stop:]
+    return example.text if stop - start == len(example.text) else _MARK.join(parts)
+
+
 def _on_one_line(text: str) -> str:
     return visible(text).replace("\n", NEWLINE).replace("\t", "\\t")
 
 
-def findings_fields(report: "LintReport | ForeignReport | CheckReport") -> dict[str, Any]:
+def findings_fields(report: "ForeignReport | CheckReport") -> dict[str, Any]:
     """Return a report as JSON."""
     levels = dict.fromkeys(("error", "warning", "note", *(each.level for each in report.findings)))
     return {"ok": report.ok, **fields_of(report), "counts": {level: report.count(level) for level in levels}}

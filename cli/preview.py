@@ -8,14 +8,12 @@ import click
 from packer.display import number, percent
 from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
 from packer_cli.output import stdout
-from packer_cli.page import ViewPage, view_fields
+from packer_cli.page import FindingsPage, ViewPage, marked, view_fields
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
     from packer.audit.preview import Preview, PreviewedRow, PreviewTotals
     from packer.recipe.recipe import Recipe
-
-_NO_SOURCES = "packer preview FILE... --tokenizer DIR, or -c RECIPE"
 
 
 @click.command("preview", cls=Command)
@@ -33,17 +31,19 @@ def command(
     ids: bool,
     reply: Reply,
 ) -> None:
-    """Show what a build would make of the first rows of each SOURCE.
+    """Show what a build would make of the first rows, or of a plain chat.
 
-    Nothing is written. Rows are rendered, tokenized and masked as in `packer build`. Trained text is marked by a bar on
-    its left, with the number of its message, from 0. For a row that would be left out, the reason is shown, and what
-    led to it.
+    Nothing is written. The first rows of each SOURCE are rendered, tokenized and masked as in `packer build`. Trained
+    text is marked by a bar on its left, with the number of its message, from 0. For a row that would be left out, the
+    reason is shown, and what led to it. What the template does that rows do not show is reported at the end.
+
+    Without SOURCE, a plain chat shows what the template does; exit code 1 if it would be left out.
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")
     from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
-    recipe = options.resolve(no_sources=_NO_SOURCES)
+    recipe = options.resolve()
     place = None if row is None else file_and_row(row)
     with begin_loading(recipe), listener(quiet=reply.quiet) as progress:
         from packer.audit.preview import preview  # noqa: PLC0415 - meanwhile
@@ -60,20 +60,22 @@ def command(
             if count:
                 page.blank()
             _show(page, shown)
-        if not reply.quiet:
+        if not reply.quiet and found.inputs:
             if found.rows:
                 page.blank()
             _print_totals(found.totals, recipe)
+        FindingsPage(whole=reply.verbose).findings(found.findings, follow=True)
 
-    reply.data(_fields(found, with_ids=ids), show)
+    refused = None if found.inputs else next(iter(found.totals.rejected), None)
+    reply.verdict(_fields(found, with_ids=ids), show, refused and f"a plain chat would be left out: {refused}")
 
 
 def _show(page: ViewPage, row: "PreviewedRow") -> None:
     if row.excerpts:
         page.reasons(row.view, was="would be")
         for excerpt in row.excerpts:
-            page.note([f"{excerpt.label}:"])
-            page.text(excerpt.text, mark="!" if excerpt.mark else "", style="red" if excerpt.mark else "")
+            page.note([f"{excerpt.label}{f' ({excerpt.note})' if excerpt.note else ''}:"])
+            page.text(marked(excerpt), mark="!" if excerpt.mark else "", style="red" if excerpt.mark else "")
     else:
         page.row(row.view, was="would be")
     if row.hint is not None:
@@ -106,4 +108,5 @@ def _fields(found: "Preview", *, with_ids: bool) -> dict[str, Any]:
             for row in found.rows
         ],
         "totals": asdict(found.totals),
+        "findings": [asdict(each) for each in found.findings],
     }

@@ -160,8 +160,8 @@ _HINTS = {
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
-    "no_terminator": "packer lint shows how the template ends a turn",
-    "prompt_diverges": "packer lint shows where prompt and turn differ",
+    "no_terminator": "packer preview shows how the template ends a turn",
+    "prompt_diverges": "packer preview shows where prompt and turn differ",
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself)",
     "wrapped_twice": "give texts, results, calls and definitions of tools without the tags and headers of a template, "

@@ -8,8 +8,8 @@ import pytest
 import twins
 from command_line import run
 
-from packer.audit.lint.lint_report import lint
 from packer.audit.preview import preview
+from packer.errors import InputError, TemplateError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.recipe.recipe import load_recipe, make_recipe
 
@@ -62,7 +62,8 @@ def test_the_hint_of_a_base_model_builds_chats_that_learn_their_end(name: str, r
     overrides = [each for each in proposed[0] if "=" in each]
     values = {"sources": [{"path": str(rows)}], "tokenizer": str(model), "template": {"name": name}}
     recipe = make_recipe(values, overrides)
-    shown = preview(recipe, rows=2).rows
+    found = preview(recipe, rows=2)
+    shown = found.rows
     assert len(shown) == 2
     for row in shown:
         (document,) = row.view.documents
@@ -72,20 +73,22 @@ def test_the_hint_of_a_base_model_builds_chats_that_learn_their_end(name: str, r
         assert trained == [SAID[2] + end, SAID[4] + end]
         assert text.startswith("<|endoftext|>"), "the BOS, once"
         assert all(said in text for said in SAID[1:])
-    findings = lint(recipe).findings
-    assert {each.code for each in findings if each.level == "error"} == set()
-    assert [each.code for each in findings if each.level == "warning"] == []
+    assert found.findings == ()
 
 
 def test_what_a_tokenizer_splits_is_not_proposed(rows: Path, tmp_path: Path) -> None:
     model = twins.base_model(tmp_path / "model")
-    report = lint(make_recipe({"tokenizer": str(model)}))
-    (finding,) = report.findings
-    assert finding.code == "no_template" and finding.hint is not None
-    assert options_in(finding.hint) == [["--template", "plain"]]
+    with pytest.raises(InputError) as refused:
+        preview(make_recipe({"tokenizer": str(model)}))
+    assert refused.value.hint is not None
+    assert options_in(refused.value.hint) == [["--template", "plain"]]
     for name in NAMED_TEMPLATES:
-        split = lint(make_recipe({"tokenizer": str(model), "template": {"name": name}})).findings
-        assert ({"template_refused"} == {each.code for each in split}) == (name != "plain"), name
+        recipe = make_recipe({"tokenizer": str(model), "template": {"name": name}})
+        if name == "plain":
+            assert preview(recipe).totals.kept == 1
+        else:
+            with pytest.raises(TemplateError, match="splits into"):
+                preview(recipe)
 
 
 def test_split_markers_are_letters_and_the_way_out_of_each_error_works(rows: Path, tmp_path: Path) -> None:

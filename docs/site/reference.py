@@ -60,15 +60,23 @@ Codes are part of the file format: some may be added, none will change.
 | --- | --- | --- |
 """
 
+_FINDINGS = """
+## Findings
+
+What `packer preview` reports of a template that rows do not show by themselves, from a plain chat of two turns. A
+`--set` in a hint was tried under your recipe: it ends what is found, and keeps the recipe's other settings.
+
+| code | meaning |
+| --- | --- |
+"""
+
 
 def pages() -> dict[str, str]:
     """Return the text of every generated page by file name; partly generated pages include their hand-written part."""
-    from packer.audit.lint.codes import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
-    from packer.load.trainers import TRAINERS  # noqa: PLC0415 - as above
+    from packer.load.trainers import TRAINERS  # noqa: PLC0415 - not for a page of the command line
     from packer.recipe.key_help import recipe_keys  # noqa: PLC0415 - as above
     from packer.source.schema import SCHEMAS  # noqa: PLC0415 - as above
 
-    lint = "".join(f"| `{name}` | {code.level} | {code.meaning} |\n" for name, code in LINT_CODES.items())
     schemas = "".join(f"| `{name}` | {schema.help} |\n" for name, schema in SCHEMAS.items())
     recipe = _with_part(_page("recipe.md"), "```yaml\n", recipe_keys(), "```")
     trainers = "".join(_api_entry(name, entry) for name, entry in TRAINERS.items())
@@ -77,7 +85,6 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": _command_line(),
         "rejections.md": _rejections(),
-        "lint.md": _with_part(_page("lint.md"), "| code | level | meaning |\n| --- | --- | --- |\n", lint, ""),
         "recipe.md": _with_part(recipe, "| schema | fields |\n| --- | --- |\n", schemas, "\nA row that fits"),
         "api.md": _with_part(_page("api.md"), "## Trainers\n", trainers, ""),
         "../site/mkdocs.yml": _with_part(
@@ -148,9 +155,13 @@ def _help(command: click.Command, name: str) -> str:
 
 
 def _rejections() -> str:
-    return _REJECTIONS + "".join(
+    from packer.audit.findings import TEMPLATE_CODES  # noqa: PLC0415 - not for a page of the command line
+
+    rejections = "".join(
         f"| `{code}` | {meaning} | {rejection_hint(code).replace('|', '&#124;')} |\n" for code, meaning in CODES.items()
     )
+    findings = "".join(f"| `{code}` | {meaning} |\n" for code, meaning in TEMPLATE_CODES.items())
+    return _REJECTIONS + rejections + _FINDINGS + findings
 
 
 def main(arguments: list[str]) -> int:

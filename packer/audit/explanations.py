@@ -1,11 +1,11 @@
-"""The entries of `packer explain`: codes of rejected rows and of `lint`, schemas, and the recipe's keys with values."""
+"""The entries of `packer explain`: codes of rejected rows and of `preview`, schemas, and the recipe's keys."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from packer import rejections
-from packer.audit.lint.codes import CODES
+from packer.audit.findings import TEMPLATE_CODES
 from packer.errors import UsageError
 from packer.near_names import did_you_mean, near
 from packer.recipe.key_help import key_values, recipe_keys
@@ -21,7 +21,7 @@ class Explanation:
 
     name: str
     kind: str
-    """`rejected rows`, `lint: ` and a level (error, warning, note), `schema of rows`, `key of a recipe` or `recipe`."""
+    """`rejected rows`, `finding of preview`, `schema of rows`, `key of a recipe` or `recipe`."""
 
     meaning: str
     values: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,9 @@ def explanations() -> list[Explanation]:
         Explanation(name=code, kind="rejected rows", meaning=meaning, way_out=rejections.rejection_hint(code))
         for code, meaning in rejections.CODES.items()
     ]
-    linted = [Explanation(name=name, kind=f"lint: {code.level}", meaning=code.meaning) for name, code in CODES.items()]
+    of_templates = [
+        Explanation(name=name, kind="finding of preview", meaning=meaning) for name, meaning in TEMPLATE_CODES.items()
+    ]
     schemas = [
         Explanation(
             name=name,
@@ -47,7 +49,13 @@ def explanations() -> list[Explanation]:
         )
         for name, schema in SCHEMAS.items()
     ]
-    return [*rejected, *linted, *schemas, Explanation(name="recipe", kind="recipe", meaning=recipe_keys()), *_keys()]
+    return [
+        *rejected,
+        *of_templates,
+        *schemas,
+        Explanation(name="recipe", kind="recipe", meaning=recipe_keys()),
+        *_keys(),
+    ]
 
 
 _NEXT_LINE = re.compile(r" *\n *# ")

@@ -1,4 +1,4 @@
-"""Findings of `lint`, `check` and `verify --foreign`: a code with its level, a sentence, texts that show it, a hint."""
+"""Findings of `preview`, `check` and `verify --foreign`: a code with its level, a sentence, texts, a hint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +8,16 @@ from packer.display import plural
 
 Severity: TypeAlias = Literal["error", "warning", "note", "ok", "skipped"]
 """A check is `ok` or `skipped` if there is nothing to find, or nothing to compare."""
+
+TEMPLATE_CODES = {
+    "opening_learned": "every answer opens with text of the template, which is trained: a header, an empty reasoning "
+    "block",
+    "history_rewritten": "earlier answers change when a conversation continues, at a price, and the recipe has not "
+    "chosen",
+    "tokenizer_read_otherwise": "transformers 5 gives a chat other ids than tokenizer.json does, because of its "
+    "tokenizer_class",
+}
+"""Code → meaning of what `preview` finds out about a template, in the order of a report. All are warnings."""
 
 LEVELS: tuple[Severity, ...] = ("error", "warning", "note")
 """In the order in which a report lists them."""

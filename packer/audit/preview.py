@@ -1,6 +1,7 @@
 """The first rows of the inputs as a build would process them: rendered, tokenized, masked, or rejected. Writes nothing.
 
-Rows are shown in the form in which :func:`~packer.audit.view.view_row` shows built ones.
+Where there are no inputs, a plain chat shows what the template does. Rows are shown in the form in which
+:func:`~packer.audit.view.view_row` shows built ones.
 """
 
 from collections import Counter
@@ -8,13 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 from packer.audit.excerpts import excerpts_of
-from packer.audit.findings import Example
+from packer.audit.findings import CodedFinding, Example
+from packer.audit.template_findings import CHAT, template_findings
 from packer.audit.token_texts import TokenTexts
 from packer.audit.view import RowView, find_inputs, make_document_view
 from packer.errors import UsageError
 from packer.model.model import Model
+from packer.pipeline.messages.losses import last_tokens, rewrite_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
@@ -23,8 +27,9 @@ from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
 from packer.progress import Progress, Silent
-from packer.recipe.recipe import Recipe
+from packer.recipe.recipe import Recipe, Source
 from packer.source.rows import InputFile, RawRow
+from packer.source.schema import SCHEMAS
 from packer.store.rejected import Rejected
 from packer.store.writing import rows_of
 
@@ -38,6 +43,9 @@ class PreviewedRow:
 
     view: RowView
     split: str
+    num_last_tokens: int
+    """Tokens of its last document, or of the last of each side."""
+
     excerpts: tuple[Example, ...]
     """Of a rejected row."""
 
@@ -73,6 +81,9 @@ class Preview:
     inputs: tuple[PreviewedInput, ...]
     rows: tuple[PreviewedRow, ...]
     totals: PreviewTotals
+    findings: tuple[CodedFinding, ...]
+    """What the template does that rows do not show by themselves; of a single row that was asked for, nothing."""
+
     hint: str | None = None
     """What answers the question that a build would ask first, about text that nothing reads; None if it asks none."""
 
@@ -85,7 +96,7 @@ def preview(
     rejected_only: bool = False,
     progress: Progress | None = None,
 ) -> Preview:
-    """Show what a build of the recipe would make of some rows.
+    """Show what a build of the recipe would make of some rows; of a recipe without sources, of a plain chat.
 
     Only the beginning of a large file is read, and a few other places if its schema must be inferred.
 
@@ -97,7 +108,7 @@ def preview(
         progress: receives notes.
 
     Raises:
-        RecipeError: no sources, no tokenizer, or a file that is named twice.
+        RecipeError: no tokenizer, or a file that is named twice.
         InputError: a source or the tokenizer cannot be read.
         TemplateError: the template cannot be used.
         TemplateOverrunError: the template exceeds its limits.
@@ -105,31 +116,30 @@ def preview(
     """
     note = (progress or Silent()).note
     recipe = pin_recipe(recipe, note)
-    files = resolve_sources(recipe)
+    files = resolve_sources(recipe) if recipe.sources else []
     if row is not None:
         numbers = find_inputs([file.name for file in files], row[0], missing=f"no source is '{row[0]}'")
         files = [files[number] for number in numbers]
     model = load_recipe_model(recipe)
     seen: list[PreviewedRow] = []
-    inputs: list[InputFile] = []
     shown: list[PreviewedRow] = []
     noted = None
     questions = Questions(recipe, model)
-    opened = [*open_inputs(files, recipe, note, questions=questions)]
+    opened = [(file.source, entry) for file, entry in open_inputs(files, recipe, note, questions=questions)]
+    opened = opened or [(Source(path=PLAIN_CHAT.name), PLAIN_CHAT)]
     for _, entry in opened:
         refuse_untemplated(entry, model, recipe)
     with overruns_at(lambda _: named_template(recipe)):
-        recipe, settled_keys = settled(recipe, model, [(file.source, entry) for file, entry in opened])
+        recipe, settled_keys = settled(recipe, model, opened)
     for each in settled_keys:
         note(each)
     stages, texts = Stages(recipe, model), TokenTexts(model)
     stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
-    for file, entry in opened:
-        if file.source is not noted:
-            note_labels(entry, questions.asked(file.source), questions.unread_keys(file.source), note)
+    for source, entry in opened:
+        if files and source is not noted:
+            note_labels(entry, questions.asked(source), questions.unread_keys(source), note)
             note_first_rows(entry, model.template, note)
-        noted = file.source
-        inputs.append(entry)
+        noted = source
         left = rows
         for raw in _chosen(entry, rows, row, rejected_only=rejected_only):
             made = _previewed(entry, raw, stages, texts, recipe=recipe, model=model)
@@ -145,15 +155,39 @@ def preview(
     if hint is not None:
         note(f"`packer build` would stop: {'; '.join(map(str, asked))}")
         note(hint)
+    is_templated = row is None and any(SCHEMAS[entry.schema].is_templated for _, entry in opened)
     return Preview(
         inputs=tuple(
             PreviewedInput(path=entry.name, split=entry.split, format=entry.format, schema=entry.schema)
-            for entry in inputs
+            for _, entry in opened
+            if files
         ),
         rows=tuple(shown),
         totals=_totals(seen),
+        findings=_of_template(recipe, model, seen if files else None) if is_templated else (),
         hint=hint,
     )
+
+
+class _PlainChat(InputFile):
+    """Stands for an input where a recipe has none."""
+
+    __slots__ = ()
+
+    def rows(self, start: int = 0) -> Iterator[RawRow]:
+        yield from [RawRow(number=0, line=None, content=None, batch=CHAT)][start:]
+
+
+PLAIN_CHAT = _PlainChat(
+    name="a plain chat",
+    path=Path(),
+    split="",
+    format="jsonl",
+    schema="messages",
+    columns={},
+    limit=None,
+    max_row_bytes=0,
+)
 
 
 def _chosen(entry: InputFile, rows: int, row: tuple[str, int] | None, *, rejected_only: bool) -> Iterator[RawRow]:
@@ -188,7 +222,18 @@ def _previewed(
             excerpts = excerpts_of(each, sample=sample, content=raw.content, renderer=stages.renderer)
             hint = remedy(each.code, each.reason, entry, recipe, model)
     found = RowView(source=source, row=row, documents=documents, rejected=rejected)
-    return PreviewedRow(view=found, split=entry.split, excerpts=excerpts, hint=hint)
+    num_last_tokens = last_tokens(done.documents) if documents else 0
+    return PreviewedRow(view=found, split=entry.split, num_last_tokens=num_last_tokens, excerpts=excerpts, hint=hint)
+
+
+def _of_template(recipe: Recipe, model: Model, rows: Sequence[PreviewedRow] | None) -> tuple[CodedFinding, ...]:
+    """Return what the template does besides; what its rewriting costs is measured on rows, if they are the user's."""
+    price = None
+    if rows is not None:
+        tokens = sum(document.length for row in rows for document in row.view.documents)
+        price = rewrite_cost(tokens, sum(row.num_last_tokens for row in rows))
+    with overruns_at(lambda _: named_template(recipe)):
+        return tuple(template_findings(recipe, model, price))
 
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:

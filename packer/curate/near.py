@@ -10,12 +10,12 @@ rows that are not similar to any row that is kept: A ~ B ~ C drops C, though it 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Int64, UInt64
+from packer.batches import Bool, Int64, UInt64
 from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, pieces
 from packer.layout import begins_run, concatenated_ranges
 
@@ -47,8 +47,12 @@ class DroppedRows:
     num_capped: int = 0
     """Bands shared by more than 64 rows, in which not all rows were compared with each other."""
 
+    def only(self, mask: Bool) -> "DroppedRows":
+        """Return some of the rows.  # bool[D]"""
+        return replace(self, row=self.row[mask], kept=self.kept[mask], similarity=self.similarity[mask])
 
-def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> DroppedRows:
+
+def exact_duplicates(keys: npt.NDArray[np.bytes_] | UInt64, order: Int64) -> DroppedRows:
     """Find rows whose key, of `keys` [N], also belongs to an earlier row of `order`, by precedence [M].
 
     Worked example: keys a, b, a, a in the order 3, 0, 1, 2: rows 0 and 2 lose to row 3.
@@ -59,18 +63,21 @@ def exact_duplicates(keys: npt.NDArray[np.bytes_], order: Int64) -> DroppedRows:
     return DroppedRows(row=order[lost], kept=order[first[lost]], similarity=np.ones(len(lost)))
 
 
+def copies_of(keys: npt.NDArray[np.bytes_] | UInt64, among: Int64, rows: Int64) -> DroppedRows:
+    """Find those of `rows` [M] whose key, of `keys` [N], a row in `among` [H] has, too; the first such row is named."""
+    return _across(exact_duplicates(keys, np.concatenate([among, rows])), among, rows)
+
+
 def lost_to_held_out(
     rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, trained: Int64, jaccard: float
 ) -> DroppedRows:
     """Find training rows that are copies (of one key) or near copies of a held-out row, by their numbers [M], [H]."""
-    near = nearest(rows, held, trained, jaccard)
-    same = exact_duplicates(keys, np.concatenate([held, trained]))
-    copied = np.isin(same.kept, held) & ~np.isin(same.row, held)
-    rest = ~np.isin(near.row, same.row[copied])
+    same, near = copies_of(keys, held, trained), nearest(rows, held, trained, jaccard)
+    rest = near.only(~np.isin(near.row, same.row))
     return DroppedRows(
-        row=np.concatenate([same.row[copied], near.row[rest]]),
-        kept=np.concatenate([same.kept[copied], near.kept[rest]]),
-        similarity=np.concatenate([same.similarity[copied], near.similarity[rest]]),
+        row=np.concatenate([same.row, rest.row]),
+        kept=np.concatenate([same.kept, rest.kept]),
+        similarity=np.concatenate([same.similarity, rest.similarity]),
         num_capped=near.num_capped,
     )
 
@@ -107,9 +114,11 @@ def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -
     The two are disjoint. Rows to search may be dropped themselves; ties go to the earliest.
     """
     found = near_duplicates(signatures, np.concatenate([among, rows]), jaccard, num_first=len(among))
-    across = np.isin(found.row, rows) & np.isin(found.kept, among)
-    columns = {name: getattr(found, name)[across] for name in ("row", "kept", "similarity")}
-    return DroppedRows(**columns, num_capped=found.num_capped)
+    return _across(found, among, rows)
+
+
+def _across(found: DroppedRows, among: Int64, rows: Int64) -> DroppedRows:
+    return found.only(np.isin(found.row, rows) & np.isin(found.kept, among))
 
 
 class _Groups:

@@ -1,73 +1,21 @@
 """Renders the page about a cache, which `packer report` writes as one self-contained file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from packer.audit.stats import Stats, stats
+from packer.audit.stats import stats
 from packer.audit.view import token_texts
-from packer.report.facts import (
-    BASE,
-    HEIGHT,
-    WIDTH,
-    Documents,
-    Histogram,
-    Reason,
-    SourceFacts,
-    histograms,
-    reasons,
-    source_facts,
-)
-from packer.report.shell import check_place, fill, write_page
-from packer.report.thumbnails import Thumbnails
-from packer.report.tokens import PackedTokens, pack_tokens, sample
+from packer.report.facts import BASE, HEIGHT, WIDTH, Documents, histograms, reasons, source_facts
+from packer.report.shell import check_place, fill
+from packer.report.tokens import PackedTokens, Thumbnails, pack_tokens, sample
 from packer.store.cache import Cache
-from packer.store.manifest import Manifest
+from packer.store.folder import write_atomically
 
 _SOURCES = 20
 """Maximum number of inputs listed; the rest is summed up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageFacts:
-    """Everything that the page shows about a cache except tokens."""
-
-    stats: Stats
-    manifest: Manifest
-    documents: Documents
-    sources: list[SourceFacts]
-    histograms: list[Histogram]
-    reasons: list[Reason]
-
-    @classmethod
-    def of(cls, cache: Cache) -> "PageFacts":
-        """Collect the facts about a cache."""
-        found, documents = stats(cache.folder), Documents.of(cache)
-        return cls(
-            stats=found,
-            manifest=cache.manifest,
-            documents=documents,
-            sources=source_facts(cache, documents),
-            histograms=histograms(cache, documents),
-            reasons=reasons(cache),
-        )
-
-
-def cache_page(facts: PageFacts, *, note: str, packed: PackedTokens) -> bytes:
-    """Render the page about a cache, as UTF-8; `note` says how the items were chosen."""
-    return fill(
-        title=facts.stats.folder.resolve().name,
-        facts=facts,
-        found=facts.stats,
-        recipe=json.dumps(facts.manifest.recipe, indent=2, ensure_ascii=False),
-        note=note,
-        packed=packed,
-        width=WIDTH,
-        height=HEIGHT,
-        base=BASE,
-        num_sources=_SOURCES,
-    )
 
 
 MAX_BYTES = 5_000_000
@@ -101,21 +49,39 @@ def report(folder: Path | str, output: Path | str, *, sources: str | Path | Sequ
     output = Path(output)
     check_place(output, folder)
     with Cache.open(folder, sources=sources) as cache:
-        facts = PageFacts.of(cache)
-        found = sample(cache, facts.documents)
-        empty = PackedTokens("", "", 0)
-        shell = len(cache_page(facts, note=_note(0, len(found)), packed=empty))
+        page = _page_of(cache, documents := Documents.of(cache))
+        found = sample(cache, documents)
+        shell = len(page(note=_note(0, len(found)), packed=PackedTokens("", "", 0)))
         control_ids, room = cache.manifest.model.control_ids, MAX_BYTES - shell
         packed = pack_tokens(token_texts(cache), control_ids, found, room, Thumbnails(cache))
     held = found[: packed.num_items]
-    page = cache_page(facts, note=_note(len(held), len(found)), packed=packed)
-    write_page(page, output)
+    content = page(note=_note(len(held), len(found)), packed=packed)
+    write_atomically(output, content)
     return Report(
         path=output,
-        num_bytes=len(page),
+        num_bytes=len(content),
         items=len(held),
         chosen=len(found),
         tokens=sum(item.num_tokens for item in held),
+    )
+
+
+def _page_of(cache: Cache, documents: Documents) -> Callable[..., bytes]:
+    """Return what renders the page, given its tokens and a note on how they were chosen."""
+    found = stats(cache.folder)
+    return partial(
+        fill,
+        title=found.folder.resolve().name,
+        found=found,
+        manifest=cache.manifest,
+        recipe=json.dumps(cache.manifest.recipe, indent=2, ensure_ascii=False),
+        sources=source_facts(cache, documents),
+        num_sources=_SOURCES,
+        histograms=histograms(cache, documents),
+        reasons=reasons(cache),
+        width=WIDTH,
+        height=HEIGHT,
+        base=BASE,
     )
 
 

@@ -22,7 +22,6 @@ from packer.errors import UsageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
 from packer.names import refuse_address, shown
-from packer.store.folder import write_atomically
 from packer.version import __version__
 
 _TEMPLATES = ("macros", "cache")
@@ -131,8 +130,3 @@ def check_place(output: Path, *caches: Path | str) -> None:
         raise UsageError(
             f"{output} already exists and is not a page written by packer", hint="name another file, or remove it"
         )
-
-
-def write_page(page: bytes, output: Path) -> None:
-    """Write a page atomically."""
-    write_atomically(output, page)

@@ -318,7 +318,6 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         return {"sources": [{"path": str(file), **keys} for file in files], "tokenizer": tokenizer}
 
     refused = [
-        (sources(), "no sources"),
         ({"sources": [{"path": str(tmp_path / "missing.jsonl")}]}, "no tokenizer"),
         (sources(tmp_path / "missing.jsonl"), "no such file"),
         (sources(tmp_path / "*.csv"), "no file matches"),

@@ -36,6 +36,7 @@ def places(starter, starter_cache, tmp_path_factory):
         "cache": starter_cache, "other": top / "other", "damaged": damaged, "tokenizer": starter / "tokenizer",
         "rows": top / "rows.jsonl", "bad": top / "bad.jsonl", "missing": top / "missing", "empty": top / "empty",
         "foreign": top / "foreign", "words": words.folder, "huge": "9" * 5000,  # more digits than Python reads
+        "forgetful": twins.byte_level(top / "forgetful", template=twins.QWEN3_LIKE),
         "refused": twins.byte_level(top / "refused", template=twins.NO_TERMINATOR),
     }  # fmt: skip
 
@@ -43,9 +44,8 @@ def places(starter, starter_cache, tmp_path_factory):
 ERRORS = """
 2 usage         frobnicate                                                      no command is called
 2 usage         init {cache}                                                    expected an empty folder
-2 recipe        lint                                                            no tokenizer
-2 recipe        lint -c {cache}                                                 recipe
-2 recipe        preview                                                         no sources
+2 recipe        preview                                                         no tokenizer
+2 recipe        preview -c {cache}                                              recipe
 2 recipe        preview {rows}                                                  no tokenizer
 3 input         preview {rows} --tokenizer {missing}                            no such file or folder
 3 input         preview {missing} --tokenizer {tokenizer}                       no such file
@@ -112,8 +112,8 @@ PRINTED = {
     "check {cache} --sources / --near": 0,
     "diff {cache} {other}": 1,
     "diff {cache} {other} -v": 1,
-    "lint {rows} --tokenizer {tokenizer}": 0,
-    "lint --tokenizer {refused}": 1,
+    "preview --tokenizer {refused}": 1,
+    "preview --tokenizer {forgetful}": 0,
     "preview {rows} --tokenizer {tokenizer}": 0,
     "inspect {cache} --ids": 0,
     "explain overlong": 0,
@@ -129,10 +129,14 @@ def test_no_line_is_wider_than_the_terminal_but_for_paths_and_digests(command, c
     assert max(sum(map(cells, line)) for line in lines) <= columns
 
 
-@pytest.mark.parametrize("command", ["lint --tokenizer {refused}", "verify --foreign {foreign} --tokenizer {words}"])
+@pytest.mark.parametrize(
+    "command", ["preview --tokenizer {forgetful}", "verify --foreign {foreign} --tokenizer {words}"]
+)
 @pytest.mark.parametrize("columns", [1, 4, 11])
 def test_a_terminal_of_hardly_any_width_gets_every_word(command, columns, places, terminal):
     words = command.format(**places).split()
-    narrow, wide = (run(*words, exit_code=1, env={"COLUMNS": str(each)}).stdout for each in (columns, 2000))
+    narrow, wide = (
+        run(*words, exit_code=int(words[0] == "verify"), env={"COLUMNS": str(each)}).stdout for each in (columns, 2000)
+    )
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "warning[", "note[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)

@@ -13,7 +13,7 @@ from hints import arguments_in, settings_in
 
 import packer
 from packer.audit.explanations import explanations
-from packer.audit.lint.codes import CODES as LINT_CODES
+from packer.audit.findings import TEMPLATE_CODES
 from packer.errors import InputError
 from packer.recipe.key_help import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
@@ -102,9 +102,8 @@ def test_roles_of_another_world(desk: Path) -> None:
     assert "unknown_role" in error
     option = options_of(hint_of(error))
     assert option == ["--roles", "client=user,counselor=assistant"]
-    report = run("lint", *asked, exit_code=1).stdout
-    assert report.index("error[rows_rejected]") == report.index("[", report.index("verdict")) - len("error")
-    assert options_of(report.replace("\n", " ").partition("error[rows_rejected]")[2]) == option
+    shown = run("preview", *asked, "-n", "1").stdout
+    assert options_of(" ".join(shown.partition("hint: ")[2].partition("\n\n")[0].split())) == option
     mine = fields("build", *asked, *option, "-o", "cache")["totals"]
     theirs = fields("build", chats("usual.jsonl"), "--tokenizer", "model", "-o", "usual")["totals"]
     assert mine == theirs and mine["kept"] == 6
@@ -159,9 +158,6 @@ def test_a_file_of_wrong_rows_beside_a_right_one_is_reported_first(desk: Path) -
     assert options_of(said)[1] == "sources[1].roles={client: user, counselor: assistant}" and rest
     again = fields("build", *asked, *options_of(said), "-o", "cache", "--force")["totals"]
     assert again["kept"] == 12
-    report = run("lint", *asked).stdout
-    assert re.search(r"warning\[(\w+)\]", report)[1] == "rows_rejected"
-    assert "among them all 6 rows of wrong.jsonl: unknown_role" in report.replace("\n  ", " ")
 
 
 @pytest.mark.parametrize("reasoning", [False, True])
@@ -180,7 +176,7 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
         built = fields("build", *asked, "--history", each, "-o", folder)
         learned[each] = built["totals"]["trained"]
     assert learned["last"] < learned["as_rendered"] <= learned["exact"]
-    report = run("lint", *asked).stdout
+    report = run("preview", *asked).stdout
     assert "--history as_rendered" in re.sub(r"\s+", " ", report.partition("[history_rewritten]")[2])
 
 
@@ -228,16 +224,16 @@ def test_a_keys_explanation_has_each_value_that_it_takes_and_an_example_that_a_r
 
 
 def test_every_code_is_explained(tmp_path: Path) -> None:
-    for code in {*CODES, *LINT_CODES}:
+    for code in {*CODES, *TEMPLATE_CODES}:
         said = " ".join(run("explain", code).stdout.split())
-        for table in (CODES, {name: entry.meaning for name, entry in LINT_CODES.items()}):
+        for table in (CODES, TEMPLATE_CODES):
             assert code not in table or " ".join(table[code].split()) in said
         assert code not in CODES or "hint: " in said
     found = fields("explain")["explanations"]
     keys = {each["name"] for each in found if each["kind"] == "key of a recipe"}
-    assert {each["name"] for each in found} - keys == {*CODES, *LINT_CODES, *SCHEMAS, "recipe"} and len(found) == len(
-        explanations()
-    )
+    assert {each["name"] for each in found} - keys == {*CODES, *TEMPLATE_CODES, *SCHEMAS, "recipe"} and len(
+        found
+    ) == len(explanations())
     assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
     within = {
         "text.fim.tokens": ["text.fim"],
@@ -266,7 +262,7 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
 
 def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
     assert_refused("did you mean 'packer build'?", "biuld", exit_code=2)
-    assert_refused("the commands: init, lint", "xyzzy", exit_code=2)
+    assert_refused("the commands: init, preview", "xyzzy", exit_code=2)
     assert_refused("did you mean 'qwen3'?", "init", "x", "--for", "qwen", exit_code=2)
     assert_refused("error: missing option '--to'. Choose from: datasets", "export", "x", "-o", "y", exit_code=2)
     assert_refused("no such option", "-q", "stats", "cache", exit_code=2)

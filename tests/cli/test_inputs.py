@@ -161,7 +161,6 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
     assert_refused("standard input cannot be read again", "verify", cache, "--sources", "-", exit_code=2)
     assert "unknown_role" in run("preview", "-", "--rejected", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
-    run("lint", "-", "--tokenizer", starter / "tokenizer", stdin=as_jsonl(CHATS))
 
 
 def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starter, expected, monkeypatch):

@@ -64,7 +64,6 @@ def test_an_option_builds_the_cache_that_its_key_and_its_argument_build(
         words = (f"--{name.replace('_', '-')}", text)
         assert fields(*asked, *words, "-o", tmp_path / f"option{number}")["fingerprint"] == by_key["fingerprint"]
         assert fields("preview", *asked[1:], *words)["totals"]["rejected"] == {}
-        assert fields("lint", *asked[1:], *words)["ok"]
     asked_of_python: Any = {"tokenizer": tokenizer, name: value, "progress": False}
     assert packer.build(rows, tmp_path / "python", **asked_of_python).fingerprint == by_key["fingerprint"]
     overridden: Any = {name: value, "progress": False}
@@ -107,7 +106,7 @@ def test_what_an_option_cannot_mean_is_one_error_with_what_was_meant(
 
 
 def test_an_option_about_sources_needs_one(starter: Path) -> None:
-    assert_refused("there are no sources", "lint", "--tokenizer", starter / "tokenizer", "--limit", "3", exit_code=2)
+    assert_refused("there are no sources", "preview", "--tokenizer", starter / "tokenizer", "--limit", "3", exit_code=2)
 
 
 @given(columns=st.dictionaries(NAMES, st.none() | NAMES, max_size=3))

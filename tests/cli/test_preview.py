@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+import twins
 from command_line import fields, run
 
 
@@ -140,3 +142,67 @@ def test_a_locale_without_the_signs_shows_escapes(rows, tokenizer):
     lines = done.stdout.decode("ascii").splitlines()
     assert {" 1\\u258c Hel\\u21b5", "  ! not json", "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\u21b5"} <= set(lines)
     assert (b"\x1b" in done.stdout, done.stderr) == (False, b"")
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory):
+    """A template that changes earlier answers."""
+    return twins.nfc(tmp_path_factory.mktemp("tokenizer"), template=twins.QWEN3_LIKE)
+
+
+def test_without_rows_a_plain_chat_shows_what_the_template_does(forgetful):
+    shown = run("preview", "--tokenizer", forgetful, env={"COLUMNS": "2000"}).stdout
+    assert shown.startswith("── 1/2 a plain chat row 0 · ")
+    assert " 3▌ second answer<|im_end|>\n" in shown and " kept, " not in shown
+    assert "\n\nwarning[history_rewritten]: " in shown
+    assert "¦<think>↵↵</think>↵↵¦" in shown and re.search(r"¦¦.*\(differs from here\)", shown)
+
+
+def test_a_plain_chat_that_would_be_left_out_ends_with_exit_code_1(tmp_path):
+    refused = twins.byte_level(tmp_path, template=twins.NO_TERMINATOR)
+    told = run("preview", "--tokenizer", refused, exit_code=1)
+    assert "the row would be left out: no_terminator" in told.stdout
+    assert "hint: --set supervision.no_terminator=append" in told.stdout
+    assert told.stderr == "error: a plain chat would be left out: no_terminator\n"
+    found = fields("preview", "--tokenizer", refused, exit_code=1)
+    assert (found["error"]["code"], found["inputs"]) == ("check_failed", [])
+    assert run("preview", "--tokenizer", refused, "--set", "supervision.no_terminator=append").stderr == ""
+
+
+def test_json_holds_the_texts_of_findings_whole_with_the_place(forgetful):
+    (found,) = fields("preview", "--tokenizer", forgetful)["findings"]
+    assert (found["code"], found["level"]) == ("history_rewritten", "warning")
+    example = found["examples"][0]
+    assert example["text"][slice(*example["mark"])] == "<think>\n\n</think>\n\n"
+
+
+def test_the_examples_of_findings_are_whole_if_all_is_asked_for_and_color_is_off_where_it_is_not_wanted(tmp_path):
+    template = "{{- '\x1b[2J" + "Be kind and brief. " * 40 + "' }}" + twins.QWEN3_LIKE
+    asked = ("preview", "--tokenizer", twins.byte_level(tmp_path, template=template))
+    short, whole = (run(*asked, *more).stdout.partition("warning[")[2] for more in ((), ("-v",)))
+    assert "…" in short and "…" not in whole
+    assert whole.count("Be kind") > short.count("Be kind")
+    forced, plain = (run(*asked, env={"FORCE_COLOR": "1", **env}).stdout for env in ({}, {"NO_COLOR": "1"}))
+    assert "\x1b[1;33m" in forced and "\x1b[2J" not in forced and "\x1b[" not in plain
+
+
+@pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
+def test_a_key_to_be_copied_stands_beside_its_option(columns, forgetful, terminal):
+    lines = run("preview", "--tokenizer", forgetful, env={"COLUMNS": str(columns)}).stdout.splitlines()
+    assert sum(re.search("--history (exact|last|as_rendered)", line) is not None for line in lines) == 3
+    assert not any(line.endswith(("--set", "--history")) for line in lines)
+
+
+def test_a_preview_says_that_it_applies_no_rules_about_rows(rows, tokenizer):
+    words = "the recipe's rules about rows are not applied here"
+    assert words in run("preview", rows, "--tokenizer", tokenizer, "--set", "deduplicate.exact=bytes").stdout
+    assert words not in run("preview", rows, "--tokenizer", tokenizer).stdout
+
+
+def test_where_a_prompt_and_its_turn_differ_is_marked(tmp_path):
+    template = twins.CHATML.replace("assistant\\n' }}", "assistant\\n\\n' }}")
+    refused = twins.byte_level(tmp_path, template=template)
+    shown = run("preview", "--tokenizer", refused, exit_code=1).stdout
+    assert "the row would be left out: prompt_diverges" in shown
+    assert "   the prompt (only in the prompt):\n" in shown and "\n  ! ¦↵\n  ! ¦\n" in shown
+    assert "\n  ! ¦¦first answer<|im_end|>↵\n" in shown

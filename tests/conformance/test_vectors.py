@@ -12,7 +12,7 @@ import transformers
 from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
 
-from packer.audit.lint.template_checks import as_llama_tokenizer
+from packer.audit.template_findings import as_llama_tokenizer
 from packer.model.model import load_model
 from packer.render import ChatTemplate, RenderError
 from packer.tokenize import ReferenceEncoder
@@ -136,7 +136,7 @@ def apply(tokenizer: Any, template: str, arguments: dict[str, Any], *, prompt: b
 
 
 @of_each(TOKENIZERS)
-def test_lint_knows_how_transformers_reads_each_folder(loaded: Loaded) -> None:
+def test_packer_knows_how_transformers_reads_each_folder(loaded: Loaded) -> None:
     """`as_llama_tokenizer` gives what transformers makes of the file, and None where transformers leaves it alone."""
     folder = loaded.folder
     definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))

@@ -46,7 +46,6 @@ def test_no_room_for_the_output_is_one_error_of_every_command(
         [],
         ["--help"],
         ["--version"],
-        ["lint", rows, "--tokenizer", tokenizer],
         ["preview", rows, "--tokenizer", tokenizer],
         ["build", rows, "--tokenizer", tokenizer, "-j", "1", "-o", str(tmp_path / "built")],
         ["inspect", cache],

@@ -66,7 +66,7 @@ def test_no_name_of_a_file_steers_a_terminal(starter: Path, tmp_path: Path, run:
     count = 0
     for words in (
         ("preview", rows, "--tokenizer", tokenizer, "-v"), ("preview", rows, "--tokenizer", tokenizer, "--row", f"{rows}:20"),
-        ("preview", rows, "--tokenizer", folder), ("lint", rows, "--tokenizer", tokenizer, "-v"),
+        ("preview", rows, "--tokenizer", folder), ("preview", "--tokenizer", tokenizer, "-v"),
         ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "cache", "-j", "1", "-v"),
         ("build", pattern, "--tokenizer", tokenizer, "-o", folder / "cache"), ("inspect", folder / "cache"),
         ("inspect", folder / "cache", "--row", f"{rows}:20"), ("verify", folder / "cache", "--sources", "/", "--full", "-v"),
@@ -106,7 +106,7 @@ def test_no_argument_configuration_or_message_steers_a_terminal(
         f"{EVIL}{{{{ messages[0].content }}}}",
     ):
         template.write_text(source)
-        for name in ("lint", "preview", "build"):
+        for name in ("preview", "build"):
             out = () if name != "build" else ("-o", tmp_path / "x")
             run(name, starter / "data/chat.jsonl", "--tokenizer", starter / "tokenizer", "--template", template, *out)
     for words in ((EVIL,), (f"--{EVIL}",), ("verify", f"--{EVIL}"), ("build", "--schema", EVIL), ("preview", "--set", EVIL, starter / "data/chat.jsonl"),

@@ -49,11 +49,11 @@ WRITTEN = [
 ]
 BUILT = "build -c {here}/there/recipe.yaml -o {here}/cache -j 1 -q --fail-above 1"
 OF_JOB = {
-    "recipe.yaml": [BUILT, "lint -c {here}/there/recipe.yaml", "preview -c {here}/there/recipe.yaml"],
+    "recipe.yaml": [BUILT, "preview -c {here}/there/recipe.yaml"],
     "chat.jsonl": [BUILT, "preview {here}/there/chat.jsonl --tokenizer JOB/tokenizer"],
     "benchmark.jsonl": [BUILT],
-    "template.jinja": [BUILT, "lint --tokenizer JOB/tokenizer --template {here}/there/template.jinja"],
-    "tokenizer": [BUILT, "lint --tokenizer {here}/there/tokenizer"],
+    "template.jinja": [BUILT, "preview --tokenizer JOB/tokenizer --template {here}/there/template.jinja"],
+    "tokenizer": [BUILT, "preview --tokenizer {here}/there/tokenizer"],
     "axolotl.yaml": ["init {here}/new --from {here}/there/axolotl.yaml"],
     "page.html": ["report WHOLE -o {here}/there/page.html"],
     "new": ["init {here}/there/new", "init {here}/there/new --for qwen3"],

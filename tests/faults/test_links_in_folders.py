@@ -55,7 +55,7 @@ def refused(result: Result, path: str) -> None:
 
 COMMANDS = [
     ["preview", "data/chat.jsonl", "--tokenizer", "tokenizer"],
-    ["lint", "--tokenizer", "tokenizer"],
+    ["preview", "--tokenizer", "tokenizer"],
     ["build", "-c", "recipe.yaml", "-o", "cache", "-j", "1"],
 ]
 

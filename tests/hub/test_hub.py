@@ -16,7 +16,6 @@ from small_hub import TOKEN, files_of
 from watched_builds import Notes
 
 from packer.audit.foreign import audit_foreign
-from packer.audit.lint.lint_report import lint
 from packer.audit.preview import preview
 from packer.audit.verify.verify_cache import verify
 from packer.audit.view import view_row
@@ -81,13 +80,10 @@ def test_a_build_of_the_hub_is_the_build_of_the_same_files_here(hub, tmp_path):
         assert there[key] == here[key]
 
 
-def test_preview_lint_and_inspect_take_names_of_the_hub(hub, tmp_path):
+def test_preview_and_inspect_take_names_of_the_hub(hub, tmp_path):
     recipe = of_hub("data/a.jsonl")
     commit = hub.repositories["dataset", "tiny/talk"]["branches"]["main"]
     assert [each.path for each in preview(recipe, rows=1).inputs] == [f"{DATA}@{commit}/data/a.jsonl"]
-    report = lint(recipe)
-    assert [each.path for each in report.rows] == [f"{DATA}@{commit}/data/a.jsonl"]
-    assert str(report.tokenizer).startswith("tiny/chat@")
     build(recipe, tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
         assert view_row(cache, "a.jsonl", 0).documents

@@ -394,7 +394,7 @@ def test_a_report_shows_thumbnails_of_images_within_its_limits(model, data, monk
     for each in shown:
         opened = Pillow.open(io.BytesIO(base64.b64decode(each["jpeg"])))
         assert (opened.format, opened.size) == ("JPEG", sizes[each["width"], each["height"]]) and each["tokens"] > 0
-    monkeypatch.setattr("packer.report.thumbnails._MOST_BYTES", len(shown[0]["jpeg"]) + 1)
+    monkeypatch.setattr("packer.report.tokens._MOST_BYTES", len(shown[0]["jpeg"]) + 1)
     assert [each["jpeg"] is None for each in images()] == [False] + [True] * (len(shown) - 1)
 
 

@@ -155,11 +155,10 @@ def test_pairs_are_tried_side_by_side(asked: Any) -> None:
     assert len(built["settled_keys"]) == 1 and built["totals"]["kept"] == 1
 
 
-def test_preview_and_lint_say_what_a_build_sets(asked: Any) -> None:
+def test_a_preview_says_what_a_build_sets(asked: Any) -> None:
     arguments = asked(PLAIN)[:-2]
     told = run("preview", *arguments)
     assert f"{KEY}=continue was set" in " ".join(told.stderr.split()) and "1 kept, 0 rejected" in told.stdout
-    assert f"{KEY}=continue was set" in " ".join(run("lint", *arguments).stdout.split())
 
 
 def test_a_dry_run_says_it_and_writes_nothing(asked: Any, tmp_path: Path) -> None:

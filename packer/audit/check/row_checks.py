@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from packer.audit.check.row_facts import RowFacts
 from packer.audit.findings import CodedFinding, Severity
 from packer.batches import Int64
-from packer.curate.near import DroppedRows, exact_duplicates, near_duplicates, nearest
+from packer.curate.near import DroppedRows, copies_of, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import NAMES
 from packer.display import plural
 
@@ -28,6 +27,9 @@ FEW_ROWS = 100
 
 Pair: TypeAlias = tuple[int, int, float]
 """Two rows that match, by their indices among the facts, and their similarity."""
+
+_Compare: TypeAlias = Callable[[Int64, Int64], DroppedRows]
+"""Finds those of some rows that match one among others."""
 
 CheckResult: TypeAlias = tuple[CodedFinding, tuple[Pair, ...]]
 """A check, and the pairs that illustrate it."""
@@ -122,18 +124,22 @@ def compare_rows(facts: RowFacts) -> list[CheckResult]:
     return found
 
 
-def _comparisons(facts: RowFacts, *, near: bool) -> Iterator[tuple[str, Callable[[Int64, Int64], Sequence[Pair]]]]:
+def _comparisons(facts: RowFacts, *, near: bool) -> Iterator[tuple[str, _Compare]]:
     """Yield what finds held-out rows that match a training row: a function of both."""
-    yield "copies_between_splits", lambda rows, among: _same(facts.content, rows, among)
+    yield "copies_between_splits", lambda rows, among: copies_of(facts.content, among, rows)
     long = np.diff(facts.prompts.offsets) > 0
-    yield "prompts_between_splits", lambda rows, among: _same(facts.prompt, rows[long[rows]], among[long[among]])
+    yield (
+        "prompts_between_splits",
+        lambda rows, among: copies_of(facts.prompt, among[long[among]], rows[long[rows]]),
+    )
     if near:
-        yield "near_between_splits", lambda rows, among: _pairs(nearest(facts.prompts, among, rows, JACCARD))
+        yield "near_between_splits", lambda rows, among: nearest(facts.prompts, among, rows, JACCARD)
     if (time := facts.time) is not None:
 
-        def early(rows: Int64, among: Int64) -> Sequence[Pair]:
+        def early(rows: Int64, among: Int64) -> DroppedRows:
             last = int(among[np.nan_to_num(time[among], nan=-np.inf).argmax()])
-            return [(row, last, 1.0) for row in rows[time[rows] <= time[last]].tolist()]
+            late = rows[time[rows] <= time[last]]
+            return DroppedRows(row=late, kept=np.full(len(late), last), similarity=np.ones(len(late)))
 
         yield "times", early
 
@@ -146,14 +152,14 @@ class _Part(NamedTuple):
     pairs: Sequence[Pair]
 
 
-def _between(facts: RowFacts, code: str, compare: Callable[[Int64, Int64], Sequence[Pair]]) -> CheckResult:
+def _between(facts: RowFacts, code: str, compare: _Compare) -> CheckResult:
     """Compare each held-out split with the training splits."""
     among = np.concatenate([facts.of_split(name) for name in facts.trained])
     if not len(among) or len(among) == len(facts.row):
         missing = "held out" if len(among) else "trained"
         return CodedFinding(code=code, level="skipped", message=f"no row that is {missing} could be read"), ()
     held = [(name, facts.of_split(name)) for name in facts.splits if name not in facts.trained]
-    return _judged(facts, code, [_Part(name, len(rows), compare(rows, among)) for name, rows in held])
+    return _judged(facts, code, [_Part(name, len(rows), _pairs(compare(rows, among))) for name, rows in held])
 
 
 def _within(facts: RowFacts, code: str, splits: Sequence[str], found: Sequence[DroppedRows]) -> CheckResult:
@@ -208,16 +214,6 @@ def _groups(facts: RowFacts) -> CodedFinding:
     of, field = f"of {len(values):,} values of", facts.asked.group
     message = f"{number:,} {of} {field} are in more than one split" if number else f"each {of} {field} is in one split"
     return checked("groups", message, "error" if number else None, count=number, hint=_GROUPED)
-
-
-def _same(keys: npt.NDArray[np.generic], rows: Int64, among: Int64) -> list[Pair]:
-    """Pair each row whose key occurs among the others with the first of those."""
-    if not len(among):
-        return []
-    order = among[np.argsort(keys[among], kind="stable")]
-    at = np.minimum(np.searchsorted(keys[order], keys[rows]), len(order) - 1)
-    found = np.flatnonzero(keys[order[at]] == keys[rows])
-    return [(row, of, 1.0) for row, of in zip(rows[found].tolist(), order[at[found]].tolist(), strict=True)]
 
 
 def _pairs(copies: DroppedRows) -> list[Pair]:

@@ -1,6 +1,6 @@
 """Suggest remedies for rejected rows by their code, their reason and the rows themselves.
 
-They are the hints of a build, of `lint` and of `preview`.
+They are the hints of a build and of `preview`.
 """
 
 import json
@@ -54,6 +54,9 @@ _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\
 
 _SET_COLUMNS = re.compile(r"--columns ((?:'[^']*'|\"'\"|[^\s;'])+)(?<!,)")
 
+_UNDEFINED = re.compile(r"'(\w+)' is undefined")
+"""What Jinja says of a variable of the template's own that nobody gives it."""
+
 _ONE_CALL = re.compile(r"\b(?:single|one|multiple|parallel)\b.*\bcalls?\b|\bcalls?\b.*\bat once\b", re.IGNORECASE)
 """Messages by which templates complain about more than one tool call in a message."""
 
@@ -89,10 +92,8 @@ def tried_hint(
     advice: str | None = None,
 ) -> str:
     """Suggest keys that were tried on some of these rows, which are rejected; `advice` replaces the code's."""
-    if code == "template_error" and _ONE_CALL.search(reason):
-        return PARALLEL_CALLS
-    if code == "template_error" and model.template is None:
-        return templates_hint(model, recipe)
+    if code == "template_error" and (hint := _about_error(reason, recipe, model)) is not None:
+        return hint
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
     if about == SEVERAL_EFFORTS:
         rows = [*islice(rows, _SEARCHED_ROWS)]
@@ -115,6 +116,17 @@ def tried_hint(
     elif not ways and "does not render" in reason:
         advice = NO_PLACE
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
+
+
+def _about_error(reason: str, recipe: Recipe, model: Model) -> str | None:
+    """Suggest what a template's own error asks for, if it is one of a few."""
+    if _ONE_CALL.search(reason):
+        return PARALLEL_CALLS
+    if model.template is None:
+        return templates_hint(model, recipe)
+    if (undefined := _UNDEFINED.search(reason)) is not None:
+        return f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
+    return None
 
 
 def _reasons(batch: RowBatch) -> bool:

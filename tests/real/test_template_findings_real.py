@@ -1,4 +1,4 @@
-"""The template report of every real template, and of well-known ones the facts that were checked by hand."""
+"""A preview of every real template, and of well-known ones the findings that were checked by hand."""
 
 import functools
 import json
@@ -12,8 +12,9 @@ from hints import settings_in
 from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
 
-from packer.audit.lint.codes import CODES
-from packer.audit.lint.lint_report import LintReport, lint
+from packer.audit.findings import TEMPLATE_CODES
+from packer.audit.preview import Preview, preview
+from packer.errors import TemplateError
 from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.real
@@ -41,9 +42,9 @@ def fit(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Fit:
     return copy
 
 
-def report_of(tokenizer: Path, real: Path, template: str, *overrides: str) -> LintReport:
+def preview_of(tokenizer: Path, real: Path, template: str, *overrides: str) -> Preview:
     file = real / "templates" / template
-    return lint(make_recipe({"tokenizer": str(tokenizer), "template": {"file": str(file)}}, overrides))
+    return preview(make_recipe({"tokenizer": str(tokenizer), "template": {"file": str(file)}}, overrides))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def report_of(tokenizer: Path, real: Path, template: str, *overrides: str) -> Li
         pytest.param("phi-3", slice(None), marks=pytest.mark.slow),
     ],
 )
-def test_every_template_has_a_report_and_the_key_of_its_error_helps(
+def test_every_template_has_a_preview_and_the_first_key_of_its_hint_helps(
     tokenizer: str, part: slice, real: Path, fit: Fit
 ) -> None:
     folder = fit(*STOPS) if tokenizer == "fitted" else real / "tokenizers" / tokenizer
@@ -61,28 +62,30 @@ def test_every_template_has_a_report_and_the_key_of_its_error_helps(
     helped = 0
     names = sorted(templates(real))[part]
     for name in names:
-        report = report_of(folder, real, name)
-        codes = [finding.code for finding in report.findings]
+        try:
+            found = preview_of(folder, real, name)
+        except TemplateError:
+            seen["refused"] += 1
+            continue
+        codes = [finding.code for finding in found.findings]
         assert len(set(codes)) == len(codes), f"{name}: a code is told twice"
-        assert set(codes) <= set(CODES), name
-        for finding in report.findings:
+        assert set(codes) <= set(TEMPLATE_CODES), name
+        for finding in found.findings:
             assert finding.message, f"{name} {finding.code}"
             assert "\n" not in finding.message, f"{name} {finding.code}"
             for example in finding.examples:
                 start, end = example.mark or (0, 0)
                 assert 0 <= start <= end <= len(example.text), f"{name} {finding.code}"
-        seen.update(codes)
-        errors = [finding for finding in report.findings if finding.level == "error"]
-        keys = settings_in(errors[0].hint or "") if errors else []
-        if tokenizer == "fitted" and keys and "markers" not in keys[0]:
-            again = report_of(folder, real, name, keys[0])
-            assert codes[0] not in [finding.code for finding in again.findings if finding.level == "error"], name
+        seen.update([*codes, *found.totals.rejected])
+        keys = settings_in(found.rows[0].hint or "")
+        if tokenizer == "fitted" and keys:
+            assert preview_of(folder, real, name, keys[0]).totals.kept == 1, name
             helped += 1
     print(f"{dict(seen.most_common())}, {helped} helped")
     assert len(templates(real)) == 138
     assert len(seen) >= 3
     assert len(names) >= 44
-    assert helped > 5 or tokenizer != "fitted"
+    assert helped or tokenizer != "fitted"
 
 
 CHATML, LLAMA_3, MISTRAL = ("<|im_end|>",), ("<|eot_id|>",), ("</s>",)
@@ -92,7 +95,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "llamacpp__Qwen-Qwen3-0.6B": (CHATML, {"history_rewritten"}),
     "trl__qwen3_training": (CHATML, set()),
     "vllm__tool_chat_template_hermes": (CHATML, set()),
-    "llamacpp__NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": (CHATML, {"plain_chat_refused"}),
+    "llamacpp__NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": (CHATML, {"template_error"}),
     "llamacpp__meta-llama-Llama-3.2-3B-Instruct": (LLAMA_3, set()),
     "trl__llama3_training": (LLAMA_3, set()),
     "mistralcommon__v3": (MISTRAL, set()),
@@ -100,20 +103,20 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "llamacpp__google-gemma-2-2b-it": (GEMMA, set()),
     "axolotl__command_a": (COHERE, set()),
     "axolotl__command_a_rag": (COHERE, {"opening_learned"}),
-    "llamacpp__Cohere2MoE": (COHERE, {"plain_chat_refused"}),
-    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"plain_chat_refused"}),
-    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"opening_learned", "history_rewritten"}),
+    "llamacpp__Cohere2MoE": (COHERE, {"opening_learned", "history_rewritten"}),
+    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"opening_learned", "history_rewritten"}),
+    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"history_rewritten"}),
     "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"history_rewritten"}),
     "trl__phi3": (("<|endoftext|>",), {"history_rewritten"}),
     "axolotl__phi_35": (("<|end|>",), set()),
     "llamacpp__microsoft-Phi-3.5-mini-instruct": (("<|endoftext|>", "<|end|>"), set()),
     "axolotl__exaone": (("[|endofturn|]",), set()),
 }  # fmt: skip
-"""Template → the tokens generation stops at, and the codes of its report."""
+"""Template → the tokens generation stops at, and the findings on it, or the code of the plain chat that it refuses."""
 
 
 @pytest.mark.parametrize("template", one_in(2, list(KNOWN)))
 def test_of_a_well_known_template_exactly_what_is_true_is_reported(template: str, real: Path, fit: Fit) -> None:
     stops, expected = KNOWN[template]
-    report = report_of(fit(*stops), real, f"{template}.jinja")
-    assert {finding.code for finding in report.findings} == expected
+    found = preview_of(fit(*stops), real, f"{template}.jinja")
+    assert {finding.code for finding in found.findings} | {*found.totals.rejected} == expected

@@ -1,0 +1,308 @@
+"""What a preview finds out about a template: each finding where a small template earns it, and only there."""
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import twins
+from hints import settings_in
+
+from packer.audit.findings import TEMPLATE_CODES, CodedFinding
+from packer.audit.preview import Preview, preview
+from packer.errors import PackerError
+from packer.recipe.recipe import make_recipe
+
+FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|>\n' }}{% endif %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n' }}{% endif %}
+{{- m.content or '' }}
+{%- for call in m.tool_calls or [] %}{{ '\n' + call.function | tojson }}{% endfor %}
+{{- '<|im_end|>' }}
+{{- '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+"""Renders everything a row can say, and changes nothing of it."""
+
+CONTENT = "{{- m.content or '' }}"
+PROMPT = r"{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+Folder = Callable[..., Path]
+
+
+def changed(old: str, new: str, template: str = FULL) -> str:
+    assert template.count(old) == 1
+    return template.replace(old, new)
+
+
+def of(folder: Path, *overrides: str, sources: list[dict[str, str]] | None = None, rows: int = 200) -> Preview:
+    values: dict[str, Any] = {"tokenizer": str(folder), "sources": sources or []}
+    return preview(make_recipe(values, overrides), rows=rows)
+
+
+def codes(found: Preview) -> list[str]:
+    return [finding.code for finding in found.findings]
+
+
+def byte_level(template: str | None, **options: Any) -> Folder:
+    return lambda folder: twins.byte_level(folder, template=template, **options)
+
+
+EMPTY_REASONING = changed("{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content", "{%- if m.role == 'assistant' %}{{ '<think>\\n' + (m.reasoning_content or '')")  # fmt: skip
+
+
+def configured(twin: Folder, **values: str) -> Folder:
+    def write(folder: Path) -> Path:
+        twin(folder)
+        config = folder / "tokenizer_config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | values))
+        return folder
+
+    return write
+
+
+EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
+
+CASES: dict[str, Folder] = {
+    "history_rewritten": byte_level(twins.QWEN3_LIKE),
+    "tokenizer_read_otherwise": configured(twins.sentencepiece_like, tokenizer_class="LlamaTokenizer"),
+    "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
+}
+
+
+class Cases:
+    """The folder and the preview of each case, made once for all tests that only read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.preview_of = functools.cache(of)
+
+    def folder(self, code: str) -> Path:
+        folder = self._folder / code
+        return folder if folder.exists() else CASES[code](folder)
+
+    def preview(self, code: str, *overrides: str) -> Preview:
+        return self.preview_of(self.folder(code), *overrides)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    return Cases(tmp_path_factory.mktemp("cases"))
+
+
+@pytest.mark.parametrize("code", TEMPLATE_CODES)
+def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, cases: Cases) -> None:
+    found = cases.preview(code)
+    assert code in codes(found), codes(found)
+    assert len(set(codes(found))) == len(codes(found)), "a code is told twice"
+    assert (found.totals.kept, found.inputs) == (1, ())
+
+
+def test_of_rewritten_history_only_what_the_rows_have_is_reported(cases: Cases, tmp_path: Path) -> None:
+    folder = cases.folder("history_rewritten")
+    assert codes(of(folder, sources=write(tmp_path / "short.jsonl", chat("Hi", "Hello")))) == []
+    found = of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine")))
+    assert codes(found) == ["history_rewritten"]
+    assert "leaves out their reasoning" in finding(found, "history_rewritten").message
+
+
+def test_a_template_that_renders_everything_as_it_is_gets_no_finding(tmp_path: Path) -> None:
+    assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
+
+
+def test_of_a_row_that_is_asked_for_nothing_else_is_said(cases: Cases, tmp_path: Path) -> None:
+    (source,) = write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))
+    recipe = make_recipe({"tokenizer": str(cases.folder("history_rewritten")), "sources": [source]})
+    assert codes(preview(recipe, row=(source["path"], 0))) == []
+
+
+# -- what a finding shows and says -----------------------------------------------------------------------------------------
+
+
+def finding(found: Preview, code: str) -> CodedFinding:
+    return next(each for each in found.findings if each.code == code)
+
+
+def places(found: Preview, code: str) -> list[str]:
+    """The marked text of each example."""
+    return [each.text[slice(*each.mark)] for each in finding(found, code).examples if each.mark is not None]
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("history_rewritten", ["<think>\n\n</think>\n\n", ""]),
+        ("opening_learned", ["Answer: "]),
+    ],
+)
+def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], cases: Cases) -> None:
+    assert places(cases.preview(code), code) == shown
+
+
+def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
+    found = of(byte_level(EMPTY_REASONING)(tmp_path))
+    assert places(found, "opening_learned") == ["<think>\n\n</think>\n"]
+    assert finding(found, "opening_learned").level == "warning"
+
+
+def test_the_stop_that_is_proposed_against_rewriting_ends_it_and_keeps_those_of_the_recipe(tmp_path: Path) -> None:
+    folder = configured(byte_level(EOS_AT_THE_END), eos_token="<|endoftext|>")(tmp_path / "tokenizer")
+    override, *_ = hinted(of(folder, 'supervision.stop=["<|im_start|>"]'), "history_rewritten")
+    assert override == 'supervision.stop=["<|im_start|>", "<|im_end|>"]'
+    assert codes(of(folder, override)) == []
+
+
+@pytest.mark.parametrize("value", ["exact", "last", "as_rendered"])
+def test_what_the_recipe_has_chosen_is_no_finding(value: str, cases: Cases) -> None:
+    assert codes(cases.preview("history_rewritten", f"supervision.history_rewrite={value}")) == []
+
+
+FORGETFUL = changed(
+    "{%- if m.reasoning_content %}", "{%- if m.reasoning_content and (loop.last or forget is false) %}"
+).replace("'\\n</think>\\n' }}{% endif %}", "'\\n</think>\\n' }}{% endif %}")
+
+
+def test_a_variable_that_keeps_history_is_named(tmp_path: Path) -> None:
+    found = of(byte_level(FORGETFUL)(tmp_path))
+    hint = finding(found, "history_rewritten").hint
+    assert hint is not None and hint.startswith("--set template.kwargs.forget=false keeps them as they are")
+    assert "history_rewritten" not in codes(of(tmp_path, "template.kwargs.forget=false"))
+
+
+def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> None:
+    template = changed("loop.last or forget is false", "loop.last or (forget is false and deep)", FORGETFUL)
+    folder = byte_level(template)(tmp_path / "tokenizer")
+    given = "template.kwargs={deep: true}"
+    override = hinted(of(folder, given), "history_rewritten")[0]
+    assert override == "template.kwargs.forget=false"
+    assert "history_rewritten" not in codes(of(folder, given, override))
+
+
+@pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
+def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path) -> None:
+    """A byte-level file is left alone; one that says what transformers would put there is read as it is."""
+    found = of(configured(twin, tokenizer_class="LlamaTokenizer")(tmp_path))
+    assert "tokenizer_read_otherwise" not in codes(found)
+
+
+def test_every_key_of_every_hint_ends_the_finding(cases: Cases) -> None:
+    tried = 0
+    for code in CASES:
+        for each in cases.preview(code).findings:
+            for override in settings_in(each.hint or ""):
+                assert each.code not in codes(cases.preview(code, override)), f"{code}: {each.code} under {override}"
+                tried += 1
+    assert tried >= 3
+
+
+def hinted(found: Preview, code: str) -> list[str]:
+    return settings_in(finding(found, code).hint or "")
+
+
+# -- the plain chat --------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_chat_is_shown_with_the_key_that_builds_it(tmp_path: Path) -> None:
+    found = of(twins.byte_level(tmp_path, template=twins.NO_TERMINATOR))
+    (row,) = found.rows
+    (excerpt,) = row.excerpts
+    assert [*found.totals.rejected] == ["no_terminator"] and codes(found) == []
+    assert excerpt.mark == (len(excerpt.text), len(excerpt.text)) and row.hint is not None
+    assert of(tmp_path, settings_in(row.hint)[0]).totals.kept == 1
+
+
+def test_a_prompt_that_no_turn_continues_is_shown_beside_it(tmp_path: Path) -> None:
+    found = of(byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'")))(tmp_path))
+    (row,) = found.rows
+    assert [*found.totals.rejected] == ["prompt_diverges"]
+    assert [each.text[slice(*each.mark)] for each in row.excerpts if each.mark is not None] == ["\n", ""]
+
+
+def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_built_as_a_build_does(tmp_path: Path) -> None:
+    """As Gemma 4: the default prompt closes the reasoning, and no finished answer has the empty block."""
+    asks = "{{ '<|im_start|>system\\nReason.<|im_end|>\\n' if thinking }}" + twins.CHATML
+    template = asks.replace(
+        "<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n' + ('' if thinking else '<think></think>') }}"
+    )
+    folder = twins.byte_level(tmp_path / "tokenizer", template=template)
+    assert of(folder).totals.kept == 1
+    (row,) = of(folder, "supervision.on_prompt_mismatch=refuse").rows
+    assert [each.text[slice(*each.mark)] for each in row.excerpts if each.mark is not None] == ["<think></think>", ""]
+    assert row.hint is not None and "supervision.on_prompt_mismatch=continue" in settings_in(row.hint)
+
+
+def test_a_variable_the_template_misses_is_named_with_what_gives_it(tmp_path: Path) -> None:
+    folder = twins.byte_level(tmp_path / "tokenizer", template="{{- 'rules: ' + rules }}" + FULL)
+    (row,) = of(folder).rows
+    assert "'rules' is undefined" in row.view.rejected[0].reason
+    assert row.hint == "give the template a rules in template.kwargs, or in a row's chat_template_kwargs"
+    assert of(folder, 'template.kwargs.rules=""').totals.kept == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (None, "need a chat template, but the tokenizer has none"),
+        (
+            changed("<|im_start|>tools", "<|tools|>").replace("'<|im_start|>' + m.role", "'<|' + m.role + '|>'"),
+            "splits",
+        ),
+        ("{% for %}", "chat template: "),
+    ],
+)
+def test_a_template_that_a_build_refuses_is_refused(template: str | None, said: str, tmp_path: Path) -> None:
+    twins.byte_level(tmp_path, template=template)
+    with pytest.raises(PackerError) as refused:
+        of(tmp_path)
+    assert said in refused.value.message and refused.value.hint
+    for override in settings_in(refused.value.hint):
+        assert of(tmp_path, override).rows
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------------
+
+
+def chat(*texts: str) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]}
+
+
+def write(path: Path, *rows: Any) -> list[dict[str, str]]:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return [{"path": str(path)}]
+
+
+def test_the_price_of_rewriting_is_measured_on_the_rows(cases: Cases, tmp_path: Path) -> None:
+    folder = cases.folder("history_rewritten")
+    sources = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
+    dear = finding(of(folder, sources=sources), "history_rewritten")
+    price = float(re.findall(r"([0-9.]+) times", dear.message)[0])
+    assert price > 2 and "a build stops until you choose" in dear.message
+    assert {"exact", "last", "as_rendered"} == {*re.findall(r"--history (\w+)", dear.hint or "")}
+
+
+def test_rows_that_use_no_template_get_no_findings(cases: Cases, tmp_path: Path) -> None:
+    folder = cases.folder("opening_learned")
+    sources = write(tmp_path / "rows.jsonl", {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
+    assert codes(of(folder, sources=sources)) == []
+    sources += write(tmp_path / "chats.jsonl", chat("Hi", "Hello"))
+    assert codes(of(folder, sources=sources)) == ["opening_learned"]
+
+
+def test_rows_of_a_template_that_takes_only_parts_are_kept(tmp_path: Path) -> None:
+    template = twins.QWEN3_LIKE.replace("message.content", "message.content[0].text")
+    folder = byte_level(template)(tmp_path / "tokenizer")
+    assert of(folder, sources=write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 3)).totals.kept == 3
+
+
+# -- the reference page ----------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_page_lists_every_code_with_its_meaning() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "rejections.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|$", page, re.MULTILINE)
+    assert rows == [*TEMPLATE_CODES.items()]
