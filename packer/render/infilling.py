@@ -7,7 +7,7 @@ import functools
 
 import xxhash
 
-from packer.recipe.infilling import Infilling
+from packer.recipe.supervision import Infilling
 
 _ALL = 2**64
 
