@@ -8,10 +8,11 @@ ends.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from packer.errors import CheckError
@@ -19,32 +20,40 @@ from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown
-from packer.pipeline import engine
+from packer.pipeline.blocks import (
+    BlockForm,
+    BlockTask,
+    PackedBlocks,
+    PackedGroup,
+    block_worker,
+    cuts_of,
+    pack_split,
+    tokens_per_shard,
+)
 from packer.pipeline.columns import join_columns, pin_columns
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
-from packer.pipeline.documents import BuildOptions, by_reference, make_documents
+from packer.pipeline.documents import BuildOptions, by_reference, existing, make_documents, reusable, up_to_date
 from packer.pipeline.identity import Provenance
-from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import LeftOutError, refuse_existing
-from packer.pipeline.packing import pack_documents
+from packer.pipeline.messages.losses import LIMIT, InNoBlock, LeftOutError, refuse_existing, refuse_lost_tokens
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.plan.reuse import existing, reusable, up_to_date
 from packer.pipeline.selecting import select
-from packer.pipeline.workers.executor import Processes, Workers
+from packer.pipeline.tokenizer import remember, write_model
+from packer.pipeline.workers.executor import Processes, Workers, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
+from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
 
@@ -75,7 +84,7 @@ def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: 
             except EngineDiffersError as error:
                 progress.note(f"{error.message}; building with the reference engine")
                 if not isinstance(error, ReferenceFailsError):
-                    engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+                    remember(plan.model.files[TOKENIZER_FILE], agrees=False)
             plan = _plan(by_reference(recipe), found, options, progress, seconds)
             return _build_checked(plan, folder, options, progress, seconds)
 
@@ -132,14 +141,7 @@ def _build(
             selection = select(folder, wanted, joined.shards, made.traits)
         joined.refuse_lacking(selection.documents.values())
         with _timed(seconds, "blocks"):
-            packed = pack_documents(
-                folder,
-                selection.documents,
-                wanted,
-                workers=options.workers,
-                progress=progress,
-                fail_above=options.fail_above,
-            )
+            packed = pack_documents(folder, selection.documents, wanted, options, progress)
         with _timed(seconds, "commit"):
             write_model(folder, wanted.model, plan.model.files)
             refuse_changed(plan.files, plan.inputs)
@@ -154,6 +156,56 @@ def _build(
         rejected_inputs=made.rejected_inputs,
         seconds=seconds,
     )
+
+
+def pack_documents(
+    folder: Path,
+    documents: Mapping[str, DocumentShards],
+    provenance: Provenance,
+    options: BuildOptions,
+    progress: Progress,
+) -> PackedBlocks:
+    """Pack the documents of a cache, each split separately, and write its block shards."""
+    recipe, model = provenance.recipe, provenance.model
+    pack = msgspec.to_builtins(recipe.pack)
+    if recipe.pack.mode == "none":
+        return PackedBlocks(shards=(), groups=[])
+    form = BlockForm.of(recipe.pack, pad_id=model.pad_id)
+    limit = LIMIT if options.fail_above is None else options.fail_above
+    groups: list[PackedGroup] = []
+    num_tokens = sum(own.num_tokens for own in documents.values())
+
+    def lost() -> InNoBlock:
+        return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
+
+    def tasks() -> Iterator[BlockTask]:
+        for split, own in documents.items():
+            num_blocks = 0
+            planned = pack_split(split, own, recipe.pack, shard_bytes=recipe.shard_bytes)
+            for packed, shard_tasks in planned:
+                groups.append(packed)
+                num_blocks += packed.num_blocks
+                if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
+                    yield from shard_tasks
+            if not num_blocks and lost().share <= limit:
+                progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
+        refuse_lost_tokens(lost(), documents.values(), pack, limit)
+
+    num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
+    progress.stage("blocks", num_tokens, "tokens")
+    shards: list[Shard] = []
+    made = options.workers.run(
+        block_worker,
+        (folder, form),
+        tasks(),
+        # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
+        sizes=[num_tokens // 4 // num_tasks] * num_tasks,
+        folder=folder,
+    )
+    for shard in in_order(made):
+        shards.append(shard)
+        progress.advance(shard.num_tokens, shard.num_tokens)
+    return PackedBlocks(shards=shards, groups=groups)
 
 
 def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:

@@ -19,8 +19,8 @@ from packer.literals import longest_of
 from packer.media.decoder import Image
 from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
-from packer.pipeline.engine import encoder_of
 from packer.pipeline.images import RowImages
+from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition

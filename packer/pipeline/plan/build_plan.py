@@ -12,7 +12,6 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import (
     RULES_VERSION,
     Provenance,
@@ -20,7 +19,6 @@ from packer.pipeline.identity import (
     traits_key,
 )
 from packer.pipeline.images import with_processor
-from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
 from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
@@ -28,6 +26,7 @@ from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_first_rows, ope
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
+from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.column_rules import declared

@@ -20,7 +20,7 @@ from packer.names import bucket_url, refuse_address
 from packer.recipe.recipe import Recipe, Source
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
-from packer.store.objects import copy_objects, objects_of
+from packer.store.place import copy_objects, objects_of
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
