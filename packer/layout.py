@@ -5,7 +5,9 @@ The first token of every document, piece and block is -100, so that no shifting 
 document's token into a target.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy.typing as npt
 
 from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32, Int8, Int32, Int64
 from packer.errors import UsageError
+from packer.media.columns import Media
 
 MASKED = -100
 
@@ -126,13 +129,36 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
     )
 
 
+def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
+    """Concatenate batches."""
+    if len(batches) == 1:
+        return batches[0]
+    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
+    return DocumentBatch(
+        **{name: _concatenated(name, [getattr(batch, name) for batch in batches]) for name in names},
+        media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
+    )
+
+
+def _concatenated(name: str, columns: Sequence[Any]) -> Any:
+    """Concatenate a column that either all batches have or none; of offsets, [0, 2, 3] and [0, 4] are [0, 2, 3, 7]."""
+    present = [column for column in columns if column is not None]
+    if not present or isinstance(present[0], tuple):
+        return tuple(chain.from_iterable(present)) if present else None
+    if isinstance(present[0], Mapping):
+        return {key: np.concatenate([column[key] for column in present]) for key in present[0]}
+    if name.endswith("offsets"):
+        return offsets_of(np.concatenate([np.diff(column) for column in present]))
+    return np.concatenate(present)
+
+
 def last_of_rows(row: Int32, side: Int8 | None) -> Bool:
     """Whether each document is the last one of its row, or, for pairs, of its side of the row.  # bool[D]"""
     return begins_run(row[::-1], *([] if side is None else [side[::-1]]))[::-1]
 
 
 def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
-    """Whether each document of preference data breaks the order of sides.  # bool[D]
+    """Whether each document breaks the order of sides.  # bool[D]
 
     In pairs, every chosen answer must be followed by the rejected one of its row. Otherwise all documents must be rated
     answers.

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from packer.credentials import scheme_with_credentials
+from packer.display import scheme_with_credentials
 from packer.errors import InputError, UsageError, url_of
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"

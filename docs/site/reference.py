@@ -65,7 +65,7 @@ def pages() -> dict[str, str]:
     """Return the text of every generated page by file name; partly generated pages include their hand-written part."""
     from packer.audit.lint.codes import CODES as LINT_CODES  # noqa: PLC0415 - not for a page of the command line
     from packer.load.trainers import TRAINERS  # noqa: PLC0415 - as above
-    from packer.recipe.key_help import recipe_keys  # noqa: PLC0415 - as above
+    from packer.recipe.named_options import recipe_keys  # noqa: PLC0415 - as above
     from packer.source.schema import SCHEMAS  # noqa: PLC0415 - as above
 
     lint = "".join(f"| `{name}` | {code.level} | {code.meaning} |\n" for name, code in LINT_CODES.items())

@@ -1,7 +1,9 @@
 """Provide the documents of a build: what a cache and unfinished builds have is reused, the rest is made by workers."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -42,14 +44,27 @@ from packer.tokenize import compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
-    """How a cache is built, independent of its content; :func:`packer.build` explains each option."""
+class Build:
+    """Where and how a cache is built, independent of its content; :func:`packer.build` explains each option."""
 
+    folder: Path
+    progress: Progress
     workers: Workers = HERE
     fail_above: float | None = None
     force: bool = False
     repair: bool = False
     dry_run: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of its parts so far."""
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time spent inside the context to a part."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began
 
 
 def by_reference(recipe: Recipe) -> Recipe:
@@ -71,11 +86,10 @@ class BuiltDocuments:
     rejected_inputs: tuple[RejectedInput, ...]
 
 
-def make_documents(
-    plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions, progress: Progress
-) -> BuiltDocuments:
+def make_documents(plan: BuildPlan, found: Manifest | None, build: Build) -> BuiltDocuments:
     """Return the result of every partition, in order, reusing finished ones and making the rest."""
-    there, tables = reusable(folder, found, plan.tasks, repair=options.repair)
+    progress = build.progress
+    there, tables = reusable(build.folder, found, plan.tasks, repair=build.repair)
     results: dict[int, PartitionResult] = {}
     traits: dict[int, StoredTable] = {}
     missing: dict[int, PartitionTask] = {}
@@ -89,9 +103,9 @@ def make_documents(
             missing[number] = replace(task, has_documents=number in results, traits=lacking)
     refuse_early(plan, results)
     num_built = len(plan.tasks) - len(results)
-    jobs = options.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
+    jobs = build.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
     progress.stage("documents", sum(task.partition.num_rows for task in missing.values()), "rows")
-    for number, made in _run(plan, missing, jobs, folder, options):
+    for number, made in _run(plan, missing, jobs, build):
         if made.traits is not None:
             traits[number] = made.traits
         if made.result is not None:
@@ -112,7 +126,7 @@ def make_documents(
 
 
 def _run(
-    plan: BuildPlan, wanted: Mapping[int, PartitionTask], jobs: int, folder: Path, options: BuildOptions
+    plan: BuildPlan, wanted: Mapping[int, PartitionTask], jobs: int, build: Build
 ) -> Iterator[tuple[int, TaskOutput]]:
     """Run the tasks; yield the number of each and what it made, in order of completion."""
     sizes = {number: task.partition.num_bytes for number, task in wanted.items()}
@@ -124,17 +138,17 @@ def _run(
     many = is_worth_loading(sum(sizes.values()), plan.model.files[TOKENIZER_FILE])
     recipe = plan.recipe if many or jobs > 1 else by_reference(plan.recipe)
     # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
-    apart = recipe.engine == "fast" and jobs > 1 and isinstance(options.workers, Processes)
-    for i, made in options.workers.run(
+    apart = recipe.engine == "fast" and jobs > 1 and isinstance(build.workers, Processes)
+    for i, made in build.workers.run(
         partial(PartitionWork, journals=not apart),
-        (folder, recipe, plan.model),
+        (build.folder, recipe, plan.model),
         [wanted[number] for number in order],
         sizes=[sizes[number] for number in order],
-        folder=folder,
+        folder=build.folder,
     ):
         if apart and made.result is not None:
             compare(plan.model.files[TOKENIZER_FILE], made.sampled)
-            write_journal(folder, plan.tasks[order[i]].key, made.result)
+            write_journal(build.folder, plan.tasks[order[i]].key, made.result)
         yield order[i], made
 
 

@@ -22,10 +22,10 @@ from packer.media.columns import ImageSpan
 from packer.recipe.column_rules import Declared
 from packer.store.arrow_columns import DocumentRows, Ragged, document_rows
 from packer.store.block_shards import FoundBlocks
+from packer.store.entries import Kind, has_column
 from packer.store.files import damage
 from packer.store.mapping import MappedShard, check_documents, read_columns
 from packer.store.numbered_rows import FoundRows, NumberedRows
-from packer.store.schema import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
     @property
     def is_preference(self) -> bool:
         """Whether the documents are sides of pairs, or rated answers."""
-        return any("side" in place.columns for shard in self.shards for place in shard.places)
+        return has_column(self.shards, "side")
 
     @property
     def is_paired(self) -> bool:
