@@ -135,11 +135,7 @@ def _opened(
     workers: Workers,
     progress: Progress,
 ) -> list[tuple[SourceFile, InputFile]]:
-    """Return every file that has rows, with how it is read.
-
-    Raises:
-        InputError: as :func:`plan_build`.
-    """
+    """Return every file that has rows, with how it is read."""
     opened: list[tuple[SourceFile, InputFile]] = []
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
@@ -177,11 +173,7 @@ def _tasks(
 
 
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
-    """Refuse an input whose rows need a chat template if the model has none.
-
-    Raises:
-        InputError: rows of its schema need a template, and the model has none.
-    """
+    """Refuse an input whose rows need a chat template if the model has none."""
     if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
             f"{file.name}: rows of schema '{file.schema}' need a chat template, but the tokenizer has none",
@@ -342,9 +334,6 @@ def refuse_absent(
 
     Each of `files` comes with the number of its source. Only for a field that no first row of
     any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
-
-    Raises:
-        InputError: names the field and the rule.
     """
     asked: dict[tuple[str, int | None], str] = {}
     for i, each in enumerate(of_sources):

@@ -58,11 +58,7 @@ def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
 
 
 def tokenizer_place(tokenizer: str) -> Path:
-    """Return the folder or file of a pinned recipe's tokenizer, downloading it if it is on the Hub.
-
-    Raises:
-        InputError: it cannot be downloaded from the Hub.
-    """
+    """Return the folder or file of a pinned recipe's tokenizer, downloading it if it is on the Hub."""
     name = tokenizer_name(tokenizer)
     return (
         fetch_tokenizer(name, (*FOLDER_FILES, *PROCESSOR_FILES))
