@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from packer.credentials import scheme_with_credentials
+from packer.display import scheme_with_credentials
 from packer.host.watchdog import limit_process
 from packer_cli import reply
 from packer_cli.options import HELP_OPTIONS, version_option

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from packer.credentials import masked
-from packer.display import HIDDEN, one_line, visible
+from packer.display import HIDDEN, masked, one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console

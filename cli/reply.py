@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.credentials import masked
+from packer.display import masked
 from packer.errors import PackerError
 from packer.host.limits import is_panic, out_of
 from packer.near_names import did_you_mean, near

@@ -7,7 +7,7 @@ starts at 0 and has one more entry than there are items. Example: the items ``[7
 ``flat = [7, 8, 9]`` with ``offsets = [0, 2, 2, 3]``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -129,10 +129,22 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def all_messages(self) -> tuple[Message, ...]:
         """The sample's messages; for a pair, followed by those of the rejected conversation that both do not share."""
+        others = [side.messages for side in self.sides[1:]]
+        return (*self.messages, *(each for own in others for each in own[num_common_messages(self.messages, own) :]))
+
+    @property
+    def sides(self) -> tuple["Sample", ...]:
+        """The sample, and the rejected answer's if it is a pair."""
+        other = None if self.preference is None else self.preference.rejected
+        return (self,) if other is None else (self, other)
+
+    def with_sides(self, change: Callable[["Sample"], "Sample"]) -> "Sample":
+        """Return the sample with each of its sides changed."""
+        changed = change(self)
         if self.preference is None or self.preference.rejected is None:
-            return self.messages
-        rejected = self.preference.rejected.messages
-        return (*self.messages, *rejected[num_common_messages(self.messages, rejected) :])
+            return changed
+        preference = msgspec.structs.replace(self.preference, rejected=change(self.preference.rejected))
+        return msgspec.structs.replace(changed, preference=preference)
 
 
 def tool_parameters(function: Any) -> list[str] | None:
@@ -263,7 +275,7 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     run_weight: Float32  # [U] in (0, 1]
-    side: Int8 | None = None  # [D] index into SIDES; None if the rows are not preference data
+    side: Int8 | None = None  # [D] index into SIDES; None if the rows have none
     margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
     media: Media | None = None  # None if no document has images
     token_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [K], or [K, width]

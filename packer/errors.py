@@ -21,7 +21,7 @@ caller catches one, and where one says what is left; other errors, such as Value
 from pathlib import Path
 from typing import ClassVar
 
-from packer.credentials import masked
+from packer.display import masked
 
 _URLS: dict[str, str] = {}
 """Local paths of this process that stand for a URL."""

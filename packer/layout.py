@@ -5,14 +5,16 @@ The first token of every document, piece and block is -100, so that no shifting 
 document's token into a target.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32, Int8, Int32, Int64
-from packer.errors import UsageError
+from packer.media.columns import Media
 
 MASKED = -100
 
@@ -126,13 +128,36 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
     )
 
 
+def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
+    """Concatenate batches."""
+    if len(batches) == 1:
+        return batches[0]
+    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
+    return DocumentBatch(
+        **{name: _concatenated(name, [getattr(batch, name) for batch in batches]) for name in names},
+        media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
+    )
+
+
+def _concatenated(name: str, columns: Sequence[Any]) -> Any:
+    """Concatenate a column that either all batches have or none; of offsets, [0, 2, 3] and [0, 4] are [0, 2, 3, 7]."""
+    present = [column for column in columns if column is not None]
+    if not present or isinstance(present[0], tuple):
+        return tuple(chain.from_iterable(present)) if present else None
+    if isinstance(present[0], Mapping):
+        return {key: np.concatenate([column[key] for column in present]) for key in present[0]}
+    if name.endswith("offsets"):
+        return offsets_of(np.concatenate([np.diff(column) for column in present]))
+    return np.concatenate(present)
+
+
 def last_of_rows(row: Int32, side: Int8 | None) -> Bool:
     """Whether each document is the last one of its row, or, for pairs, of its side of the row.  # bool[D]"""
     return begins_run(row[::-1], *([] if side is None else [side[::-1]]))[::-1]
 
 
 def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
-    """Whether each document of preference data breaks the order of sides.  # bool[D]
+    """Whether each document breaks the order of sides.  # bool[D]
 
     In pairs, every chosen answer must be followed by the rejected one of its row. Otherwise all documents must be rated
     answers.
@@ -150,54 +175,6 @@ def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
 def first_trained(labels: Int32) -> int:
     """Return the index of the first trained token, which is the length of the prompt."""
     return int((labels != MASKED).argmax())
-
-
-def crossed(prompt: tuple[Int32, Int32], answer: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
-    """Return ids and labels of one document's prompt followed by another document's answer.
-
-    Example: ids 5 6 7 with labels . . 7 and ids 5 8 with labels . 8 give ids 5 6 8 with labels . . 8.
-    """
-    end, start = first_trained(prompt[1]), first_trained(answer[1])
-    labels = np.concatenate([np.full(end, MASKED, np.int32), answer[1][start:]])
-    return np.concatenate([prompt[0][:end], answer[0][start:]]), labels
-
-
-def partners(prompts: Int64, batch_size: int) -> Int64:
-    """For each row, choose the row whose answer is put after its prompt.  # int64[N]
-
-    This is the previous row of its batch (for the first row: the last one), skipping rows with the same prompt. If a
-    whole batch has one prompt, it is the nearest earlier row with another prompt, wrapping around at the beginning.
-
-    Example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
-
-    Args:
-        prompts: a number identifying each row's prompt.  # int64[N]
-        batch_size: rows per batch.
-
-    Raises:
-        UsageError: all rows have the same prompt.
-    """
-    if len(prompts) and (prompts == prompts[0]).all():
-        raise UsageError("all answers have the same prompt, but KTO compares with answers to other prompts")
-    found = np.arange(len(prompts), dtype=np.int64)
-    start = found - found % batch_size
-    size = np.minimum(batch_size, len(prompts) - start)
-    waiting = found.copy()
-    for back in range(1, batch_size):
-        first = start[waiting]
-        other = first + (waiting - first - back) % size[waiting]
-        differs = prompts[other] != prompts[waiting]
-        found[waiting[differs]] = other[differs]
-        waiting = waiting[~differs]
-    # All of a batch have one prompt: the row before it, or before the run of rows with this prompt that ends there.
-    begins = prompts != np.roll(prompts, 1)
-    run_start = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), -1))
-    run_start[run_start < 0] = np.flatnonzero(begins)[-1]
-    before = (start[waiting] - 1) % len(prompts)
-    is_same = prompts[before] == prompts[waiting]
-    before[is_same] = (run_start[before[is_same]] - 1) % len(prompts)
-    found[waiting] = before
-    return found
 
 
 def _run_tokens(documents: DocumentBatch) -> Int64:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from packer.credentials import scheme_with_credentials
+from packer.display import scheme_with_credentials
 from packer.errors import InputError, UsageError, url_of
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
@@ -102,11 +102,7 @@ _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 
 
 def refuse_unusable(name: str) -> None:
-    """Refuse the name of something in a bucket or on the Hub that the clients would misread, or fail on.
-
-    Raises:
-        UsageError: it has a character that no such name has here.
-    """
+    """Refuse the name of something in a bucket or on the Hub that the clients would misread, or fail on."""
     if (found := _UNUSABLE.search(name)) is not None:
         raise UsageError(
             f"{name}: {found[0]!r} is in no name that packer reads or writes in a bucket or on the Hub",

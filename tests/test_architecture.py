@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "credentials", "errors", "names", "literals", "display", "near_names", "progress", "host", "named_templates", "recipe", "rejections",
+    "version", "display", "errors", "names", "literals", "near_names", "progress", "host", "named_templates", "recipe", "rejections",
     "media", "arrow_arrays", "batches", "layout", "permute", "hub", "model", "source", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit",
     "report", "load", "export", "starter", "recipe_from",
 )  # fmt: skip
@@ -166,7 +166,7 @@ OWN_FILES = {
     "host/regular_file.py": "the place",
     "version.py": "packer's own code",
     "host/watchdog.py": "what the kernel says of this process",
-    "recipe/key_help.py": "files of the package",
+    "recipe/named_options.py": "files of the package",
     "starter/__init__.py": "files of the package",
     "report/shell.py": "files of the package",
     "pipeline/messages/suggestions.py": "a file of the package",

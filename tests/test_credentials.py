@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.credentials import masked, scheme_with_credentials
+from packer.display import masked, scheme_with_credentials
 from packer.errors import StorageError
 
 FORMS = [

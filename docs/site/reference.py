@@ -74,7 +74,7 @@ What `packer preview` reports of a template that rows do not show by themselves,
 def pages() -> dict[str, str]:
     """Return the text of every generated page by file name; partly generated pages include their hand-written part."""
     from packer.load.trainers import TRAINERS  # noqa: PLC0415 - not for a page of the command line
-    from packer.recipe.key_help import recipe_keys  # noqa: PLC0415 - as above
+    from packer.recipe.named_options import recipe_keys  # noqa: PLC0415 - as above
     from packer.source.schema import SCHEMAS  # noqa: PLC0415 - as above
 
     schemas = "".join(f"| `{name}` | {schema.help} |\n" for name, schema in SCHEMAS.items())

@@ -14,13 +14,13 @@ import numpy as np
 
 from packer.audit.findings import CodedFinding, Example
 from packer.batches import RowBatch
+from packer.literals import common_length
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
 from packer.pipeline.messages.losses import MOST_TIMES, choices_hint
 from packer.pipeline.stages import compile_template
 from packer.recipe.named_options import as_option
 from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.render import Renderer
-from packer.render.common_prefix import common_length
 from packer.render.reasoning import opened_by
 from packer.source.schema import read_row
 from packer.tokenize import ReferenceEncoder

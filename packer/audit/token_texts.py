@@ -17,7 +17,7 @@ from packer.errors import CheckError
 from packer.layout import MASKED
 from packer.model.model import Model
 from packer.model.token_bytes import TokenBytes
-from packer.pipeline.kept_tokenizer import kept_model
+from packer.pipeline.tokenizer import kept_model
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 

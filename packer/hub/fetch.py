@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from packer.credentials import shown_cause
+from packer.display import shown_cause
 from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError
 from packer.hub.names import HubName
 from packer.names import data_ending, fits

@@ -10,8 +10,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from packer.recipe.pack_rules import Tokens
-from packer.recipe.read_rules import BatchingName, Side
+from packer.recipe.pack_rules import BatchingName, Side, Tokens
 
 End = Literal["drop", "pad", "short"]
 

@@ -12,7 +12,7 @@ from packer.load.layouts import Beside
 from packer.load.row_source import RowSource
 from packer.recipe.column_rules import Declared, declared
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
-from packer.store.column_values import block_values, token_values
+from packer.store.document_shards import block_values, token_values
 
 PREFIX = "columns."
 """Before the name of a column while it is laid out, as a column may be called as anything else of a micro-batch."""

@@ -1,14 +1,19 @@
-"""Provide the documents of a build: reuse finished partitions, and make the others here or in worker processes."""
+"""Provide the documents of a build: what a cache and unfinished builds have is reused, the rest is made by workers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from packer.errors import CheckError
+from packer.media.places import OF_FILES
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
+from packer.pipeline.identity import Provenance, same_traits
 from packer.pipeline.messages.losses import (
     RejectedInput,
     check_rewrite_cost,
@@ -21,28 +26,45 @@ from packer.pipeline.partition import (
     PartitionResult,
     PartitionTask,
     PartitionWork,
+    RejectedRow,
     TaskOutput,
+    read_journal,
     write_journal,
 )
 from packer.pipeline.plan.build_plan import BuildPlan
-from packer.pipeline.plan.reuse import reusable, reuse
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe
 from packer.source.question_fields import list_names
-from packer.store.manifest import Manifest, StoredTable
+from packer.store.files import CacheFiles
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
+from packer.store.media_shards import MediaShards
+from packer.store.rejected import rejected_path, rejected_rows
 from packer.tokenize import compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
-    """How a cache is built, independent of its content; :func:`packer.build` explains each option."""
+class Build:
+    """Where and how a cache is built, independent of its content; :func:`packer.build` explains each option."""
 
+    folder: Path
+    progress: Progress
     workers: Workers = HERE
     fail_above: float | None = None
     force: bool = False
     repair: bool = False
     dry_run: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of its parts so far."""
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time spent inside the context to a part."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began
 
 
 def by_reference(recipe: Recipe) -> Recipe:
@@ -64,11 +86,10 @@ class BuiltDocuments:
     rejected_inputs: tuple[RejectedInput, ...]
 
 
-def make_documents(
-    plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions, progress: Progress
-) -> BuiltDocuments:
+def make_documents(plan: BuildPlan, found: Manifest | None, build: Build) -> BuiltDocuments:
     """Return the result of every partition, in order, reusing finished ones and making the rest."""
-    there, tables = reusable(folder, found, plan.tasks, repair=options.repair)
+    progress = build.progress
+    there, tables = reusable(build.folder, found, plan.tasks, repair=build.repair)
     results: dict[int, PartitionResult] = {}
     traits: dict[int, StoredTable] = {}
     missing: dict[int, PartitionTask] = {}
@@ -82,9 +103,9 @@ def make_documents(
             missing[number] = replace(task, has_documents=number in results, traits=lacking)
     refuse_early(plan, results)
     num_built = len(plan.tasks) - len(results)
-    jobs = options.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
+    jobs = build.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
     progress.stage("documents", sum(task.partition.num_rows for task in missing.values()), "rows")
-    for number, made in _run(plan, missing, jobs, folder, options):
+    for number, made in _run(plan, missing, jobs, build):
         if made.traits is not None:
             traits[number] = made.traits
         if made.result is not None:
@@ -105,7 +126,7 @@ def make_documents(
 
 
 def _run(
-    plan: BuildPlan, wanted: Mapping[int, PartitionTask], jobs: int, folder: Path, options: BuildOptions
+    plan: BuildPlan, wanted: Mapping[int, PartitionTask], jobs: int, build: Build
 ) -> Iterator[tuple[int, TaskOutput]]:
     """Run the tasks; yield the number of each and what it made, in order of completion."""
     sizes = {number: task.partition.num_bytes for number, task in wanted.items()}
@@ -117,17 +138,17 @@ def _run(
     many = is_worth_loading(sum(sizes.values()), plan.model.files[TOKENIZER_FILE])
     recipe = plan.recipe if many or jobs > 1 else by_reference(plan.recipe)
     # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
-    apart = recipe.engine == "fast" and jobs > 1 and isinstance(options.workers, Processes)
-    for i, made in options.workers.run(
+    apart = recipe.engine == "fast" and jobs > 1 and isinstance(build.workers, Processes)
+    for i, made in build.workers.run(
         partial(PartitionWork, journals=not apart),
-        (folder, recipe, plan.model),
+        (build.folder, recipe, plan.model),
         [wanted[number] for number in order],
         sizes=[sizes[number] for number in order],
-        folder=folder,
+        folder=build.folder,
     ):
         if apart and made.result is not None:
             compare(plan.model.files[TOKENIZER_FILE], made.sampled)
-            write_journal(folder, plan.tasks[order[i]].key, made.result)
+            write_journal(build.folder, plan.tasks[order[i]].key, made.result)
         yield order[i], made
 
 
@@ -143,3 +164,128 @@ def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], note
             later.setdefault(source, (plan.inputs[task.source].path, set()))[1].update(left)
     for path, names in later.values():
         note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; `--columns` maps them")
+
+
+# What is there already
+
+
+def existing(folder: Path, progress: Progress) -> Manifest | None:
+    try:
+        return None if CacheFiles(folder).size(MANIFEST_NAME) is None else read_manifest(folder)
+    except CheckError as error:
+        progress.note(f"{error.message}; building again")
+        return None
+
+
+def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance, tasks: Iterable[PartitionTask]) -> bool:
+    if manifest.recipe_fingerprint != wanted.recipe_fingerprint or not same_traits(manifest, wanted.recipe):
+        return False
+    read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
+    if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
+        return False  # same bytes, other names: nothing to tokenize, but the manifest has to change
+    media = {table.key: table for table in manifest.media or ()}
+    return (
+        _is_as_committed(folder, manifest)
+        and OF_FILES.isdisjoint(manifest.totals.rejected)
+        and all(same_images(folder, media[task.key], task) for task in tasks if task.key in media)
+    )
+
+
+def _is_as_committed(folder: Path, manifest: Manifest) -> bool:
+    """Whether every file of a cache exists and has its recorded length."""
+    sizes = [(file.path, file.num_bytes) for file in manifest.stored]
+    sizes += [(f"model/{file.path}", file.num_bytes) for file in manifest.model.files]
+    files = CacheFiles(folder)
+    there = files.sizes(path for path, _ in sizes)
+    try:
+        rejected = rejected_path(folder, manifest)
+        if files.size(rejected) is None or files.sha256(rejected) != manifest.rejected_sha256:
+            return False  # every build uses the same name, so the file may be another build's
+    except CheckError:
+        return False
+    return all(there[path] == size for path, size in sizes)
+
+
+def reusable(
+    folder: Path, manifest: Manifest | None, tasks: Sequence[PartitionTask], *, repair: bool
+) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
+    """Return existing results and traits for tasks, by key: from unfinished builds, and from a finished cache."""
+    rows = [(task, task.partition.num_rows) for task in tasks]
+    results = read_journal(folder, PartitionResult, {task.key: number for task, number in rows})
+    traits = read_journal(folder, StoredTable, {task.traits.key: number for task, number in rows if task.traits})
+    if manifest is not None:
+        results |= {result.shard.key or "": result for result in committed(folder, manifest)}
+        traits |= {each.key or "": each for each in (manifest.selection.traits if manifest.selection else ())}
+    media = [result.media for result in results.values() if result.media is not None]
+    stored: list[Shard | StoredTable] = [*(result.shard for result in results.values()), *traits.values(), *media]
+    whole = _whole(folder, stored, every_byte=repair)
+
+    def is_as_it_was(result: PartitionResult, task: PartitionTask) -> bool:
+        images = result.media
+        return (
+            result.shard.path in whole
+            # What a file lacked that a row named is written nowhere, so it is looked at again.
+            and not any(row.code in OF_FILES for row in result.rejected)
+            and (images is None or (images.path in whole and same_images(folder, images, task)))
+        )
+
+    # Partitions of one key may be in folders with other images.
+    changed = {task.key for task in tasks if task.key in results and not is_as_it_was(results[task.key], task)}
+    return (
+        {key: result for key, result in results.items() if key not in changed},
+        {key: each for key, each in traits.items() if each.path in whole},
+    )
+
+
+def same_images(folder: Path, table: StoredTable, task: PartitionTask) -> bool:
+    """Whether the files that the rows of a partition name as images still hold what a cache has of them."""
+    files = task.image_files
+    try:
+        return all(files.digest(name) == digest for name, digest in MediaShards(folder, [table]).names())
+    except CheckError:
+        return False
+
+
+def committed(folder: Path, manifest: Manifest) -> list[PartitionResult]:
+    """Return the result of every partition of a finished cache, in order.
+
+    If rejected.jsonl is damaged, only partitions without rejected rows: the reasons are recorded nowhere else.
+    """
+    documents, media = manifest.document_shards, {table.key: table for table in manifest.media or ()}
+    try:
+        rejected = rejected_rows(folder, manifest)
+    except CheckError:
+        documents = [shard for shard in documents if not shard.num_rejected]
+        rejected = [[] for _ in documents]
+    results = []
+    for shard, lines in zip(documents, rejected, strict=True):
+        own = tuple(RejectedRow(line.row - shard.first_row, line.code, line.reason, line.line) for line in lines)
+        try:
+            results.append(PartitionResult(shard=shard, rejected=own, media=media.get(shard.key)))
+        except ValueError:  # what no build writes: nothing of such a cache is taken over
+            return []
+    return results
+
+
+def _whole(folder: Path, stored: Sequence[Shard | StoredTable], *, every_byte: bool) -> set[str]:
+    """Return the paths of files that exist with their recorded length or, with `every_byte`, their digest."""
+    files = CacheFiles(folder)
+    sizes = files.sizes(each.path for each in stored)
+    there = [each for each in stored if sizes[each.path] == each.num_bytes]
+    return {each.path for each in there if not every_byte or files.xxh3(each.path) == each.xxh3}
+
+
+def reuse(result: PartitionResult, task: PartitionTask) -> PartitionResult:
+    """Move the shard of an earlier build to its place in this one, with the line numbers of rejected rows."""
+    partition, moved = task.partition, task.partition.first_line - result.shard.first_line
+    shard = msgspec.structs.replace(
+        result.shard,
+        split=task.file.split,
+        source=task.source,
+        first_row=partition.first_row,
+        first_line=partition.first_line,
+    )
+    rejected = tuple(
+        row if row.line is None else msgspec.structs.replace(row, line=row.line + moved) for row in result.rejected
+    )
+    return PartitionResult(shard=shard, rejected=rejected, media=result.media)

@@ -15,7 +15,7 @@ import msgspec
 
 from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
-from packer.pipeline.documents import BuildOptions
+from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
@@ -169,7 +169,7 @@ def build_recipe_with(
 ) -> BuildResult:
     """Build a recipe in a folder on workers; the hints of its errors name options of the command."""
     with workers_on(on, jobs, listener.note) as workers:
-        return build_recipe(recipe, folder, BuildOptions(workers=workers, **rules), listener)
+        return build_recipe(recipe, Build(folder=folder, progress=listener, workers=workers, **rules))
 
 
 def _recipe_and_rows(data: Any, options: dict[str, Any]) -> tuple[Recipe, list[Any]]:

@@ -141,9 +141,6 @@ class RowImages:
         """Compare the ids of some texts with those that the processor makes of the images themselves.
 
         These are the first rows with images of a partition, and some of the others, without the values of their pixels.
-
-        Raises:
-            CheckError: they differ.
         """
         _, first = np.unique(tokens.sequence_text, return_index=True)
         guarded = np.searchsorted(turns.text_offsets, turns.guarded[:, 0], side="right") - 1

@@ -229,32 +229,27 @@ def run_partition(
     task: PartitionTask, batches: Iterable[tuple[RowBatch, SupervisedRows]], *, folder: Path
 ) -> PartitionResult:
     """Make the shard of one partition from its rows and what the stages made of them, and that of its images."""
-    with ExitStack() as opened:
-        return _run_partition(task, batches, opened, folder=folder)
-
-
-def _run_partition(
-    task: PartitionTask, batches: Iterable[tuple[RowBatch, SupervisedRows]], opened: ExitStack, *, folder: Path
-) -> PartitionResult:
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0
     names: set[str] = set()
     documents: list[DocumentBatch] = []
     images: MediaWriter | None = None
-    for rows, done in batches:
-        documents.append(done.documents)
-        if done.images:
-            images = images or opened.enter_context(MediaWriter(folder, key=task.key, keep=task.media.keep))
-            images.add(done.images)
-        rejected += (
-            RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
-            for r in done.rejections
-        )
-        names |= rows.names
-        num_rows += rows.num_rows
-        num_kept += len(distinct(done.documents.sample))
-        num_merged += done.num_merged
-        num_skipped += done.num_skipped
+    with ExitStack() as opened:
+        for rows, done in batches:
+            documents.append(done.documents)
+            if done.images:
+                images = images or opened.enter_context(MediaWriter(folder, key=task.key, keep=task.media.keep))
+                images.add(done.images)
+            rejected += (
+                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
+                for r in done.rejections
+            )
+            names |= rows.names
+            num_rows += rows.num_rows
+            num_kept += len(distinct(done.documents.sample))
+            num_merged += done.num_merged
+            num_skipped += done.num_skipped
+        media = None if images is None else images.commit()
     written = write_documents(folder, documents, split=task.file.split)
     shard = msgspec.structs.replace(
         written,
@@ -273,7 +268,7 @@ def _run_partition(
         shard=shard,
         rejected=tuple(rejected),
         unread=tuple(name[:SHOWN_KEY] for name in unread),
-        media=None if images is None else images.commit(),
+        media=media,
     )
 
 

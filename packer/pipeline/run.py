@@ -7,144 +7,143 @@ Until the commit the existing cache stays as it was. Finished partitions are reu
 ends.
 """
 
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TypeGuard
 
-from msgspec.structs import replace
+import msgspec
 
 from packer.errors import CheckError
 from packer.host.limits import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown
-from packer.pipeline import engine
+from packer.pipeline.blocks import (
+    BlockForm,
+    BlockTask,
+    PackedBlocks,
+    PackedGroup,
+    block_worker,
+    cuts_of,
+    pack_split,
+    tokens_per_shard,
+)
 from packer.pipeline.columns import join_columns, pin_columns
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
-from packer.pipeline.documents import BuildOptions, by_reference, make_documents
+from packer.pipeline.documents import Build, by_reference, existing, make_documents, reusable, up_to_date
 from packer.pipeline.identity import Provenance
-from packer.pipeline.kept_tokenizer import write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import LeftOutError, refuse_existing
-from packer.pipeline.packing import pack_documents
+from packer.pipeline.messages.losses import LIMIT, InNoBlock, LeftOutError, refuse_existing, refuse_lost_tokens
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.plan.reuse import existing, reusable, up_to_date
 from packer.pipeline.selecting import select
-from packer.pipeline.workers.executor import Processes, Workers
+from packer.pipeline.tokenizer import remember, write_model
+from packer.pipeline.workers.executor import Processes, Workers, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
-from packer.progress import Progress
 from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
+from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
-from packer.store.manifest import MANIFEST_NAME, Manifest
+from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.place import build_place
 from packer.tokenize import EngineDiffersError, ReferenceFailsError
 
 
-def build_recipe(recipe: Recipe, folder: Path, options: BuildOptions, progress: Progress) -> BuildResult:
+def build_recipe(recipe: Recipe, build: Build) -> BuildResult:
     """Build the cache of a recipe, or bring it up to date; its public entry point is :func:`packer.build`."""
-    folder = build_place(folder, is_dry=options.dry_run)
+    build = replace(build, folder=build_place(build.folder, is_dry=build.dry_run))
+    folder, progress = build.folder, build.progress
     with path_errors():
-        if not options.dry_run:
+        if not build.dry_run:
             refuse_busy(folder)
         found = existing(folder, progress)
-        if options.repair and found is not None and not options.dry_run:
+        if build.repair and found is not None and not build.dry_run:
             CacheFiles(folder).remove_damaged(found.digests)
-        seconds: dict[str, float] = {}
-        with _timed(seconds, "plan"):
+        with build.timed("plan"):
             recipe = pin_columns(pin_benchmarks(pin_recipe(recipe, progress.note), progress.note))
-        is_new = found is None and not options.dry_run
-        with _loading(recipe, options.workers) if is_new else nullcontext():
-            plan = _plan(recipe, found, options, progress, seconds)
-            if found is not None and not options.repair and up_to_date(folder, found, plan.provenance, plan.tasks):
-                if not options.dry_run:
+        is_new = found is None and not build.dry_run
+        with _loading(recipe, build.workers) if is_new else nullcontext():
+            plan = _plan(recipe, found, build)
+            if _is_done(found, plan, build):
+                if not build.dry_run:
                     finish_if_free(folder, found)
-                return _nothing_to_do(folder, found, plan, options)
-            if options.dry_run:
-                return _dry_run(plan, folder, found, options)
+                return _nothing_to_do(found, plan, build)
+            if build.dry_run:
+                return _dry_run(plan, found, build)
             try:
-                return _build_checked(plan, folder, options, progress, seconds)
+                return _build_checked(plan, build)
             except EngineDiffersError as error:
                 progress.note(f"{error.message}; building with the reference engine")
                 if not isinstance(error, ReferenceFailsError):
-                    engine.remember(plan.model.files[TOKENIZER_FILE], agrees=False)
-            plan = _plan(by_reference(recipe), found, options, progress, seconds)
-            return _build_checked(plan, folder, options, progress, seconds)
+                    remember(plan.model.files[TOKENIZER_FILE], agrees=False)
+            return _build_checked(_plan(by_reference(recipe), found, build), build)
 
 
-def _plan(
-    recipe: Recipe, found: Manifest | None, options: BuildOptions, progress: Progress, seconds: dict[str, float]
-) -> BuildPlan:
-    with _timed(seconds, "plan"):
-        return plan_build(recipe, progress, before=found, workers=options.workers)
+def _plan(recipe: Recipe, found: Manifest | None, build: Build) -> BuildPlan:
+    with build.timed("plan"):
+        return plan_build(recipe, build.progress, before=found, workers=build.workers)
 
 
-def _build_checked(
-    plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, seconds: dict[str, float]
-) -> BuildResult:
+def _is_done(found: Manifest | None, plan: BuildPlan, build: Build) -> TypeGuard[Manifest]:
+    """Whether there is nothing to do: a build of the plan would make the cache that is there."""
+    return found is not None and not build.repair and up_to_date(build.folder, found, plan.provenance, plan.tasks)
+
+
+def _build_checked(plan: BuildPlan, build: Build) -> BuildResult:
     """Build; if a check fails, build again without what an unfinished build had left, which may be damaged or forged.
 
     Only sizes are compared before that is used, as reading every byte would take a good part of what it saves.
     """
-    left = journal_entries(folder)
+    left = journal_entries(build.folder)
     try:
-        return _build(plan, folder, options, progress, seconds)
+        return _build(plan, build)
     except CheckError as error:
         if not left or isinstance(error, LeftOutError):
             raise
-        progress.note(f"{error.message}; making again what an unfinished build left")
-    with lock(folder):
+        build.progress.note(f"{error.message}; making again what an unfinished build left")
+    with lock(build.folder):
         for entry in left:
-            inside(folder, entry).unlink(missing_ok=True)
-    return _build(plan, folder, options, progress, seconds)
+            inside(build.folder, entry).unlink(missing_ok=True)
+    return _build(plan, build)
 
 
-def _build(
-    plan: BuildPlan, folder: Path, options: BuildOptions, progress: Progress, seconds: dict[str, float]
-) -> BuildResult:
+def _build(plan: BuildPlan, build: Build) -> BuildResult:
     """Make the cache, or find that it is up to date."""
-    wanted = plan.provenance
+    wanted, folder, progress = plan.provenance, build.folder, build.progress
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
         before = CacheFiles(folder).standing(MANIFEST_NAME)
         found = existing(folder, progress)
-        if found is not None and not options.repair and up_to_date(folder, found, wanted, plan.tasks):
+        if _is_done(found, plan, build):
             finish(folder, found)
-            return _nothing_to_do(folder, found, plan, options)
-        replaced = None if found is None else _replaced(folder, found, wanted, options)
+            return _nothing_to_do(found, plan, build)
+        replaced = _replaced(found, wanted, build)
         if replaced is not None and replaced.leaving:
             progress.note(f"{shown(folder)} {replaced.sentences()[-1]}")
-        with _timed(seconds, "documents"):
-            made = make_documents(plan, folder, found, options, progress)
+        with build.timed("documents"):
+            made = make_documents(plan, found, build)
             joined = join_columns(folder, wanted.recipe, [result.shard for result in made.results])
-        results = [replace(result, shard=shard) for result, shard in zip(made.results, joined.shards, strict=True)]
-        with _timed(seconds, "rows") if wanted.recipe.row_rules.is_set else nullcontext():
+        pairs = zip(made.results, joined.shards, strict=True)
+        results = [msgspec.structs.replace(result, shard=shard) for result, shard in pairs]
+        with build.timed("rows") if wanted.recipe.row_rules.is_set else nullcontext():
             progress.stage("selecting", 0, "rows")
             selection = select(folder, wanted, joined.shards, made.traits)
         joined.refuse_lacking(selection.documents.values())
-        with _timed(seconds, "blocks"):
-            packed = pack_documents(
-                folder,
-                selection.documents,
-                wanted,
-                workers=options.workers,
-                progress=progress,
-                fail_above=options.fail_above,
-            )
-        with _timed(seconds, "commit"):
+        with build.timed("blocks"):
+            packed = pack_documents(selection.documents, wanted, build)
+        with build.timed("commit"):
             write_model(folder, wanted.model, plan.model.files)
             refuse_changed(plan.files, plan.inputs)
             built = Built(provenance=wanted, results=results, packed=packed, selected=selection)
-            manifest = commit(folder, built, before=before, fail_above=options.fail_above)
+            manifest = commit(folder, built, before=before, fail_above=build.fail_above)
     return BuildResult.of_cache(
         folder,
         manifest,
@@ -152,45 +151,78 @@ def _build(
         built=True,
         settled_keys=plan.settled_keys,
         rejected_inputs=made.rejected_inputs,
-        seconds=seconds,
+        seconds=build.seconds,
     )
 
 
-def _replaced(folder: Path, found: Manifest, wanted: Provenance, options: BuildOptions) -> Changes:
-    """Return what would be replaced in the existing cache."""
-    replaced = changes(found, wanted)
-    if not options.force:
-        replaced.refuse(folder)
+def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenance, build: Build) -> PackedBlocks:
+    """Pack the documents of a cache, each split separately, and write its block shards."""
+    recipe, progress = provenance.recipe, build.progress
+    if recipe.pack.mode == "none":
+        return PackedBlocks(shards=(), groups=[])
+    form = BlockForm.of(recipe.pack, pad_id=provenance.model.pad_id)
+    limit = LIMIT if build.fail_above is None else build.fail_above
+    groups: list[PackedGroup] = []
+    num_tokens = sum(own.num_tokens for own in documents.values())
+
+    def lost() -> InNoBlock:
+        return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
+
+    def tasks() -> Iterator[BlockTask]:
+        for split, own in documents.items():
+            num_blocks = 0
+            planned = pack_split(split, own, recipe.pack, shard_bytes=recipe.shard_bytes)
+            for packed, shard_tasks in planned:
+                groups.append(packed)
+                num_blocks += packed.num_blocks
+                if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
+                    yield from shard_tasks
+            if not num_blocks and lost().share <= limit:
+                progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
+        refuse_lost_tokens(lost(), documents.values(), msgspec.to_builtins(recipe.pack), limit)
+
+    num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
+    progress.stage("blocks", num_tokens, "tokens")
+    shards: list[Shard] = []
+    made = build.workers.run(
+        block_worker,
+        (build.folder, form),
+        tasks(),
+        # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
+        sizes=[num_tokens // 4 // num_tasks] * num_tasks,
+        folder=build.folder,
+    )
+    for shard in in_order(made):
+        shards.append(shard)
+        progress.advance(shard.num_tokens, shard.num_tokens)
+    return PackedBlocks(shards=shards, groups=groups)
+
+
+def _replaced(found: Manifest | None, wanted: Provenance, build: Build) -> Changes | None:
+    """Return what would be replaced in the existing cache, if there is one."""
+    replaced = None if found is None else changes(found, wanted)
+    if replaced is not None and not build.force:
+        replaced.refuse(build.folder)
     return replaced
 
 
-def _nothing_to_do(folder: Path, found: Manifest, plan: BuildPlan, options: BuildOptions) -> BuildResult:
-    refuse_existing(folder, found, options.fail_above)
-    return BuildResult.of_cache(folder, found, settled_keys=plan.settled_keys)
+def _nothing_to_do(found: Manifest, plan: BuildPlan, build: Build) -> BuildResult:
+    refuse_existing(build.folder, found, build.fail_above)
+    return BuildResult.of_cache(build.folder, found, settled_keys=plan.settled_keys)
 
 
-def _dry_run(plan: BuildPlan, folder: Path, found: Manifest | None, options: BuildOptions) -> BuildResult:
+def _dry_run(plan: BuildPlan, found: Manifest | None, build: Build) -> BuildResult:
     """Say what a build of the plan would do."""
-    there, _ = reusable(folder, found, plan.tasks, repair=options.repair)
+    there, _ = reusable(build.folder, found, plan.tasks, repair=build.repair)
     missing = sum(task.key not in there for task in plan.tasks)
     return BuildResult(
-        folder=folder,
+        folder=build.folder,
         manifest=None,
         num_partitions_built=missing,
         num_partitions_reused=len(plan.tasks) - missing,
-        replaced=None if found is None else _replaced(folder, found, plan.provenance, options),
+        replaced=_replaced(found, plan.provenance, build),
         settled_keys=plan.settled_keys,
     )
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
-    """Add the time spent inside the context to a part of the build."""
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - began
 
 
 def _loading(recipe: Recipe, workers: Workers) -> AbstractContextManager[None]:

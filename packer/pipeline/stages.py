@@ -19,8 +19,8 @@ from packer.literals import longest_of
 from packer.media.decoder import Image
 from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
-from packer.pipeline.engine import encoder_of
 from packer.pipeline.images import RowImages
+from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe
 from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
 from packer.source.partition import Partition
@@ -79,22 +79,21 @@ class Stages:
         return encoder
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """Run the first stage alone; preference data is first split with :func:`~packer.supervise.split_sides`.
+        """Run the first stage alone, on each side of pairs (:func:`~packer.supervise.split_sides`).
 
         Pretokenized rows have no texts, so nothing is rendered for them.
         """
-        if _is_preference(rows):
-            try:
-                return self.render(split_sides(rows))
-            except TemplateOverrunError as error:
-                error.row = row_of_side(error.row)
-                raise
         if _are_tokens(rows):
             return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
-        if self._images is None:
-            return self.renderer.render(rows)
-        rows, unusable = self._images.opened(rows)
-        turns = self.renderer.render(rows)
+        sides = split_sides(rows)
+        unusable: tuple[Rejection, ...] = ()
+        try:
+            if self._images is not None:
+                sides, unusable = self._images.opened(sides)
+            turns = self.renderer.render(sides)
+        except TemplateOverrunError as error:
+            error.row = row_of_side(rows, error.row)
+            raise
         return replace(turns, rejections=(*turns.rejections, *unusable))
 
     def run(self, rows: RowBatch, turns: TurnBatch | None = None) -> SupervisedRows:
@@ -107,8 +106,7 @@ class Stages:
         if self._images is not None:
             tokens = self._images.repeated(tokens, turns)
             self._images.check(tokens, turns)
-        samples = split_sides(rows).samples if _is_preference(rows) else rows.samples
-        sample_ids = {sample.row: sample.sample_id for sample in samples}
+        sample_ids = {sample.row: sample.sample_id for sample in split_sides(rows).samples}
         done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)
         documents, rejections = done.documents, (*turns.rejections, *done.rejections)
@@ -116,10 +114,8 @@ class Stages:
         if self._images is not None and turns.images:
             media, images = self._images.column(documents, done.texts, turns)
             documents = replace(documents, media=media)
-        merged, skipped = done.merged, done.skipped
-        if _is_preference(rows):
-            documents, rejections = join_sides(rows, turns, documents, rejections)
-            merged, skipped = row_of_side(merged), row_of_side(skipped)
+        documents, rejections = join_sides(rows, turns, documents, rejections)
+        merged, skipped = (row_of_side(rows, each) for each in (done.merged, done.skipped))
         return replace(
             _supervised(documents, (*self._unread(rows), *rejections), merged=merged, skipped=skipped), images=images
         )
@@ -147,10 +143,6 @@ class Stages:
 
 def _are_tokens(rows: RowBatch) -> bool:
     return bool(rows.samples) and rows.samples[0].kind == "tokens"
-
-
-def _is_preference(rows: RowBatch) -> bool:
-    return bool(rows.samples) and rows.samples[0].preference is not None  # rows of a partition are of one schema
 
 
 _NONE = np.zeros(0, np.int32)

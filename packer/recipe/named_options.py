@@ -1,4 +1,6 @@
-"""Keys of a recipe that have an option of their own, on the command line and as an argument of `packer.build`.
+"""What is said of a recipe's keys: their help, in two lists that ship beside this module, and options of their own.
+
+Some keys have an option on the command line and an argument of `packer.build`.
 
 An option says nothing that its key does not: `--columns output=answer` is `--set 'sources.columns={output: answer}'`.
 Hints name keys as `KEY=VALUE`, and :func:`as_option` and :func:`in_python` write them for whoever reads the hint.
@@ -8,9 +10,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
+from packer.recipe.row_schemas import ROW_SCHEMAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,3 +208,16 @@ def _value(text: str, key: str) -> Any:
     from packer.recipe.strict_yaml import parse_yaml  # noqa: PLC0415 - not for --help
 
     return parse_yaml(text, key)
+
+
+def recipe_keys() -> str:
+    """Return a YAML recipe with every key, its default, and its possible values in a comment."""
+    text = Path(__file__).with_name("recipe_keys.yaml").read_text("utf-8")
+    return text.replace("ROW_SCHEMAS", " | ".join(ROW_SCHEMAS))
+
+
+def key_values() -> dict[str, dict[str, str]]:
+    """Return what the values of keys train and cost; `EXAMPLE` is a value of a key that takes any."""
+    name = "key_values.yaml"
+    found: dict[str, dict[str, str]] = _value(Path(__file__).with_name(name).read_text("utf-8"), name)
+    return found

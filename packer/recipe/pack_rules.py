@@ -1,4 +1,4 @@
-"""How documents become blocks: the recipe's group `pack`."""
+"""How documents become blocks, and how the reader batches them: the recipe's groups `pack` and `read`."""
 
 from typing import Annotated, Final, Literal
 
@@ -6,12 +6,16 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import RecipeError
+from packer.recipe.row_rules import Rule
 
 MAX_BLOCK_LEN: Final = 2**20
 """Limit for the length of blocks and of padded rows: batches are allocated by it, and a cache may come from anybody."""
 
 Tokens = Annotated[int, Meta(ge=1, le=MAX_BLOCK_LEN)]
 PositiveInt = Annotated[int, Meta(ge=1, le=2**62)]
+
+BatchingName = Literal["packed", "padded", "padding_free", "token_budget"]
+Side = Literal["right", "left"]
 
 EVERY_KEY = "packer explain recipe lists every key with its values"
 
@@ -54,3 +58,35 @@ def check_pack(pack: Pack, where: str) -> None:
             f"{where}: pack.overlong: a stream is cut wherever a block ends, whatever is there",
             hint="--set pack.overlong=reject",
         )
+
+
+class Read(Rule, frozen=True, kw_only=True):
+    """Rules for batches of documents, by which no byte of a cache differs; see :mod:`packer.load.batching`.
+
+    The manifest stores them, so that every training run from a cache pads the same way by default.
+    """
+
+    batching: BatchingName = "packed"
+    length: Tokens | None = None
+    """Length to pad rows to, in tokens; None pads to the longest document of a micro-batch."""
+
+    multiple_of: Tokens | None = None
+    side: Side | None = None
+    """Side of the padding; None means ``right``."""
+
+    @property
+    def padding(self) -> dict[str, int | Side]:
+        """The keys about padding that are set."""
+        said = {"length": self.length, "multiple_of": self.multiple_of, "side": self.side}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+def check_read(read: Read, where: str) -> None:
+    """Check that the rules fit together."""
+    if read.padding and read.batching != "padded":
+        raise RecipeError(
+            f"{where}: read.{next(iter(read.padding))}: batching '{read.batching}' pads no documents",
+            hint="--set read.batching=padded",
+        )
+    if read.length is not None and read.multiple_of is not None:
+        raise RecipeError(f"{where}: both read.length and read.multiple_of", hint="leave one of them out")

@@ -20,15 +20,13 @@ from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
 from packer.recipe.column_rules import ColumnRules, check_columns, declared
-from packer.recipe.infilling import Infilling
 from packer.recipe.named_options import also_of_all, of_one_source
-from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, check_pack
-from packer.recipe.read_rules import Read, check_read
+from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, Read, check_pack, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
-from packer.recipe.supervision import Supervision
+from packer.recipe.supervision import Infilling, Supervision
 
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""

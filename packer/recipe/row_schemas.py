@@ -15,9 +15,3 @@ ROW_SCHEMAS = {
     "text": "packer.source.text",
 }
 """Module of each schema. A row that fits several schemas gets the first of them."""
-
-PREFERENCE_SCHEMAS = {"preference": "pairs", "rated": "rated answers"}
-"""Schemas of preference data, with a description of their rows."""
-
-EXAMPLES = "examples to imitate"
-"""Description of the rows of all other schemas."""

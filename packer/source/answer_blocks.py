@@ -162,12 +162,12 @@ def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:
     marks = [each for each in marks if len(each) > 1]
     if not marks or sample.kind != "chat":
         return sample
-    changed = tuple(_apart(message, marks, f"$.messages[{k}]") for k, message in enumerate(sample.messages))
-    preference = sample.preference
-    if preference is not None and preference.rejected is not None:
-        rejected = with_reasoning_apart(preference.rejected, roles)
-        preference = msgspec.structs.replace(preference, rejected=rejected)
-    return msgspec.structs.replace(sample, messages=changed, preference=preference)
+
+    def apart(side: Sample) -> Sample:
+        messages = (_apart(message, marks, f"$.messages[{k}]") for k, message in enumerate(side.messages))
+        return msgspec.structs.replace(side, messages=tuple(messages))
+
+    return sample.with_sides(apart)
 
 
 def _apart(message: Message, marks: Sequence[Sequence[str]], where: str) -> Message:

@@ -310,6 +310,7 @@ SCHEMA = RowSchema(
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "
     "`instruction`; or `preferred_output` and `non_preferred_output` after an `input` with `messages`; `margin`, or "
     "scores as `score_chosen` and `score_rejected`; `tools`, `system`, `chat_template_kwargs`, `id`",
+    compares="pairs",
     accepts=is_preference,
     json_fields=("chosen_messages", "rejected_messages"),
     message_fields=("prompt", "chosen", "rejected", "preferred_output", "non_preferred_output"),

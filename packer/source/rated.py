@@ -60,6 +60,7 @@ SCHEMA = RowSchema(
     needs=(("label",), ("messages", "conversations", "conversation", "completion", "output", "response")),
     rows=(RatedRow, *(shape for schema in _SCHEMAS for shape in schema.rows)),
     read=read,
+    compares="rated answers",
     help="`label`, true or false, beside a row of `messages`, `sharegpt`, `completion` or `alpaca` whose last answer "
     "it is about",
     accepts=lambda row: isinstance(row["label"], bool) and _schema_of(row) is not None,

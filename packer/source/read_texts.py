@@ -146,7 +146,6 @@ def texts_read(sample: Sample) -> list[str]:
     fields = [value for each in sample.all_messages for key, value in each.fields.items() if key in read]
     calls = [call for each in sample.all_messages for call in each.fields.get("tool_calls") or ()]
     fields += [value for call in calls for each in (call, call["function"]) for value in map(each.get, _OF_CALLS)]
-    texts = strings([*fields, sample.tools, sample.template_kwargs, sample.prompt, sample.text, sample.sample_id])
-    if sample.preference is not None and sample.preference.rejected is not None:
-        texts += texts_read(sample.preference.rejected)
-    return texts
+    for side in sample.sides:
+        fields += (side.tools, side.template_kwargs, side.prompt, side.text, side.sample_id)
+    return strings(fields)

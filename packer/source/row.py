@@ -52,7 +52,6 @@ _ANSWERS = ("output", "response", "completion")
 _OF_PARAGRAPHS = ("system", "input", "context", "reasoning")
 """Fields whose texts may be given one by one."""
 
-
 VARIABLES = "chat_template_kwargs"
 """Variables that a row gives to the template."""
 
@@ -174,6 +173,7 @@ class RowSchema:
     is_templated: bool = False
     """Whether every row goes through the chat template."""
 
+    compares: str | None = None  # what its rows are, if answers are compared, not imitated: "pairs"
     is_rated: bool = True
     """Whether a boolean `label` is a rating of the answer; beside plain text it is a label like any other."""
 

@@ -181,12 +181,7 @@ def _read_row_with_images(
         raise refused
     images = Images(sources, refused.reason)
     sample = read_row(row, number=number, schema=schema, columns={}, roles=roles)
-    sample = msgspec.structs.replace(sample, images=images)
-    preference = sample.preference
-    if preference is None or preference.rejected is None:
-        return sample
-    other = msgspec.structs.replace(preference.rejected, images=images)
-    return msgspec.structs.replace(sample, preference=msgspec.structs.replace(preference, rejected=other))
+    return sample.with_sides(lambda side: msgspec.structs.replace(side, images=images))
 
 
 def folder_of(path: FilePath) -> str | None:

@@ -21,7 +21,7 @@ from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
 from packer.store.digest import Pieces, digest_rows
-from packer.store.schema import BLOCK_PIECES, OF_FILES, value_fields
+from packer.store.entries import BLOCK_PIECES, OF_FILES, value_fields
 
 _BLOCK_HEADER = struct.Struct("<9q")
 
@@ -67,7 +67,7 @@ class DocumentRows:
     row: Int32  # [R]
     sample_id: Ragged  # uint8, UTF-8
     has_sample_id: npt.NDArray[np.bool_]  # [R]
-    side: Int8 | None  # [R] index into SIDES; None if the rows are not preference data
+    side: Int8 | None  # [R] index into SIDES; None if the rows have none
     margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
     media: Media | None = None  # of R documents; None if the shard has no images
     values: Mapping[str, npt.NDArray[Any] | Ragged] = field(default_factory=dict)

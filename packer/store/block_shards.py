@@ -10,9 +10,9 @@ import pyarrow as pa
 from packer.batches import BlockBatch, Int64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.store.arrow_columns import BlockRows, block_rows
+from packer.store.entries import BLOCK_PIECES, Kind
 from packer.store.mapping import MappedShard, check_blocks
 from packer.store.numbered_rows import FoundRows, NumberedRows
-from packer.store.schema import BLOCK_PIECES, Kind
 
 _TOKENS = ("input_ids", "labels", "position_ids")
 _SCALARS = ("length", "num_trained")

@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from packer.credentials import shown_cause
+from packer.display import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
 from packer.host.limits import is_panic
 from packer.names import credentials_hint

@@ -8,16 +8,15 @@ from typing import Any, Self
 
 from packer.errors import CheckError, UsageError
 from packer.names import shown
-from packer.recipe.row_schemas import PREFERENCE_SCHEMAS
 from packer.store.block_shards import BlockShards, FoundBlocks
 from packer.store.document_shards import Document, DocumentShards, FoundDocuments
+from packer.store.entries import Kind, has_column
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest, read_manifest
 from packer.store.mapping import check_sizes
 from packer.store.media_shards import MediaShards
 from packer.store.place import SentFolder, cache_place
 from packer.store.row_tables import documents_of
-from packer.store.schema import Kind
 
 __all__ = [
     "BlockShards",
@@ -105,7 +104,7 @@ class Cache:
     @cached_property
     def is_preference(self) -> bool:
         """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
-        return any("side" in place.columns for shard in self.manifest.document_shards for place in shard.places)
+        return has_column(self.manifest.document_shards, "side")
 
     @cached_property
     def is_paired(self) -> bool:
@@ -164,11 +163,11 @@ class Cache:
 
 
 def _refuse_blocks_of_pairs(folder: Path, manifest: Manifest) -> None:
-    """Refuse blocks of preference data, which no build writes: their rejected answers would be imitated."""
+    """Refuse blocks of pairs or rated answers, which no build writes: rejected answers would be imitated."""
     is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
-    if is_packed and any(entry.schema in PREFERENCE_SCHEMAS for entry in manifest.inputs):
+    if is_packed and has_column(manifest.document_shards, "side"):
         hint = "the same build with --force keeps its documents, which readers batch padded or without padding"
-        raise CheckError(f"{folder} has blocks of preference data, which nothing reads", hint=hint)
+        raise CheckError(f"{folder} has blocks of pairs or rated answers, which nothing reads", hint=hint)
 
 
 def check_conservation(manifest: Manifest) -> None:

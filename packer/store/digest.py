@@ -65,6 +65,11 @@ class FileDigest:
         """sha256 so far, 64 hexadecimal digits."""
         return self._sha256.hexdigest()
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a manifest says of a file with these bytes."""
+        return {"num_bytes": self.num_bytes, "xxh3": self.xxh3, "sha256": self.sha256}
+
 
 def digest_file(path: Path) -> FileDigest:
     """Compute the digests of a file."""

@@ -1,11 +1,21 @@
-"""The manifest's entries for the Arrow files of a cache, and its counts, which the conservation laws relate."""
+"""The Arrow files of a cache: the schemas of its shards, and their entries in the manifest, with the counts of a cache.
 
-from typing import Annotated, Literal
+Schemas are the file format: see `docs/reference/format.md`. The conservation laws relate the counts.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
+import pyarrow as pa
 from msgspec import Meta
 
 from packer.names import FilePath, SplitName
+
+FORMAT_VERSION: Final = 5
+"""Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
+
+Kind: TypeAlias = Literal["documents", "blocks"]
 
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 """Up to what every reader of JSON keeps exactly; sums of counts that add up to one fit 64 bits, too."""
@@ -25,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     path: FilePath
-    kind: Literal["documents", "blocks"]
+    kind: Kind
     split: SplitName
     source: Count | None
     """Documents: index into `inputs`. Blocks: None."""
@@ -94,6 +104,11 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         raise ValueError(f"{self.path}: its record batches do not add up to its rows, or are not within its bytes")
 
 
+def has_column(shards: Iterable[Shard], name: str) -> bool:
+    """Whether some of the shards have a column, of those whose places are recorded."""
+    return any(name in place.columns for shard in shards for place in shard.places)
+
+
 class StoredTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A table with one row for each row of the inputs, or of a partition."""
 
@@ -156,3 +171,111 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def cut_tokens(self) -> int:
         """Tokens that are in no block."""
         return sum(cut.tokens for cut in self.cut.values())
+
+
+BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")
+"""Columns of a block shard with one value per piece."""
+
+_SPAN = pa.struct([pa.field("message", pa.int32()), pa.field("start", pa.int32()), pa.field("end", pa.int32())])
+
+
+MEDIA_PLACES: Final = ("start", "length", "height", "width", "pixels")
+_IMAGE = pa.struct([pa.field("sha256", pa.binary(32)), *(pa.field(name, pa.int32()) for name in MEDIA_PLACES)])
+
+
+_DOCUMENTS = (
+    pa.field("doc_id", pa.int64()),
+    pa.field("input_ids", pa.large_list(pa.int32())),
+    pa.field("labels", pa.large_list(pa.int32())),
+    pa.field("loss_weights", pa.large_list(pa.float32())),
+    pa.field("spans", pa.list_(_SPAN)),
+    pa.field("length", pa.int32()),
+    pa.field("num_trained", pa.int32()),
+    pa.field("row", pa.int32()),
+    pa.field("sample_id", pa.string()),
+    pa.field("side", pa.int8()),
+    pa.field("margin", pa.float32()),
+    pa.field("media", pa.list_(_IMAGE)),
+)
+
+OPTIONAL: Final = {"loss_weights": "loss_weights", "side": "side", "margin": "side", "media": "media"}
+"""Columns that a shard has only if its documents have them, each with the one that it comes with."""
+
+
+def documents_schema(present: Collection[str] = (), values: Iterable[pa.Field] = ()) -> pa.Schema:
+    """Return the schema of a document shard with some of the optional columns.
+
+    `values` are the columns that the recipe declares (:func:`value_fields`).
+    """
+    fields = [field for field in _DOCUMENTS if OPTIONAL.get(field.name) in (None, *present)]
+    return pa.schema([*fields, *values, pa.field("digest", pa.uint64())], metadata=_metadata("documents"))
+
+
+def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
+    """Return the schema of a shard with blocks of ``block_len`` tokens; ``weighted`` adds loss_weights."""
+    weights = [pa.field("loss_weights", pa.list_(pa.float32(), block_len))] if weighted else []
+    fields = [
+        pa.field("input_ids", pa.list_(pa.int32(), block_len)),
+        pa.field("labels", pa.list_(pa.int32(), block_len)),
+        pa.field("position_ids", pa.list_(pa.int32(), block_len)),
+        pa.field("doc_ids", pa.list_(pa.int64())),
+        pa.field("doc_starts", pa.list_(pa.int32())),
+        pa.field("doc_lengths", pa.list_(pa.int32())),
+        pa.field("doc_places", pa.list_(pa.int32())),
+        pa.field("seq_lengths", pa.list_(pa.int32())),
+        pa.field("length", pa.int32()),
+        pa.field("num_trained", pa.int32()),
+        *weights,
+        pa.field("digest", pa.uint64()),
+    ]
+    return pa.schema(fields, metadata=_metadata("blocks"))
+
+
+OF_ROWS: Final = {b"packer.values": b"rows"}
+OF_FILES: Final = {b"packer.values": b"files"}
+"""Metadata of the fields of columns that a recipe declares: where their values come from."""
+
+
+def value_fields(schema: pa.Schema) -> list[pa.Field]:
+    """Return the fields of the columns that a recipe declares; ValueError if one has other than numbers."""
+    fields = [field for field in schema if field.metadata in (OF_FILES, OF_ROWS)]
+    for kind in (field.type for field in fields):
+        inner = kind.value_type if pa.types.is_large_list(kind) else kind
+        if (inner.value_type if inner != kind and pa.types.is_fixed_size_list(inner) else inner) not in _NUMBERS:
+            raise ValueError(f"a column of {kind}")
+    return fields
+
+
+_NUMBERS = (pa.int32(), pa.float32())
+
+
+def block_len_of(schema: pa.Schema) -> int:
+    """Return the block length of a block shard's schema; 0 if it is not one."""
+    kind = schema.field("input_ids").type
+    return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+
+
+def placed_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns whose places the manifest records, in schema order: those of fixed width, and loss weights."""
+    return tuple(
+        field.name
+        for field in schema
+        if field.name == "loss_weights" or pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
+    )
+
+
+def place_of(batch: pa.RecordBatch, *, base: int, first_row: int) -> Place:
+    """Return the Place of one record batch of a file mapped at address ``base``; ValueError if it has no values.
+
+    The values of a column are its last buffer: buffers are [validity, values]; of a list, its validity, perhaps
+    its offsets, and the validity of its values come before them.
+    """
+    values = {name: batch.column(name).buffers()[-1] for name in placed_columns(batch.schema)}
+    if batch.num_rows < 1 or any(buffer is None for buffer in values.values()):
+        raise ValueError("a record batch has no values")
+    columns = {name: buffer.address - base for name, buffer in values.items()}
+    return Place(first_row=first_row, num_rows=batch.num_rows, columns=columns)
+
+
+def _metadata(kind: Kind) -> dict[str, str]:
+    return {"packer.kind": kind, "packer.format_version": str(FORMAT_VERSION)}

@@ -214,7 +214,8 @@ class CacheFiles:
         """Write a file within the context that is named by its content, after it."""
         with AtomicFile(self.folder / folder, below=self.folder) as file:
             yield file
-            self._publish(f"{folder}/{file.commit(inside(file.folder, name(file.digest)).name).name}")
+            file.commit(inside(file.folder, name(file.digest)).name)
+            self._publish(f"{folder}/{file.path.name}")
 
     def _publish(self, name: str) -> None:
         """Upload a file that is finished and has its name, before anything refers to it, unless the bucket has it."""

@@ -24,9 +24,9 @@ from packer.batches import Int64, UInt64
 from packer.errors import CheckError
 from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
+from packer.store.entries import Kind, has_column
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.row_tables import split_documents
-from packer.store.schema import Kind
 
 
 def fingerprint(manifest: Manifest) -> str:
@@ -77,7 +77,7 @@ def content_fingerprint(
     """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
 
     A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
-    file, for preference data also its side and margin, and with values of files its row digest; a block contributes its
+    file, its side and margin if it has them, and with values of files its row digest; a block contributes its
     row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
     changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
     """
@@ -101,13 +101,13 @@ def content_fingerprint(
 
 def _document_content(documents: DocumentShards) -> Iterator[Int64]:
     """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 5] each"""
-    sides: dict[str, type[np.generic]] = {"side": np.int8, "margin": np.float32} if documents.is_preference else {}
-    own: dict[str, type[np.generic]] = {"digest": np.uint64} if any(each.joined for each in documents.shards) else {}
-    for shard, found in documents.by_shard({"doc_id": np.int64, "row": np.int32, **own, **sides}):
-        doc_id, row, *of_sides = found
-        columns = [doc_id, shard.first_row + row.astype(np.int64)]
-        columns += [of_sides.pop(0).view(np.int64) for _ in own]
-        if of_sides:
-            side, margin = of_sides
-            columns += [side.astype(np.int64), margin.view(np.int32).astype(np.int64)]
-        yield np.ascontiguousarray(np.stack(columns, axis=1), "<i8")
+    wanted: dict[str, type[np.generic]] = {"doc_id": np.int64, "row": np.int32}
+    if any(shard.joined for shard in documents.shards):
+        wanted["digest"] = np.uint64
+    if has_column(documents.shards, "side"):
+        wanted |= {"side": np.int8, "margin": np.float32}
+    for shard, found in documents.by_shard(wanted):
+        bits = (each.view(np.int32) if each.dtype == np.float32 else each for each in found)
+        columns = np.stack([each.astype("<i8") for each in bits], axis=1)
+        columns[:, 1] += shard.first_row
+        yield columns

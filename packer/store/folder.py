@@ -139,7 +139,7 @@ class AtomicFile:
             os.fsync(self._file.fileno())
             os.replace(self.path.name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._file.close()
-            self._live = False
+            self.path, self._live = target, False
             sync(self._folder)
         os.close(self._folder)
         return target

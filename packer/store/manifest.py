@@ -9,7 +9,7 @@ flipped bit is detected. Protection against deliberate changes is the purpose of
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,14 +23,11 @@ from packer.names import FilePath, SplitName, in_words
 from packer.near_names import did_you_mean, near_paths
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_schemas import ROW_SCHEMAS
-from packer.store.entries import Count, Hex, Place, Shard, StoredTable, Totals
+from packer.store.entries import FORMAT_VERSION, Count, Hex, Place, Shard, StoredTable, Totals
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 
-__all__ = ["Place", "Shard", "StoredTable"]
-
-FORMAT_VERSION: Final = 5
-"""Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
+__all__ = ["FORMAT_VERSION", "Place", "Shard", "StoredTable"]
 
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"

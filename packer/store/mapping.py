@@ -28,9 +28,9 @@ from packer.host.limits import out_of, storage_errors
 from packer.layout import offsets_of
 from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_values, shard_rows
+from packer.store.entries import block_len_of, blocks_schema, documents_schema, place_of, value_fields
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Place, Shard, StoredTable
-from packer.store.schema import block_len_of, blocks_schema, documents_schema, place_of, value_fields
 
 
 class MappedShard:
@@ -131,18 +131,12 @@ def as_damage(folder: Path, shard: Shard | StoredTable) -> Iterator[None]:
 
 def check_schema(shard: Shard, schema: pa.Schema) -> int:
     """Check that a schema is one that packer writes; return its block length."""
-    weighted = "loss_weights" in schema.names
     block_len = 0
     if shard.kind == "documents":
-        expected = documents_schema(
-            weighted=weighted,
-            preference="side" in schema.names,
-            media="media" in schema.names,
-            values=value_fields(schema),
-        )
+        expected = documents_schema(schema.names, value_fields(schema))
     else:
         block_len = block_len_of(schema)
-        expected = blocks_schema(block_len, weighted=weighted)
+        expected = blocks_schema(block_len, weighted="loss_weights" in schema.names)
     if not schema.equals(expected, check_metadata=True) or len({*schema.names}) < len(schema.names):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len

@@ -20,12 +20,11 @@ import pyarrow as pa
 from packer.errors import CheckError, UsageError
 from packer.media.decoder import Image, UnusableImageError
 from packer.media.places import ImageFiles
-from packer.store.digest import FileDigest
 from packer.store.files import CacheFiles, damage
 from packer.store.folder import AtomicFile
 from packer.store.manifest import Manifest, StoredTable
 from packer.store.mapping import as_damage
-from packer.store.shard_file import IPC_OPTIONS, shard_name
+from packer.store.writing import IPC_OPTIONS, shard_name
 
 FOLDER = "media"
 _SCHEMA = pa.schema(
@@ -66,7 +65,8 @@ class MediaWriter:
         if not rows:
             return
         if self._file is None:
-            self._file = self._unnamed.enter_context(CacheFiles(self._cache).new_file(FOLDER, _name))
+            new_file = CacheFiles(self._cache).new_file(FOLDER, lambda digest: shard_name(digest.sha256))
+            self._file = self._unnamed.enter_context(new_file)
             self._writer = pa.ipc.new_file(self._file, _SCHEMA, options=IPC_OPTIONS)
         arrays = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _SCHEMA, strict=True)]
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
@@ -77,19 +77,8 @@ class MediaWriter:
             return None
         self._writer.close()
         self._unnamed.close()
-        digest = self._file.digest
-        return StoredTable(
-            path=f"{FOLDER}/{_name(digest)}",
-            key=self._key,
-            num_rows=len(self._digests),
-            num_bytes=digest.num_bytes,
-            xxh3=digest.xxh3,
-            sha256=digest.sha256,
-        )
-
-
-def _name(digest: FileDigest) -> str:
-    return shard_name(digest.sha256, split="", index=None)
+        path = f"{FOLDER}/{self._file.path.name}"
+        return StoredTable(path=path, key=self._key, num_rows=len(self._digests), **self._file.digest.recorded)
 
 
 class MediaShards:

@@ -19,11 +19,11 @@ import pyarrow as pa
 from packer.batches import Bool, Int64, UInt64
 from packer.layout import MASKED, offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
+from packer.store.entries import Kind, has_column
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, OutOfBounds, map_shard, read_columns
 from packer.store.place import SentFolder
-from packer.store.schema import Kind
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
@@ -109,7 +109,7 @@ class NumberedRows(Generic[Rows]):
     @property
     def weighted(self) -> bool:
         """Whether some shard has fractional loss weights."""
-        return any("loss_weights" in place.columns for shard in self.shards for place in shard.places)
+        return has_column(self.shards, "loss_weights")
 
     @property
     def num_tokens(self) -> int:

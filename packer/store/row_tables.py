@@ -18,12 +18,11 @@ from packer.batches import Int64, SelectedRows
 from packer.host.arrow_messages import batch_sizes
 from packer.layout import offsets_of
 from packer.rejections import ROW_REASONS
-from packer.store.digest import FileDigest
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Manifest, RowSelection, Shard, StoredTable
 from packer.store.mapping import as_damage, check_size
-from packer.store.shard_file import IPC_OPTIONS
+from packer.store.writing import IPC_OPTIONS
 
 FOLDER = "rows"
 
@@ -37,24 +36,12 @@ def write_table(cache: Path, batches: list[pa.RecordBatch], *, kind: str, key: s
     `kind`, `traits` or `selection`, is the prefix of its name. `key` is the identity of what traits are made from.
     """
     table = pa.Table.from_batches(batches).combine_chunks()
-
-    def name(digest: FileDigest) -> str:
-        return f"{kind}-{digest.sha256[:12]}.arrow"
-
     with (
-        CacheFiles(cache).new_file(FOLDER, name) as file,
+        CacheFiles(cache).new_file(FOLDER, lambda digest: f"{kind}-{digest.sha256[:12]}.arrow") as file,
         pa.ipc.new_file(file, table.schema, options=IPC_OPTIONS) as writer,
     ):
         writer.write_table(table)
-    digest = file.digest
-    return StoredTable(
-        path=f"{FOLDER}/{name(digest)}",
-        key=key,
-        num_rows=table.num_rows,
-        num_bytes=digest.num_bytes,
-        xxh3=digest.xxh3,
-        sha256=digest.sha256,
-    )
+    return StoredTable(path=f"{FOLDER}/{file.path.name}", key=key, num_rows=table.num_rows, **file.digest.recorded)
 
 
 def read_table(cache: Path, stored: StoredTable, schema: pa.Schema) -> pa.Table:

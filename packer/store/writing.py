@@ -1,13 +1,18 @@
 """Write shards: the documents of a partition, the blocks of a split.
 
-The bytes are a function of the rows alone. Record batches of documents are cut by content, not by the batches in which
-documents arrive: a record batch ends with the row that brings it to 16,384 rows or to 2^20 tokens. The column
-``loss_weights`` exists exactly if some weight of the partition is fractional.
+The bytes are a function of the record batches and of Arrow's version: IPC *file* format, metadata version 5,
+uncompressed, no dictionaries, no time, no host. A file has a temporary name until it is whole, and then a name with the
+first digits of its sha256.
+
+Record batches of documents are cut by content, not by the batches in which documents arrive: one ends with the row that
+brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` exists exactly if some weight of the partition
+is fractional.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from itertools import chain
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,57 +20,126 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from xxhash import xxh3_128
 
-from packer.arrow_arrays import dtype_of
+from packer.arrow_arrays import dtype_of, numbers_of
 from packer.batches import BlockBatch, Bool, DocumentBatch
-from packer.layout import MASKED, document_labels, document_weights, last_of_rows, offsets_of, select_documents
+from packer.layout import (
+    MASKED,
+    concatenate_documents,
+    document_labels,
+    document_weights,
+    last_of_rows,
+    offsets_of,
+    select_documents,
+)
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, value_pieces
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, shard_rows, value_pieces
 from packer.store.digest import document_ids
 from packer.store.document_shards import DocumentShards
-from packer.store.manifest import Shard
-from packer.store.schema import OF_FILES, OF_ROWS, blocks_schema, documents_schema
-from packer.store.shard_file import write_shard
+from packer.store.entries import OF_FILES, OF_ROWS, OPTIONAL, Kind, blocks_schema, documents_schema, place_of
+from packer.store.files import CacheFiles
+from packer.store.manifest import Place, Shard
+
+IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 
 BATCH_ROWS = 16_384
 BATCH_TOKENS = 2**20
 """A record batch ends with the row that reaches one of these limits."""
 
 
+def shard_name(sha256: str, *, split: str = "", index: int | None = None) -> str:
+    """Return the file name of a shard: of documents by its bytes alone, of blocks ``train-00000-0123456789ab.arrow``.
+
+    A partition's shard keeps its name wherever the partition stands in a later build; two that are equal are one file.
+    """
+    return f"{sha256[:20]}.arrow" if index is None else f"{split}-{index:05d}-{sha256[:12]}.arrow"
+
+
+def write_shard(
+    cache: Path,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    empty: pa.Schema,
+    kind: Kind,
+    split: str,
+    index: int | None = None,
+) -> Shard:
+    """Write record batches of one schema, none of them empty, as one atomic file; without any, it has `empty`.
+
+    Return the manifest's entry, with the values that follow from the file itself; the others are left empty.
+    """
+    num_rows = num_tokens = num_trained = 0
+    row_digests, values = xxh3_128(), hashlib.sha256()
+    waiting = iter(batches)
+    first = [*islice(waiting, 1)]
+    schema = first[0].schema if first else empty
+    with CacheFiles(cache).new_file(kind, lambda digest: shard_name(digest.sha256, split=split, index=index)) as file:
+        with pa.ipc.new_file(file, schema, options=IPC_OPTIONS) as writer, ThreadPoolExecutor(1) as aside:
+            for batch in chain(first, waiting):
+                hashing = aside.submit(digest_values, values, shard_rows(batch, kind))  # while its bytes are hashed
+                writer.write_batch(batch)
+                num_rows += batch.num_rows
+                num_tokens += int(numbers_of(batch.column("length")).sum(dtype=np.int64))
+                num_trained += int(numbers_of(batch.column("num_trained")).sum(dtype=np.int64))
+                row_digests.update(numbers_of(batch.column("digest")).data)
+                hashing.result()
+        file.flush()
+        places = find_places(file.path)
+    return Shard(
+        path=f"{kind}/{file.path.name}",
+        kind=kind,
+        split=split,
+        source=None,
+        key=None,
+        first_row=0,
+        num_rows=num_rows,
+        num_kept=0,
+        num_input_rows=0,
+        num_rejected=0,
+        num_tokens=num_tokens,
+        num_trained=num_trained,
+        num_merged=0,
+        num_last_tokens=0,
+        **file.digest.recorded,
+        rows_xxh3=row_digests.hexdigest(),
+        rows_sha256=values.hexdigest(),
+        places=places,
+    )
+
+
+def find_places(path: Path) -> tuple[Place, ...]:
+    """Return where each record batch of an Arrow file keeps its fixed-width columns and loss weights."""
+    mapped = CacheFiles(path.parent).map(path.name)
+    reader = pa.ipc.open_file(pa.BufferReader(mapped))
+    places: list[Place] = []
+    first_row = 0
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
+        places.append(place_of(batch, base=mapped.address, first_row=first_row))
+        first_row += batch.num_rows
+    return tuple(places)
+
+
 def write_documents(cache: Path, batches: Sequence[DocumentBatch], *, split: str) -> Shard:
     """Write all documents of a partition, in order; return the manifest's entry, with what follows from them."""
-    weighted = any((batch.run_weight != 1).any() for batch in batches)
-    # A batch whose rows are all rejected has no documents, and no `side` column even for preference data.
+    # A batch whose rows are all rejected has no documents, and lacks columns that the others have.
     batches = [batch for batch in batches if batch.num_documents]
-    shard = write_shard(
-        cache,
-        _record_batches(batches, weighted=weighted),
-        schema=documents_schema(
-            weighted=weighted,
-            preference=any(batch.side is not None for batch in batches),
-            media=any(batch.media is not None for batch in batches),
-            values=fields_of(_values(batches[0])) if batches else (),
-        ),
-        kind="documents",
-        split=split,
-        index=None,
-    )
-    lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
-    sample = np.concatenate([np.zeros(0, np.int32), *(batch.sample for batch in batches)])
-    is_last = last_of_rows(sample, _concatenated("side", [batch.side for batch in batches]))
-    return msgspec.structs.replace(shard, num_last_tokens=int(lengths[is_last].sum()))
+    if not batches:
+        return write_shard(cache, (), empty=documents_schema(), kind="documents", split=split)
+    documents = concatenate_documents(batches)
+    shard = write_shard(cache, _record_batches(documents), empty=documents_schema(), kind="documents", split=split)
+    is_last = last_of_rows(documents.sample, documents.side)
+    return msgspec.structs.replace(shard, num_last_tokens=int(np.diff(documents.offsets)[is_last].sum()))
 
 
-def _record_batches(batches: Sequence[DocumentBatch], *, weighted: bool) -> Iterator[pa.RecordBatch]:
+def _record_batches(documents: DocumentBatch) -> Iterator[pa.RecordBatch]:
     """Cut the documents into record batches; each ends with the row that brings it to its limit.
 
     Worked example: with a limit of 4 tokens and documents that end at offsets [0, 3, 5, 6], row 1 brings the first
     record batch to 5 tokens, so it ends before row 2.
     """
-    if not batches:
-        return
-    documents = concatenate_documents(batches)
-    first, offsets = 0, documents.offsets
+    first, offsets, weighted = 0, documents.offsets, bool((documents.run_weight != 1).any())
     while first < documents.num_documents:
         by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
         last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
@@ -79,13 +153,10 @@ def rewrite_documents(
     """Write a document shard again with columns that come from files; return the manifest's entry."""
     documents = DocumentShards(cache, (shard,))
     documents.verify_files()
-    batches = (record_batch(change(rows)) for rows, _ in documents.chunks())
-    first = next(batches, None)
-    if first is None:
+    if not shard.places:
         return shard
-    written = write_shard(
-        cache, chain([first], batches), schema=first.schema, kind="documents", split=shard.split, index=None
-    )
+    batches = (record_batch(change(rows)) for rows, _ in documents.chunks())
+    written = write_shard(cache, batches, empty=documents_schema(), kind="documents", split=shard.split)
     of_file = ("path", "num_bytes", "xxh3", "sha256", "rows_xxh3", "rows_sha256", "places")
     return msgspec.structs.replace(shard, joined=joined, **{name: getattr(written, name) for name in of_file})
 
@@ -146,16 +217,11 @@ def fields_of(values: Mapping[str, npt.NDArray[Any] | Ragged], joined: Collectio
 
 def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
     """Convert rows of a shard to Arrow, with their digests; every buffer starts at its first row."""
-    weighted = rows.loss_weights is not None
     if isinstance(rows, BlockRows):
-        schema = blocks_schema(rows.input_ids.shape[1], weighted=weighted)
+        schema = blocks_schema(rows.input_ids.shape[1], weighted=rows.loss_weights is not None)
     else:
-        schema = documents_schema(
-            weighted=weighted,
-            preference=rows.side is not None,
-            media=rows.media is not None,
-            values=fields_of(rows.values, rows.joined),
-        )
+        present = [name for name in OPTIONAL if getattr(rows, name) is not None]
+        schema = documents_schema(present, fields_of(rows.values, rows.joined))
     return pa.RecordBatch.from_arrays([_array(field, rows) for field in schema], schema=schema)
 
 
@@ -204,29 +270,6 @@ def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
     return _list_array(kind, structs, media.offsets)
 
 
-def concatenate_documents(batches: Sequence[DocumentBatch]) -> DocumentBatch:
-    """Concatenate batches."""
-    if len(batches) == 1:
-        return batches[0]
-    names = [field.name for field in fields(DocumentBatch) if field.name != "media"]
-    return DocumentBatch(
-        **{name: _concatenated(name, [getattr(batch, name) for batch in batches]) for name in names},
-        media=Media.join([(batch.media, batch.num_documents) for batch in batches]),
-    )
-
-
-def _concatenated(name: str, columns: Sequence[Any]) -> Any:
-    """Concatenate a column that either all batches have or none; of offsets, [0, 2, 3] and [0, 4] are [0, 2, 3, 7]."""
-    present = [column for column in columns if column is not None]
-    if not present or isinstance(present[0], tuple):
-        return tuple(chain.from_iterable(present)) if present else None
-    if isinstance(present[0], Mapping):
-        return {key: np.concatenate([column[key] for column in present]) for key in present[0]}
-    if name.endswith("offsets"):
-        return offsets_of(np.concatenate([np.diff(column) for column in present]))
-    return np.concatenate(present)
-
-
 def _texts(texts: tuple[str | None, ...]) -> tuple[Ragged, Bool]:
     encoded = [b"" if text is None else text.encode() for text in texts]
     offsets = offsets_of([len(text) for text in encoded]).astype(np.int32)
@@ -260,7 +303,7 @@ def write_blocks(
     return write_shard(
         cache,
         (record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
-        schema=blocks_schema(block_len, weighted=weighted),
+        empty=blocks_schema(block_len, weighted=weighted),
         kind="blocks",
         split=split,
         index=index,

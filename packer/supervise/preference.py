@@ -37,21 +37,27 @@ _SIDES_PER_ROW = 2
 
 
 def split_sides(rows: RowBatch) -> RowBatch:
-    """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one."""
-    samples: list[Sample] = []
-    for sample in rows.samples:
-        preference = _preference(sample)
-        sides = (sample,) if preference.rejected is None else (sample, preference.rejected)
-        samples += [
-            msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
-            for number, side in enumerate(sides)
-        ]
+    """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one.
+
+    Rows of other data stay as they are, here and in the functions below.
+    """
+    if not _have_sides(rows):
+        return rows
+    samples = [
+        msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
+        for sample in rows.samples
+        for number, side in enumerate(sample.sides)
+    ]
     return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples), folder=rows.folder)
 
 
-def row_of_side(side: Sides) -> Sides:
+def _have_sides(rows: RowBatch) -> bool:
+    return bool(rows.samples) and rows.samples[0].preference is not None  # rows of a partition are of one schema
+
+
+def row_of_side(rows: RowBatch, side: Sides) -> Sides:
     """Return the row, or rows, that a side belongs to; -1 stays -1."""
-    return side // _SIDES_PER_ROW
+    return side // _SIDES_PER_ROW if _have_sides(rows) else side
 
 
 def join_sides(
@@ -67,6 +73,8 @@ def join_sides(
         the other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
         `pair_prompt_differs` or `pair_identical`.
     """
+    if not _have_sides(rows):
+        return documents, tuple(rejections)
     rejection_by_side: dict[int, Rejection] = {}
     for rejection in rejections:
         rejection_by_side.setdefault(rejection.row, rejection)

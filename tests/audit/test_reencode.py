@@ -18,10 +18,10 @@ from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.audit.verify.verify_cache import verify
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
-from packer.pipeline.engine import resolve_engine
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
+from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file
 from packer.store.document_shards import DocumentShards

@@ -15,7 +15,7 @@ import packer
 from packer.audit.explanations import explanations
 from packer.audit.findings import TEMPLATE_CODES
 from packer.errors import InputError
-from packer.recipe.key_help import key_values
+from packer.recipe.named_options import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
 from packer.rejections import CODES, rejection_hint
 from packer.source.schema import SCHEMAS

@@ -25,7 +25,7 @@ from packer.store.digest import digest_file
 from packer.store.fingerprint import content_fingerprint
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
 from packer.store.row_tables import documents_of
-from packer.store.shard_file import find_places
+from packer.store.writing import find_places
 
 KINDS = ("chats", "pairs", "ids", "rated", "selected", *["images"] * (missing_library() is None))
 

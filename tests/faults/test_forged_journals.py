@@ -12,8 +12,8 @@ import pytest
 from faults.conftest import Tally
 from faults.jobs import Job, contents
 
+from packer.pipeline.documents import committed
 from packer.pipeline.partition import PartitionResult, RejectedRow, write_journal
-from packer.pipeline.plan.reuse import committed
 from packer.store.manifest import MANIFEST_NAME, Shard, read_manifest
 
 Change = Callable[[PartitionResult], PartitionResult]

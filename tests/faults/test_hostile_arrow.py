@@ -19,7 +19,7 @@ from packer.store.digest import digest_file
 from xxhash import xxh3_128
 from packer.store.document_shards import DocumentShards
 from packer.store.manifest import read_manifest
-from packer.store.shard_file import find_places, shard_name
+from packer.store.writing import find_places, shard_name
 from packer.store.arrow_columns import shard_rows
 
 cache, kind, first, last, progress = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5])

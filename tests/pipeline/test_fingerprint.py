@@ -25,7 +25,7 @@ from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import document_rows
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, sealed, write_manifest
-from packer.store.shard_file import shard_name
+from packer.store.writing import shard_name
 
 
 def copied_place(starter, folder):

@@ -139,14 +139,14 @@ import os, sys, threading, time
 from pathlib import Path
 
 import packer.pipeline.run
-from packer.pipeline.workers import preload
-from packer.pipeline.engine import remember
+from packer.pipeline.workers import fork_server
+from packer.pipeline.tokenizer import remember
 from packer.model.backend import load_fast_backend
 
 before = len(os.listdir("/proc/self/task"))
 content = Path(sys.argv[1], "tokenizer.json").read_bytes()
 remember(content, agrees=True)
-preload._load("fast:" + sys.argv[1])
+fork_server._load("fast:" + sys.argv[1])
 until = time.monotonic() + 60
 while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
     time.sleep(0.01)  # one that was waited for may take a moment to be gone
@@ -165,7 +165,7 @@ def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_pat
     folder = tmp_path / "tokenizer"
     shutil.copytree(starter / "tokenizer", folder)
     (folder / "chat_template.jinja").write_text(endless, "utf-8")
-    code = f"from packer.pipeline.workers import preload; preload._load({f'reference:{folder}'!r})"
+    code = f"from packer.pipeline.workers import fork_server; fork_server._load({f'reference:{folder}'!r})"
     subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=True)
 
 

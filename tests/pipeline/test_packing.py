@@ -12,7 +12,7 @@ from watched_builds import Notes, digests
 
 from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
-from packer.pipeline import commit, packing, run
+from packer.pipeline import commit, run
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
@@ -156,7 +156,7 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
 
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=stream"])
-    monkeypatch.setattr(packing if step == "pack_split" else commit, step, die)
+    monkeypatch.setattr(run if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, fail_above=1, force=True)
     monkeypatch.undo()

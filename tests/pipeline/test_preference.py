@@ -114,14 +114,13 @@ def test_pairs_longer_than_a_filter_lets_pass_are_left_out_whole(
 def test_blocks_of_preference_data_are_refused_and_built_over(
     starter: Path, tmp_path: Path, rows: list[dict[str, Any]], starter_cache: Path
 ) -> None:
-    """As the manifest says: their shards are not looked at."""
     recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)])
     cache = tmp_path / "cache"
     build(recipe, cache, jobs=1)
     manifest, block = read_manifest(cache), next(s for s in read_manifest(starter_cache).shards if s.kind == "blocks")
     packed = {**manifest.recipe, "pack": {**manifest.recipe["pack"], "mode": "isolated"}}
     write_manifest(cache, msgspec.structs.replace(manifest, recipe=packed, shards=(*manifest.shards, block)))
-    with pytest.raises(CheckError, match="has blocks of preference data, which nothing reads") as caught:
+    with pytest.raises(CheckError, match="has blocks of pairs or rated answers, which nothing reads") as caught:
         Cache.open(cache)
     assert "--force" in caught.value.hint
     result = build(recipe, cache, jobs=1, force=True)
@@ -150,12 +149,12 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
     chats = write(tmp_path / "chats.jsonl", [{"messages": [*row(0)["prompt"], *row(0)["chosen"]]}])
     with pytest.raises(RecipeError, match=r"pairs\.jsonl holds pairs, .*chats\.jsonl holds examples"):
         build(recipe_of(starter, [pairs, chats]), tmp_path / "cache", jobs=1)
-    with pytest.raises(RecipeError, match=r"pack\.mode=stream is not for preference data") as caught:
+    with pytest.raises(RecipeError, match=r"pack\.mode=stream is not for pairs, which are compared whole") as caught:
         build(recipe_of(starter, [pairs], pack={"mode": "stream"}), tmp_path / "cache", jobs=1)
     assert caught.value.hint == "pack={'mode': 'none'}"
     rated = write(tmp_path / "rated.jsonl", [{"prompt": "q", "completion": "a", "label": False}])
-    for inputs in ([pairs], [rated]):
-        with pytest.raises(RecipeError, match="conversation is not for preference data"):
+    for inputs, compared in (([pairs], "pairs"), ([rated], "rated answers")):
+        with pytest.raises(RecipeError, match=f"trains questions, too, and of {compared} only the answers"):
             build(recipe_of(starter, inputs, supervision={"turns": "conversation"}), tmp_path / "cache", jobs=1)
 
 

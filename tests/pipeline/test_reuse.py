@@ -19,10 +19,10 @@ from packer.display import repair_hint
 from packer.errors import InputError, StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
+from packer.pipeline.documents import committed
 from packer.pipeline.from_python import build
 from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.plan.reuse import committed
 from packer.recipe.pack_rules import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus

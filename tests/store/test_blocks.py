@@ -18,7 +18,7 @@ from packer.batches import BlockBatch
 from packer.layout import MASKED
 from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
-from packer.store.schema import blocks_schema
+from packer.store.entries import blocks_schema
 
 
 def _table(path: Path) -> pa.Table:

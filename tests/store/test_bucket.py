@@ -25,8 +25,7 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.fingerprint import content_fingerprint
-from packer.store.objects import copy_objects, objects_of
-from packer.store.place import build_place, make_mirror
+from packer.store.place import build_place, copy_objects, make_mirror, objects_of
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"

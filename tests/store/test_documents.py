@@ -22,9 +22,8 @@ from packer.media.columns import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
 from packer.store.document_shards import Document, DocumentShards
-from packer.store.schema import documents_schema
-from packer.store.shard_file import find_places
-from packer.store.writing import concatenate_documents
+from packer.store.entries import documents_schema
+from packer.store.writing import concatenate_documents, find_places
 
 
 def _table(path: Path) -> pa.Table:
@@ -89,7 +88,7 @@ def test_arrow_reads_the_documents_that_were_written(tmp_path: Path) -> None:
     batch = document_batch(50)
     shard = write_documents(tmp_path, [batch])
     table = _table(tmp_path / shard.path)
-    assert table.schema.equals(documents_schema(weighted=False), check_metadata=True)
+    assert table.schema.equals(documents_schema(), check_metadata=True)
     rows = table.to_pylist()
     expected = _expected_rows(batch)
     assert [{key: row[key] for key in expected[0]} for row in rows] == expected
@@ -322,7 +321,7 @@ def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) ->
 
 
 def test_a_record_batch_without_rows_has_no_place(tmp_path: Path) -> None:
-    schema = documents_schema(weighted=False)
+    schema = documents_schema()
     with pa.ipc.new_file(str(tmp_path / "empty.arrow"), schema) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
     with pytest.raises(ValueError, match="has no values"):

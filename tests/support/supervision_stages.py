@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from packer.batches import Message, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.layout import document_labels
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.engine import encoder_of
+from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.render import ChatTemplate, Renderer, role_markers
 from packer.supervise import RoundTrip, Supervised, Supervisor

@@ -26,8 +26,8 @@ from preference_runs import (  # noqa: E402
 )
 
 from packer.errors import UsageError  # noqa: E402
-from packer.layout import partners  # noqa: E402
 from packer.load import trainers  # noqa: E402
+from packer.load.trainers.preference import partners  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 

@@ -16,8 +16,8 @@ import numpy as np
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError
 from packer.pipeline.identity import Provenance
-from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.selecting import decide, read_traits
+from packer.pipeline.tokenizer import kept_model
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles

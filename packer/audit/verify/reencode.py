@@ -31,11 +31,10 @@ from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.columns import RowColumns
-from packer.pipeline.engine import resolve_engine
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
-from packer.pipeline.kept_tokenizer import kept_model
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
+from packer.pipeline.tokenizer import kept_model, resolve_engine
 from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe, make_recipe

@@ -19,7 +19,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, Rewa
 
 from packer.batches import CHOSEN, DESIRABLE, Int32, Int64
 from packer.errors import UsageError
-from packer.layout import MASKED, crossed, partners
+from packer.layout import MASKED, first_trained
 from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.ordered_rows import documents_of_pairs
 from packer.load.pixels import BatchImages
@@ -102,7 +102,7 @@ class _Collator:
             batch = self._read(data, own)
             if "partner" in columns:  # KTO compares an answer with the model's estimate for answers to other requests
                 answers = data.read(np.array(columns["partner"], np.int64))
-                mismatched = self._padded(data, map(crossed, data.read(own), answers))
+                mismatched = self._padded(data, map(_crossed, data.read(own), answers))
                 mismatched |= {} if data.images is None else data.images.types(mismatched)  # of the same images
                 batch |= {f"KL_{name}": column for name, column in mismatched.items()}
         passed_through = columns.keys() - {"data", "pair", "answer", "partner", "length"}
@@ -321,3 +321,51 @@ class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
 
 
 _WITHOUT_KL = ("apo_zero_unpaired",)
+
+
+def _crossed(prompt: tuple[Int32, Int32], answer: tuple[Int32, Int32]) -> tuple[Int32, Int32]:
+    """Return ids and labels of one document's prompt followed by another document's answer.
+
+    Example: ids 5 6 7 with labels . . 7 and ids 5 8 with labels . 8 give ids 5 6 8 with labels . . 8.
+    """
+    end, start = first_trained(prompt[1]), first_trained(answer[1])
+    labels = np.concatenate([np.full(end, MASKED, np.int32), answer[1][start:]])
+    return np.concatenate([prompt[0][:end], answer[0][start:]]), labels
+
+
+def partners(prompts: Int64, batch_size: int) -> Int64:
+    """For each row, choose the row whose answer is put after its prompt.  # int64[N]
+
+    This is the previous row of its batch (for the first row: the last one), skipping rows with the same prompt. If a
+    whole batch has one prompt, it is the nearest earlier row with another prompt, wrapping around at the beginning.
+
+    Example: prompts a b b c, d, in batches of 4: rows 3, 0, 0, 2, and for d, alone in its batch, row 3.
+
+    Args:
+        prompts: a number identifying each row's prompt.  # int64[N]
+        batch_size: rows per batch.
+
+    Raises:
+        UsageError: all rows have the same prompt.
+    """
+    if len(prompts) and (prompts == prompts[0]).all():
+        raise UsageError("all answers have the same prompt, but KTO compares with answers to other prompts")
+    found = np.arange(len(prompts), dtype=np.int64)
+    start = found - found % batch_size
+    size = np.minimum(batch_size, len(prompts) - start)
+    waiting = found.copy()
+    for back in range(1, batch_size):
+        first = start[waiting]
+        other = first + (waiting - first - back) % size[waiting]
+        differs = prompts[other] != prompts[waiting]
+        found[waiting[differs]] = other[differs]
+        waiting = waiting[~differs]
+    # All of a batch have one prompt: the row before it, or before the run of rows with this prompt that ends there.
+    begins = prompts != np.roll(prompts, 1)
+    run_start = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), -1))
+    run_start[run_start < 0] = np.flatnonzero(begins)[-1]
+    before = (start[waiting] - 1) % len(prompts)
+    is_same = prompts[before] == prompts[waiting]
+    before[is_same] = (run_start[before[is_same]] - 1) % len(prompts)
+    found[waiting] = before
+    return found

@@ -71,9 +71,6 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     """Return the recipe with its benchmarks as :func:`read_benchmark` returns them.
 
     Questions that no row can be found to hold are noted.
-
-    Raises:
-        InputError: as :func:`read_benchmark`.
     """
     asked = recipe.decontaminate
     if asked is None:
@@ -93,11 +90,7 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
 
 def questions_of(recipe: Recipe) -> "Questions | None":
-    """Return the questions of a recipe's benchmarks, indexed for matching; None if it names none.
-
-    Raises:
-        InputError: as :func:`read_benchmark`.
-    """
+    """Return the questions of a recipe's benchmarks, indexed for matching; None if it names none."""
     asked = recipe.decontaminate
     if asked is None:
         return None

@@ -12,7 +12,6 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.engine import Engine, resolve_engine
 from packer.pipeline.identity import (
     RULES_VERSION,
     Provenance,
@@ -20,7 +19,6 @@ from packer.pipeline.identity import (
     traits_key,
 )
 from packer.pipeline.images import with_processor
-from packer.pipeline.kept_tokenizer import model_record
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
 from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
@@ -28,13 +26,13 @@ from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_first_rows, ope
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
+from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
 from packer.recipe.column_rules import declared
 from packer.recipe.pack_rules import Pack
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
-from packer.recipe.row_schemas import EXAMPLES, PREFERENCE_SCHEMAS
 from packer.source.detect import has_field
 from packer.source.file_bytes import FilePath
 from packer.source.file_cuts import partition_file
@@ -137,11 +135,7 @@ def _opened(
     workers: Workers,
     progress: Progress,
 ) -> list[tuple[SourceFile, InputFile]]:
-    """Return every file that has rows, with how it is read.
-
-    Raises:
-        InputError: as :func:`plan_build`.
-    """
+    """Return every file that has rows, with how it is read."""
     opened: list[tuple[SourceFile, InputFile]] = []
     for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
         if not opened or opened[-1][0].source is not each.source:
@@ -179,11 +173,7 @@ def _tasks(
 
 
 def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
-    """Refuse an input whose rows need a chat template if the model has none.
-
-    Raises:
-        InputError: rows of its schema need a template, and the model has none.
-    """
+    """Refuse an input whose rows need a chat template if the model has none."""
     if SCHEMAS[file.schema].is_templated and model.template is None:
         raise InputError(
             f"{file.name}: rows of schema '{file.schema}' need a chat template, but the tokenizer has none",
@@ -192,35 +182,33 @@ def refuse_untemplated(file: InputFile, model: Model, recipe: Recipe) -> None:
 
 
 def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
-    """Return the recipe for these inputs: preference data, whose answers are compared whole, has no blocks, nor have
-    documents with images, unless it limits the pixels of a block.
+    """Return the recipe for these inputs: answers that are compared whole have no blocks, nor have documents with
+    images, unless it limits the pixels of a block.
 
     Raises:
-        RecipeError: a cache of several kinds of rows, or of preference data with a mode that cuts or joins documents,
-            or that trains what is asked.
+        RecipeError: a cache of several kinds of rows, or of answers to compare with a mode that cuts or joins
+            documents, or that trains what is asked.
     """
-    first_of: dict[str, Input] = {}
+    first_of: dict[str | None, Input] = {}
     for entry in inputs:
-        first_of.setdefault(PREFERENCE_SCHEMAS.get(entry.schema, EXAMPLES), entry)
+        first_of.setdefault(SCHEMAS[entry.schema].compares, entry)
     if len(first_of) > 1:
-        named = ", ".join(f"{entry.path} holds {kind}" for kind, entry in first_of.items())
+        named = ", ".join(f"{entry.path} holds {kind or 'examples to imitate'}" for kind, entry in first_of.items())
         raise RecipeError(
             f"{named}; a cache has one kind of rows", hint="build a cache of each: a trainer reads one kind"
         )
-    has_examples = EXAMPLES in first_of or not first_of
-    if has_examples and not recipe.reads_images:
+    compared = next(iter(first_of), None)
+    if compared is None and not recipe.reads_images:
         return recipe
-    if EXAMPLES not in first_of and first_of and recipe.supervision.turns == "conversation":
+    if compared is not None and recipe.supervision.turns == "conversation":
         raise RecipeError(
-            "supervision.turns=conversation is not for preference data, of which answers are compared, not questions",
+            f"supervision.turns=conversation trains questions, too, and of {compared} only the answers are compared",
             hint="--set supervision.turns=all",
         )
     if recipe.pack.mode == "stream":
-        whole = (
-            "documents with images, which are" if recipe.reads_images else "preference data, whose answers are compared"
-        )
+        whole = "documents with images, which are" if recipe.reads_images else f"{compared}, which are compared"
         raise RecipeError(f"pack.mode=stream is not for {whole} whole", hint="--set pack.mode=none")
-    if has_examples and recipe.pack.max_pixels is not None:
+    if compared is None and recipe.pack.max_pixels is not None:
         return recipe
     return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))
 
@@ -274,7 +262,7 @@ def _note_without_effect(
 ) -> None:
     """Report keys of the recipe that these inputs make void, and blocks that training cannot use."""
     if recipe.pack != asked != Pack():
-        what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "preference data"
+        what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "a cache of pairs or ratings"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     if recipe.reads_images and recipe.pack.mode != "none" and (why := processor_of(model.files).wrong_when_packed):
         progress.note(f"train with batching='padded', which reads no blocks: this model {why}")
@@ -346,9 +334,6 @@ def refuse_absent(
 
     Each of `files` comes with the number of its source. Only for a field that no first row of
     any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
-
-    Raises:
-        InputError: names the field and the rule.
     """
     asked: dict[tuple[str, int | None], str] = {}
     for i, each in enumerate(of_sources):

@@ -20,7 +20,7 @@ from packer.names import bucket_url, refuse_address
 from packer.recipe.recipe import Recipe, Source
 from packer.source.file_bytes import FilePath
 from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
-from packer.store.objects import copy_objects, objects_of
+from packer.store.place import copy_objects, objects_of
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -58,11 +58,7 @@ def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
 
 
 def tokenizer_place(tokenizer: str) -> Path:
-    """Return the folder or file of a pinned recipe's tokenizer, downloading it if it is on the Hub.
-
-    Raises:
-        InputError: it cannot be downloaded from the Hub.
-    """
+    """Return the folder or file of a pinned recipe's tokenizer, downloading it if it is on the Hub."""
     name = tokenizer_name(tokenizer)
     return (
         fetch_tokenizer(name, (*FOLDER_FILES, *PROCESSOR_FILES))

@@ -331,9 +331,6 @@ def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequenc
     A partition's digest is checked whenever it is read again, but a file may change after the last read of its last
     partition. If a file's size, time or inode differs, its digest decides: a file that was merely touched is unchanged.
     Each of `files` comes with its status before it was read.
-
-    Raises:
-        InputError: one of them has changed.
     """
     for (path, status), entry in zip(files, inputs, strict=True):
         now = FileStatus.of(path)

@@ -107,11 +107,7 @@ class SourceRoots:
                 yield root, os.path.normpath(path)
 
     def images(self, recipe: Recipe) -> Recipe:
-        """Return a cache's own recipe with the place of its folder of images.
-
-        Raises:
-            InputError: it is below no root.
-        """
+        """Return a cache's own recipe with the place of its folder of images."""
         if recipe.media.root is None:
             return recipe
         media = msgspec.structs.replace(recipe.media, root=self.place(recipe.media.root))

@@ -1,10 +1,15 @@
 """The fork server: a process that imports packer and loads the encoder once, and from which workers are forked.
 
 It needs a second or two, so it is started as soon as it is clear that workers will be needed: for a large build by the
-command line, which has imported little by then (:func:`begin_loading`). This module therefore imports little, too. What
-the server loads is in :mod:`packer.pipeline.workers.preload`.
+command line, which has imported little by then (:func:`begin_loading`). This module therefore imports little, too.
+
+The server imports this module before anything else, and an environment variable says what it loads then. The fast
+encoder is loaded in a thread, and the imports of packer run meanwhile, as far as the library releases the GIL. No
+template of a user runs there: nothing would stop one that does not end.
 """
 
+import gc
+import importlib
 import os
 import signal
 import sys
@@ -60,7 +65,7 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference", ima
         return
     # Block Ctrl-C until the server ignores it; if interrupted while starting it would print a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    server.set_forkserver_preload(["packer.pipeline.workers.preload"])
+    server.set_forkserver_preload([__name__])
     wanted = {WANTED: "" if tokenizer is None else f"{engine}{IMAGES * images}:{tokenizer}"}
     try:
         try:
@@ -120,3 +125,37 @@ def _file_size(name: str) -> int:
     with suppress(OSError, ValueError):
         return Path(name).stat().st_size
     return 0
+
+
+def _load(wanted: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    engine, _, place = wanted.partition(":")
+    loading, content = None, b""
+    engine, images = engine.removesuffix(IMAGES), engine.endswith(IMAGES)
+    with suppress(BaseException):  # a worker meets it again, a panic of Rust too
+        if place:
+            from packer.model import backend  # noqa: PLC0415 - once Ctrl-C is ignored
+
+            content = backend.read_tokenizer(Path(place))
+            loading = backend.load_fast_meanwhile(engine, content)
+            if loading is None:
+                backend.load_backend(content)
+    from packer.model.token_bytes import read_vocabulary  # noqa: PLC0415 - as above
+    from packer.pipeline import blocks, partition  # noqa: F401, PLC0415 - while the encoder loads
+
+    with suppress(BaseException):  # as above
+        read_vocabulary(content)
+        if images:
+            importlib.import_module("transformers.processing_utils")
+    if loading is not None:
+        loading.join()
+
+
+if (_wanted := os.environ.pop(WANTED, None)) is not None:
+    gc.disable()  # nothing that is loaded is garbage
+    try:
+        _load(_wanted)
+    finally:
+        gc.freeze()  # a collection would write to every page that is shared
+        gc.enable()
