@@ -50,7 +50,7 @@ _LOADING_REFERENCE = threading.Lock()
 def _load_reference(model_json: bytes) -> Tokenizer:
     refuse_growth(definition_of(model_json))
     refuse_long_pieces(definition_of(model_json))
-    backend = Tokenizer.from_buffer(model_json)
+    backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
     backend.no_padding()
     return_freed()
