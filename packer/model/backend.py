@@ -23,8 +23,9 @@ from tokenizers import Tokenizer
 
 from packer.errors import InputError, UsageError
 from packer.host.cache_dir import cache_dir
+from packer.host.heap import return_freed
 from packer.host.limits import is_panic, out_of, refuse_many_values
-from packer.model.tokenizer_folder import MAX_TOKENIZER_BYTES, read_regular, refuse_growth, refuse_long_pieces
+from packer.model.tokenizer_folder import read_main_file, read_regular, refuse_growth, refuse_long_pieces
 from packer.version import library_version
 
 
@@ -52,6 +53,7 @@ def _load_reference(model_json: bytes) -> Tokenizer:
     backend = Tokenizer.from_str(model_json.decode())
     backend.no_truncation()
     backend.no_padding()
+    return_freed()
     return backend
 
 
@@ -95,7 +97,7 @@ _LOADING_FAST = threading.Lock()
 @functools.lru_cache(maxsize=2)
 def _load_fast(model_json: bytes) -> Any:
     try:
-        return _gigatoken(model_json)
+        encoder = _gigatoken(model_json)
     except ImportError as error:
         raise FastLoadError(f"gigatoken cannot be imported: {error}") from None
     except BaseException as error:
@@ -103,6 +105,8 @@ def _load_fast(model_json: bytes) -> Any:
             raise
         reason = str(error).partition("\n")[0][:120]
         raise FastLoadError(f"gigatoken does not load this tokenizer: {reason}") from None
+    return_freed()
+    return encoder
 
 
 def _gigatoken(model_json: bytes) -> Any:
@@ -125,8 +129,7 @@ def load_meanwhile(load: Callable[[], object]) -> threading.Thread:
 
 def read_tokenizer(tokenizer: Path) -> bytes:
     """Return the content of a `tokenizer.json`, or of that of a folder."""
-    path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
-    return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
+    return read_main_file(tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer, tokenizer)
 
 
 def load_fast_meanwhile(engine: str, model_json: bytes, num_bytes: int | None = None) -> threading.Thread | None:
@@ -146,10 +149,20 @@ def load_encoders(tokenizer: Path, engine: str, num_bytes: int) -> None:
 
 @functools.lru_cache(maxsize=2)
 def definition_of(model_json: bytes) -> dict[str, Any]:
-    """Return a `tokenizer.json` as parsed JSON, cached: copy it before changing anything."""
+    """Return a `tokenizer.json` as parsed JSON, cached: copy it before changing anything.
+
+    The merges of its model stay as the file has them, in `msgspec.Raw`: they are most of its values, and rarely read.
+    """
     refuse_many_values(model_json)
-    definition: dict[str, Any] = msgspec.json.decode(model_json)
-    return definition
+    parts: dict[str, Any] = msgspec.json.decode(model_json, type=dict[str, msgspec.Raw])
+    if "model" in parts:
+        model = msgspec.json.decode(parts["model"], type=dict[str, msgspec.Raw])
+        parts["model"] = {name: raw if name == "merges" else _parsed(raw) for name, raw in model.items()}
+    return {name: part if name == "model" else _parsed(part) for name, part in parts.items()}
+
+
+def _parsed(raw: msgspec.Raw) -> Any:
+    return msgspec.json.decode(raw)
 
 
 def vocabulary_of(definition: dict[str, Any]) -> dict[str, int]:
@@ -201,6 +214,7 @@ def trial_path(tokenizer_json: bytes) -> Path:
     return cache_dir() / "engines" / f"{_key(tokenizer_json)[:24]}.txt"
 
 
+@functools.lru_cache(maxsize=2)
 def _key(tokenizer_json: bytes) -> str:
     """Return the key of a trial: a digest of the tokenizer, both encoders' versions and that of the trial texts."""
     versions = f"{fast_version()} {library_version('tokenizers')} {_TRIALS_VERSION}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -192,7 +193,8 @@ def _never_merged(tokenizer_json: bytes, added: tuple[int, ...], vocab_size: int
         whole[sorted(entries)] = False
         return whole
     pieces = {piece: token_id for piece, token_id in vocabulary.items() if token_id in entries}
-    joined = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in of_model["merges"])
+    merges = msgspec.json.decode(of_model["merges"])
+    joined = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in merges)
     made = {piece for piece in joined if piece in pieces}
     for piece, token_id in pieces.items():
         whole[token_id] = len(piece) > 1 and piece not in made and not _BYTE.fullmatch(piece)

@@ -6,6 +6,7 @@ to one token.
 
 import base64
 import errno
+import functools
 import os
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[s
     """
     try:
         if not tokenizer.is_dir():
-            return {name: _main_file(tokenizer, tokenizer)}
+            return {name: read_main_file(tokenizer, tokenizer)}
         main = tokenizer / name
         if not os.path.lexists(main):
             found = sorted(path.name for path in tokenizer.iterdir())[:8]
@@ -48,7 +49,7 @@ def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[s
                 f"tokenizer {tokenizer}: no {name} in this folder (found: {', '.join(found) or 'nothing'})",
                 hint="AutoTokenizer.from_pretrained(...).save_pretrained(DIR) in transformers writes one",
             )
-        files = {name: _main_file(path_within(tokenizer, name), tokenizer)}
+        files = {name: read_main_file(path_within(tokenizer, name), tokenizer)}
         for file, other in others.items():
             if os.path.lexists(tokenizer / file):
                 place = path_within(tokenizer, file)
@@ -58,7 +59,8 @@ def read_folder(tokenizer: Path, name: str, others: Mapping[str, str]) -> dict[s
     return files
 
 
-def _main_file(path: Path, tokenizer: Path) -> bytes:
+def read_main_file(path: Path, tokenizer: Path) -> bytes:
+    """Read a `tokenizer.json`; `tokenizer` names it in errors."""
     if not os.path.lexists(path):
         raise InputError(
             f"tokenizer {tokenizer}: no such file or folder",
@@ -68,7 +70,13 @@ def _main_file(path: Path, tokenizer: Path) -> bytes:
                 "is named ORG/NAME or ORG/NAME@REVISION, or hf://ORG/NAME where a folder ORG is here",
             ),
         )
-    return read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}")
+    return _first_equal(read_regular(path, max_bytes=MAX_TOKENIZER_BYTES, what=f"tokenizer {tokenizer}"))
+
+
+@functools.lru_cache(maxsize=2)
+def _first_equal(content: bytes) -> bytes:
+    """Return the first of equal contents: a build reads the file several times, and keeps what it made by content."""
+    return content
 
 
 def read_regular(path: Path, *, max_bytes: int, what: str) -> bytes:

@@ -61,6 +61,7 @@ class Workload:
 WORKLOADS = (
     Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3", peers=OTHERS),
     Workload(title="dialogues", corpus="sgd_train_chat_1800.jsonl", copies=7, tokenizer="llama-3", peers=OTHERS),
+    Workload(title="Chinese dialogues", corpus="kdconv_zh_devtest.jsonl", copies=25, tokenizer="llama-3"),
     Workload(title="tool dialogues", corpus="sgd_train_tools_600.jsonl", copies=8, tokenizer="qwen3"),
     Workload(
         title="tool dialogues under Qwen2.5's template",

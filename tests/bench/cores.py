@@ -21,7 +21,7 @@ _PARTS = ("plan", "documents", "blocks", "commit")
 
 
 def cores_tables() -> Iterator[Table]:
-    """One table for short rows, and one for dialogues with tools."""
+    """One table for short rows, and one for texts."""
     return (_measured_table(workload, times) for workload, times in _WORKLOADS)
 
 
@@ -32,7 +32,7 @@ def _measured_table(workload: Workload, times: int) -> Table:
         return Table(f"{workload.title}: SKIPPED: real rows and tokenizer not found", box=None, pad_edge=False)
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
-        num_rows = write_rows(corpus, rows, workload.copies * times)
+        num_rows = write_rows(corpus, rows, workload.copies * times, as_text=workload.as_text)
         title = f"{num_rows:,} {workload.title}, {workload.tokenizer}, {rows.stat().st_size / 1e6:,.0f} MB"
         columns = ("time", "times one's speed", *_PARTS, "largest process")
         table = Table(title, *columns, box=None, pad_edge=False)

@@ -4,8 +4,7 @@ Times on shared machines are noise; ratios within a run say more. Each line is t
 hundred million documents too, which takes about 4 GB of memory, opens ten million blocks, and builds 832,000 rows. TRL and
 `datasets` are compared with where they are installed, and real documents are packed and read where
 ``PACKER_REAL`` says they lie. ``--peers`` has LLaMA-Factory and axolotl prepare rows too, which preparing/install.py installs.
-``--only reading`` prints the tables of one kind. Measured only when they are asked for: ``cores``, which builds by
-1, 2, 4, … processes, ``floors``, builds of texts beside what no build can leave out, ``training``, which needs a GPU, and
+``--only reading`` prints the tables of one kind. Measured only when they are asked for: ``training``, which needs a GPU, and
 ``waits``, which needs ``PACKER_REAL``.
 """
 
@@ -25,7 +24,7 @@ from training import training_table
 from verifying import verifying_table
 from waits import waits_table
 
-_ASKED_FOR = ("cores", "floors", "training", "waits")
+_ASKED_FOR = ("training", "waits")
 
 
 def main() -> None:
@@ -35,13 +34,15 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        choices=("building", "rendering", "packing", "reading", "verifying", "images", *_ASKED_FOR),
+        choices=("building", "floors", "cores", "rendering", "packing", "reading", "verifying", "images", *_ASKED_FOR),
         help="the tables of one kind",
     )
     parser.add_argument("--peers", action="store_true", help="LLaMA-Factory and axolotl beside builds, too")
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Iterable[Table]]] = {
         "building": lambda: building_tables(huge=options.huge, peers=options.peers),
+        "floors": lambda: [floors_table()],
+        "cores": cores_tables,
         "rendering": rendering_tables,
         "packing": lambda: [
             packing_table(huge=options.huge),
@@ -51,8 +52,6 @@ def main() -> None:
         "reading": lambda: reading_tables(huge=options.huge),
         "verifying": lambda: [verifying_table()],
         "images": images_tables,
-        "cores": cores_tables,
-        "floors": lambda: [floors_table()],
         "training": lambda: [training_table()],
         "waits": lambda: [waits_table()],
     }
