@@ -1,9 +1,8 @@
 """What is said of a recipe's keys: their help, in two lists that ship beside this module, and options of their own.
 
-Some keys have an option on the command line and an argument of `packer.build`.
-
-An option says nothing that its key does not: `--columns output=answer` is `--set 'sources.columns={output: answer}'`.
-Hints name keys as `KEY=VALUE`, and :func:`as_option` and :func:`in_python` write them for whoever reads the hint.
+Some keys have an option on the command line, and an argument of `packer.build`. It says nothing that its key does not:
+`--columns output=answer` is `--set 'sources.columns={output: answer}'`. Hints name keys as `KEY=VALUE`, and
+:func:`as_option` and :func:`in_python` write them for whoever reads the hint.
 """
 
 import re
