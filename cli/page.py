@@ -9,7 +9,7 @@ wrapped if too long, with newlines as signs.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -254,21 +254,17 @@ class FindingsPage:
         self.out.words(text, indent=indent, hanging=_INDENT)
 
     def examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
-        for line in self.example_lines(examples, indent=indent):
-            self.out.line(line)
-
-    def example_lines(self, examples: "Sequence[Example]", *, indent: int) -> Iterator[str]:
-        """Return the lines of examples: labels on the left, excerpts on the right."""
+        """Print examples: labels on the left, excerpts on the right."""
         edge = self.out.edge
         column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
         for example in examples:
             label = visible(example.label)
             if len(label) > column:
                 for part in wrap_words(label, edge and edge - indent):
-                    yield " " * indent + part
+                    self.out.line(" " * indent + part)
                 label = ""
             for line in wrap(self._excerpt(example) or " ", edge and max(edge - indent - column - 2, 20)):
-                yield f"{'':{indent}}{label:{column}}  {line}".rstrip()
+                self.out.line(f"{'':{indent}}{label:{column}}  {line}".rstrip())
                 label = ""
 
     def _excerpt(self, example: "Example") -> str:

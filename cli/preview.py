@@ -44,6 +44,8 @@ def command(
     from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 
     recipe = options.resolve()
+    if row is not None and not recipe.sources:
+        raise click.UsageError("--row is of a SOURCE: name the file, too")
     place = None if row is None else file_and_row(row)
     with begin_loading(recipe), listener(quiet=reply.quiet) as progress:
         from packer.audit.preview import preview  # noqa: PLC0415 - meanwhile

@@ -157,6 +157,10 @@ class Thumbnails:
             return b""
 
 
+_DOCUMENT_FIELDS = (
+    *("length", "split", "source", "row", "side", "sample_id"),
+    *("piece_start", "document_length", "num_trained"),
+)
 _ITEM_FIELDS = ("key", "kind", "title", "note", "num_tokens", "num_trained", "num_padding")
 
 
@@ -217,19 +221,11 @@ def _header(item: Item, thumbnails: Thumbnails) -> bytes:
     documents, at = [], 0
     for document in item.documents:
         documents.append(
-            {
+            {name: getattr(document, name) for name in _DOCUMENT_FIELDS}
+            | {
                 "at": at,
                 "position": at if item.positions_run_on else 0,
-                "length": document.length,
                 "doc_id": str(document.doc_id),  # too large for a JavaScript number
-                "split": document.split,
-                "source": document.source,
-                "row": document.row,
-                "side": document.side,
-                "sample_id": document.sample_id,
-                "piece_start": document.piece_start,
-                "document_length": document.document_length,
-                "num_trained": document.num_trained,
                 "images": thumbnails.of(document.images),
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
             }

@@ -5,20 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command_line import fields, run
 
 from packer.audit.diff import diff
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest
-from packer_cli.main import cli
-
-
-def run(*arguments, exit_code, env=None, charset="utf-8"):
-    runner = CliRunner(env={"COLUMNS": "80", **(env or {})}, charset=charset)
-    result = runner.invoke(cli, ["diff", *(str(argument) for argument in arguments)])
-    assert result.exit_code == exit_code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +21,13 @@ def changed(starter, tmp_path_factory):
     lines = rows.read_text("utf-8").splitlines()
     row = json.loads(lines[3])
     row["messages"][-1]["content"] += " Ça va 世界? \x1b[31m"
-    row["messages"][-1]["mood"] = "fine"
     lines[3], lines[7] = json.dumps(row), "not json"
     rows.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     template = place / "tokenizer" / "chat_template.jinja"
-    extra = "".join(
-        f"{{# é {i} a line that is long enough to be wrapped where a terminal has eighty columns #}}\n"
-        for i in range(60)
-    )
-    template.write_text(extra + template.read_text("utf-8").replace("<think>", "<think> "), "utf-8")
+    template.write_text(template.read_text("utf-8").replace("<think>", "<think> "), "utf-8")
     tokenizer = place / "tokenizer" / "tokenizer.json"
     definition = json.loads(tokenizer.read_text("utf-8"))
-    vocabulary = definition["model"]["vocab"]
-    vocabulary["Ġthe"], vocabulary["Ġof"] = vocabulary["Ġof"], vocabulary["Ġthe"]
     definition["normalizer"] = {"type": "NFC"}
-    definition["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed"
-    definition["pre_tokenizer"]["pretokenizers"][0]["invert"] = True
     tokenizer.write_text(json.dumps(definition), "utf-8")
     overrides = ["supervision.turns=last", "pack.block_len=256", "template.kwargs.note=" + "long " * 30]
     build(load_recipe(place / "recipe.yaml", overrides), place.parent / "cache", jobs=1, fail_above=1)
@@ -59,20 +42,20 @@ def fewer_turns(starter, tmp_path_factory):
 
 
 def test_the_same_cache_is_one_line_and_exit_0(starter_cache):
-    told = run(starter_cache, starter_cache, exit_code=0)
+    told = run("diff", starter_cache, starter_cache, exit_code=0)
     assert (told.stdout, told.stderr) == ("the same bytes\n", "")
-    assert run(starter_cache, starter_cache, "-q", exit_code=0).output == ""
+    assert run("diff", starter_cache, starter_cache, "-q", exit_code=0).output == ""
 
 
 def test_the_same_data_by_the_same_recipe_is_one_line(starter, starter_cache, tmp_path):
     shutil.copytree(starter, tmp_path / "starter")
     build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1, fail_above=1)
-    told = run(starter_cache, tmp_path / "cache", exit_code=0)
+    told = run("diff", starter_cache, tmp_path / "cache", exit_code=0)
     assert told.stdout == "the same data by the same recipe; names, places, engine or versions in the manifest differ\n"
 
 
 def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
-    told = run(starter_cache, fewer_turns, exit_code=1)
+    told = run("diff", starter_cache, fewer_turns, exit_code=1)
     meaning = "other documents by another recipe: other rules"
     assert told.stderr == f"error: {starter_cache} and {fewer_turns} differ: {meaning}\n"
     lines = told.stdout.splitlines()
@@ -93,12 +76,12 @@ def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, 
     # Sections in which nothing differs are not there.
     assert not {"inputs", "software", "tokenizer and template"} & set(lines)
     assert "tokenizer" not in told.stdout
-    quiet = run(starter_cache, fewer_turns, "-q", exit_code=1)
+    quiet = run("diff", starter_cache, fewer_turns, "-q", exit_code=1)
     assert (quiet.stdout, quiet.stderr) == ("", told.stderr)
 
 
 def test_every_section_is_there_where_everything_differs(starter_cache, changed):
-    lines = run(starter_cache, changed, exit_code=1).stdout.splitlines()
+    lines = run("diff", starter_cache, changed, exit_code=1).stdout.splitlines()
     headings = [line for line in lines if line and not line.startswith(" ")]
     assert headings == [
         "other documents by another recipe: other rules, inputs, tokenizer or template",
@@ -111,17 +94,15 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
 
 
 def test_json_has_every_field_of_the_library(starter_cache, changed):
-    told = run(starter_cache, changed, "--json", exit_code=1)
-    assert told.stderr == ""
-    fields = json.loads(told.stdout)
+    told = fields("diff", starter_cache, changed, exit_code=1)
     found = diff(starter_cache, changed)
-    assert {"schema": 1, "command": "diff", "same": False, "same_bytes": False}.items() <= fields.items()
-    assert set(fields) == {"schema", "command", "same", "same_bytes", "meaning", "error", *found.__slots__}
-    assert (fields["old"], fields["new"]) == (str(starter_cache), str(changed))
-    assert fields["error"]["code"] == "check_failed"
-    assert fields["error"]["message"].endswith(found.meaning)
-    assert fields["content_fingerprint"] == list(found.content_fingerprint)
-    assert {"key": "supervision.turns", "old": "all", "new": "last"} in fields["recipe"]
-    assert fields["documents"][0]["only_old"] == found.documents[0].only_old
-    same = json.loads(run(starter_cache, starter_cache, "--json", exit_code=0).stdout)
+    assert {"schema": 1, "command": "diff", "same": False, "same_bytes": False}.items() <= told.items()
+    assert set(told) == {"schema", "command", "same", "same_bytes", "meaning", "error", *found.__slots__}
+    assert (told["old"], told["new"]) == (str(starter_cache), str(changed))
+    assert told["error"]["code"] == "check_failed"
+    assert told["error"]["message"].endswith(found.meaning)
+    assert told["content_fingerprint"] == list(found.content_fingerprint)
+    assert {"key": "supervision.turns", "old": "all", "new": "last"} in told["recipe"]
+    assert told["documents"][0]["only_old"] == found.documents[0].only_old
+    same = fields("diff", starter_cache, starter_cache)
     assert (same["same"], same["error"], same["recipe"], same["documents"]) == (True, None, [], [])

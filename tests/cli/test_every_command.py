@@ -53,6 +53,7 @@ ERRORS = """
 2 usage         preview {rows} --tokenizer {tokenizer} --row {rows}:3           no row 3
 2 usage         preview {rows} --tokenizer {tokenizer} --row other.jsonl:0      no source is
 2 usage         preview {rows} --tokenizer {tokenizer} --row {rows}:0 --rejected  cannot go together
+2 usage         preview --tokenizer {tokenizer} --row {rows}:0                  --row is of a SOURCE
 2 usage         preview {rows} --tokenizer {tokenizer} -n 0                     invalid value
 2 usage         preview --schema messages -c {missing}                          need a SOURCE
 3 input         build {missing}.jsonl --tokenizer {tokenizer} -o {new}          no such file

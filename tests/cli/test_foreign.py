@@ -1,7 +1,5 @@
 """`verify --foreign` as people see it."""
 
-import json
-
 import pytest
 from audit.foreign.prepared import PROMPT, Row, Words, with_bos, write
 from command_line import fields, run
@@ -28,6 +26,11 @@ def test_verify_lists_findings_with_counts_an_excerpt_and_a_hint(broken, words, 
     assert "rows all 3, datasets: input_ids, labels" in page
     assert "error[prompt_trained]: the prompt is trained" in page
     found = fields("verify", "--foreign", broken, "--tokenizer", words.folder, exit_code=1)
+    assert (found["schema"], found["command"], found["ok"]) == (1, "verify", False)
+    assert found["error"]["code"] == "check_failed"
+    assert [(f["code"], f["num_rows"]) for f in found["findings"]] == [("prompt_trained", 1), ("terminator_masked", 1)]
+    assert found["findings"][1]["examples"][0]["text"].count("<|im_end|>") >= 1
+    assert (found["rows_looked_at"], found["num_rows"]) == (3, 3)
     count = found["findings"][0]["count"]
     share = f"{100 * count / found['trained']:.1f} % of what is trained"
     assert f"tools say: {count} tokens in 1 of 3 rows; {share} row 0" in page
@@ -44,31 +47,16 @@ def test_with_another_tokenizer_only_that_is_said(words, tmp_path):
     for row in rows:
         row.ids = [token + words.vocab_size // 2 for token in row.ids]
         row.labels = list(row.ids)
-    told = run(
-        "verify", "--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder, "--json", exit_code=1
-    )
-    found = json.loads(told.stdout)
+    found = fields("verify", "--foreign", write(tmp_path / "rows", rows), "--tokenizer", words.folder, exit_code=1)
     assert [finding["code"] for finding in found["findings"]] == ["ids_outside", "not_checked"]
     assert "--tokenizer names another one" in found["findings"][0]["hint"]
     assert "most rows contain ids that this tokenizer does not have" in found["findings"][1]["message"]
 
 
-def test_json_has_findings_with_examples(broken, words):
-    told = run("verify", "--foreign", broken, "--tokenizer", words.folder, "--json", exit_code=1)
-    found = json.loads(told.stdout)
-    assert (found["schema"], found["command"], found["ok"]) == (1, "verify", False)
-    assert found["error"]["code"] == "check_failed"
-    assert [(f["code"], f["num_rows"]) for f in found["findings"]] == [("prompt_trained", 1), ("terminator_masked", 1)]
-    assert found["findings"][1]["examples"][0]["text"].count("<|im_end|>") >= 1
-    assert (found["rows_looked_at"], found["num_rows"]) == (3, 3)
-
-
 def test_sample_and_full_say_how_many_rows(broken, words):
     asked = ("verify", "--foreign", broken, "--tokenizer", words.folder)
-    few = fields(*asked, "--sample", "1", exit_code=1)
-    assert few["rows_looked_at"] == 1
-    every = fields(*asked, "--full", exit_code=1)
-    assert every["rows_looked_at"] == 3
+    for number, words_ in ((1, ("--sample", "1")), (3, ("--full",))):
+        assert fields(*asked, *words_, exit_code=1)["rows_looked_at"] == number
 
 
 def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken, words, tmp_path, monkeypatch):
