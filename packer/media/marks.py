@@ -14,6 +14,8 @@ from xxhash import xxh3_64_hexdigest
 
 OPEN, CLOSE = "\ue0f5", "\ue0f6"
 MARK = re.compile(f"{OPEN}([0-9]+)-[0-9a-f]{{16}}{CLOSE}")
+PIECE = re.compile(f"{OPEN}[^{CLOSE}]+{CLOSE}|[^{OPEN}]+")
+"""Matches a mark, or the text up to the next one."""
 
 _RESERVED = re.compile("[\ue0f0-\ue0f6]")
 

@@ -28,7 +28,7 @@ class Drawing:
     Everything besides :meth:`render` is the template's own.
     """
 
-    def __init__(self, template: ChatTemplate, processor: Processor, images: Sequence[Any]) -> None:
+    def __init__(self, template: ChatTemplate | Watch, processor: Processor, images: Sequence[Any]) -> None:
         self._template = template
         self._processor = processor
         self._images = images
@@ -45,10 +45,10 @@ class Drawing:
         if len(rest) != number:
             reason = f"the template writes {len(rest)} of {number} images"
             raise RenderError(reason, code="media_dropped")
-        marks = self._marks(number)
+        marks = self.marks(number)
         return first + "".join(mark + piece for mark, piece in zip(marks, rest, strict=True))
 
-    def _marks(self, number: int) -> list[str]:
+    def marks(self, number: int) -> list[str]:
         """Return the marks of so many first images, when there are no others.
 
         Raises:
@@ -78,6 +78,14 @@ class Drawing:
             for (image, replacement), (start, end) in zip(shown, ranges, strict=True)
         ]
         return text.moved(moved, content)._replace(images=tuple(images))
+
+    def filled(self, row: RenderedRow) -> RenderedRow | None:
+        """Return a row that was filled in, whose images nobody has asked for; None if one of them is refused."""
+        try:
+            self.marks(len(self._images))
+        except RenderError:
+            return None
+        return self.drawn(row)
 
     def _mark(self, place: int, replacement: Replacement) -> str:
         number = self._replacements.setdefault((place, replacement), len(self._replacements))

@@ -169,7 +169,12 @@ class Renderer:
     def _fill(self, sample: Sample) -> RenderedRow | None:
         if self._rules.parts is not None or self._filling is None:
             return None
-        return self._filling.filled(sample)
+        if sample.images is None:
+            return self._filling.filled(sample)
+        if self._processor is None or not self._processor().is_alone:
+            return None  # what is written for an image may be another in each prompt
+        row, drawing = self._filling.filled(sample), self._drawing(sample, self._template_of(sample))
+        return None if row is None or drawing is None else drawing.filled(row)
 
     def _cut(self, sample: Sample) -> RenderedRow | None:
         """Render a sample by the fast way; None if it is not clear, or if the template does not write all of it.
@@ -323,12 +328,12 @@ class Renderer:
             texts = [revealed(each, stand_ins, conversation, form) for each in documents]
         return RenderedRow(tuple(texts), num_skipped), drawing
 
-    def _drawing(self, sample: Sample, template: ChatTemplate) -> Drawing | None:
-        if sample.images is None or self._processor is None:
+    def _drawing(self, sample: Sample, template: ChatTemplate | None) -> Drawing | None:
+        if sample.images is None or self._processor is None or template is None:
             return None
         _, order = in_parts(self._messages(sample, template))
         images = [sample.images.sources[number] for number in order]
-        return Drawing(template, self._processor(), images)
+        return Drawing(self._watch or template, self._processor(), images)
 
     def _assigned(
         self,

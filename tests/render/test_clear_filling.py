@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 import twins
 from hypothesis import given
@@ -9,6 +10,10 @@ from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, hold, renderers
 from supervision_stages import assistant, chat, samples, user
 
+from packer.media.columns import Images
+from packer.media.decoder import Image
+from packer.media.marks import CLOSE, OPEN
+from packer.media.processor import RefusedSizesError, Replacement
 from packer.render.clear import compared, filling
 from packer.render.clear import rows as clear_rows
 from packer.render.rewritten_history import RenderedRow
@@ -204,3 +209,59 @@ def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_
     for define, is_filled in ((fast._defined, True), (later, False)):
         filling_in = filling.Filling(fast._rows, fast._worded, define)
         assert (filling_in.filled(row) is not None) == is_filled
+
+
+SHOWS = (
+    "{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' }}{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}"
+    "{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+WITH_IMAGES = {
+    "shows": (SHOWS, True),
+    "trims": (SHOWS.replace("part.text", "part.text | trim"), True),
+    "asks": (SHOWS.replace("{{ part.text }}", "{{ part.text ~ ('!' if 'secret' in part.text else '') }}"), True),
+    "asks of answers": (SHOWS.replace("{{ m.content }}", "{{ '' if 'secret' in m.content else m.content }}"), True),
+    "looks": (SHOWS.replace("{{ part.text }}", "{{ part.text ~ ('!' if part.text | length > 4 else '') }}"), False),
+    "a mode looks": (
+        SHOWS + "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"
+        "{{ '<think>\n\n</think>\n\n' ~ ('s' if messages[0].content is not string and messages[0].content[-1].text[:1] == 's' else '') }}{% endif %}",
+        False,
+    ),
+    "has no loop": ("{% macro all() %}{% for m in messages %}{{ m.role }}{% endfor %}{% endmacro %}{{ all() }}", False),
+    "drops": (SHOWS.replace("== 'image' %}<image>", "== 'image' %}"), False),
+}
+
+
+class Writes:
+    """A processor that writes another text for each size, and refuses one."""
+
+    token, is_alone = "<image>", True
+
+    def replacements(self, sizes):
+        if (1, 1) in sizes:
+            raise RefusedSizesError("too small")
+        return [Replacement(f"<{height}>p</{width}>", (height * width,), height) for height, width in sizes]
+
+
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_rows_with_images_are_filled_in_as_they_are_rendered(name, tmp_path):
+    template, is_filled = WITH_IMAGES[name]
+    fast, _ = renderers(twins.byte_level(tmp_path, template=template), template)
+    fast._processor = Writes
+    rng, rows = random.Random(name), []
+    for row in range(60):
+        marks = [f"{OPEN}{number}-{'0' * 16}{CLOSE}" for number in range(3)]
+        asked = rng.choice([marks[:1], marks[:2], [marks[1], rng.choice(WORDS), marks[0]], [marks[2], marks[2]]])
+        words = rng.choices(WORDS if row % 2 else WORDS[:3], k=3)
+        words[0] += rng.choice(["", " secret, too"])
+        later = [user(rng.choice([words[2], marks[1] + words[2]])), assistant(words[1])] if row % 3 else []
+        sample = chat(user("".join([*asked, words[0]])), assistant(words[1]), *later, row=row)
+        sizes = [(2 + row % 5, 3), (7, 2 + row % 3), (1, 1) if row % 7 == 5 else (4, 4)]
+        images = tuple(Image(sha256=bytes(32), height=height, width=width, data=b"") for height, width in sizes)
+        rows.append(msgspec.structs.replace(sample, images=Images(images, "")))
+    found = hold(fast, [row for row in rows for _ in range(2)])
+    assert found.filled > 12 if is_filled else found.filled == 0
+    assert found.kept > 12 or name in ("drops", "has no loop")
+    fast._processor = type("Together", (Writes,), {"is_alone": False})
+    assert hold(fast, rows).filled == 0

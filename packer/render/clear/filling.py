@@ -1,5 +1,7 @@
 """Chats without calls, tools and reasoning: the texts of a conversation are filled into the rendering of another.
 
+Images are marks between texts (:mod:`packer.render.drawn`), which are part of the rendering.
+
 What a template writes does not depend on what texts say (:mod:`packer.render.clear.questions`). So the rendering of
 placeholder words, `Zq000W.`, `Zq001W.` and so on, serves for all conversations with the same roles and weights: each
 word is replaced by the text. What remains to be known:
@@ -22,6 +24,7 @@ from typing import NamedTuple
 
 from packer.batches import Message, Sample
 from packer.literals import finder
+from packer.media.marks import OPEN, PIECE
 from packer.render.clear.rows import ClearRows
 from packer.render.reasoning import has_tag, may_make_tag
 from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow
@@ -96,7 +99,7 @@ class Filling:
 
     def filled(self, sample: Sample) -> RenderedRow | None:
         """Return a row as the definition renders it; None if it cannot be filled in."""
-        if sample.tools or sample.template_kwargs or sample.images or len(sample.messages) > _MOST_MESSAGES:
+        if sample.tools or sample.template_kwargs or len(sample.messages) > _MOST_MESSAGES:
             return None
         form: list[object] = []
         texts: list[str] = []
@@ -106,20 +109,25 @@ class Filling:
             if len(fields) != 2 or type(text) is not str or not text or message.spans is not None:
                 return None
             form += (fields["role"], message.weight)
-            texts.append(text)
+            if sample.images is None:
+                texts.append(text)
+            else:
+                pieces = PIECE.findall(text)
+                form.append(tuple([piece[0] == OPEN for piece in pieces]))
+                texts += [piece for piece in pieces if piece[0] != OPEN]
         if any(map(str.isspace, texts)):
             return None
-        known = self._known(tuple(form), sample)
+        known = self._known(tuple(form), sample, len(texts))
         return None if known is None else self._fill(known, texts)
 
-    def _known(self, form: Form, sample: Sample) -> _Known | None:
+    def _known(self, form: Form, sample: Sample, num_texts: int) -> _Known | None:
         if form not in self._made:
             num_seen = self._num_seen[form] = self._num_seen.get(form, 0) + 1
             if num_seen < WORTH_FILLING:
                 return None
             if len(self._made) >= _MOST_FORMS:
                 self._made.clear()
-            self._made[form] = self._make(sample)
+            self._made[form] = self._make(sample, num_texts)
         return self._made[form]
 
     def _fill(self, known: _Known, texts: Sequence[str]) -> RenderedRow | None:
@@ -140,8 +148,8 @@ class Filling:
                 return None
         return RenderedRow(documents, 0)
 
-    def _make(self, sample: Sample) -> _Known | None:
-        words = [f"Zq{number:03d}W." for number in range(len(sample.messages))]
+    def _make(self, sample: Sample, num_texts: int) -> _Known | None:
+        words = [f"Zq{number:03d}W." for number in range(num_texts)]
         rendered, sought = self._render(_with_texts(sample, words))
         if rendered is None or "" in sought or any("Zq" in each for each in sought):
             return None  # texts, or what is put together of them, are compared with something
@@ -167,11 +175,12 @@ class Filling:
 
 
 def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
-    messages = [
-        Message(fields={"role": message.role, "content": text}, weight=message.weight)
-        for message, text in zip(sample.messages, texts, strict=True)
-    ]
-    return Sample(kind="chat", row=sample.row, messages=tuple(messages))
+    left, messages = iter(texts), []
+    for message in sample.messages:
+        pieces = PIECE.findall(message.fields["content"]) if sample.images else [""]
+        content = "".join([piece if piece[:1] == OPEN else next(left) for piece in pieces])
+        messages.append(Message(fields={"role": message.role, "content": content}, weight=message.weight))
+    return Sample(kind="chat", row=sample.row, messages=tuple(messages), images=sample.images)
 
 
 def _cuts(content: bytes, other: bytes, texts: Sequence[str]) -> list[Cut] | None:
