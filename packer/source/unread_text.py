@@ -8,7 +8,7 @@ a label or not: labels repeat, and what belongs to a row differs from row to row
 together, as the cells of a table are. Tools and calls are content too, although their texts may be short, and so are
 the answers that a question does not take, and a key of messages that names a tool which nothing calls. All of them
 are found at any depth, in objects, lists and JSON text. Paths are written as ``metadata.tools[].name``. Flags that may
-say what is trained are asked about in the same way.
+say what is trained, and orders in which messages do not stand, are asked about in the same way.
 """
 
 import json
@@ -24,6 +24,7 @@ from packer.source.answer_blocks import Blocks
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
+from packer.source.message_order import Orders
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.read_places import ITEMS, Path, ReadPlaces, UnreadField, shown_path
@@ -77,6 +78,9 @@ class Unread:
     num_rows: int
     num_read: int
     """Rows that are not refused."""
+
+    num_begin: int
+    """Rows that begin another one of these."""
 
     names: frozenset[str]
     """All fields of these rows."""
@@ -267,7 +271,7 @@ def find_unread(
     found: list[_Row] = []
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
-    blocks = Blocks(known=roles)
+    blocks, orders = Blocks(known=roles), Orders(roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         try:
@@ -277,6 +281,7 @@ def find_unread(
         num_read += 1
         keys.update(*(each.fields for each in sample.all_messages))
         blocks.add(sample)
+        orders.add(row, own - tools, sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -311,7 +316,10 @@ def find_unread(
     found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *counts})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
     return Unread(
-        fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
+        fields=(
+            *(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
+            *(field for field in orders.broken() if not is_below(field.path, hidden)),
+        ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=tuple(
             UnreadField(path=block.name, kind="block", num_rows=count, example=_shortened(spaced(block.inside)))
@@ -320,6 +328,7 @@ def find_unread(
         ),
         num_rows=num_rows,
         num_read=num_read,
+        num_begin=orders.num_begin,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
         labels={path: said for path, said in flags.labels().items() if is_chat and not is_below(path, hidden)},

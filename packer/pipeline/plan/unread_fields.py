@@ -60,6 +60,7 @@ _SAYS = {
     "text": "{} text that nothing reads",
     "block": "answers begin with what may be reasoning",
     "flag": "what may say which answers are trained is not read",
+    "order": "messages do not stand in the order that they say",
     "variable": "variables of the template are not read",
     "word": "the template takes these variables as true or false, and any text counts as true",
 }
@@ -286,6 +287,8 @@ class Questions:
 
     def _is_read(self, field: UnreadField) -> bool:
         """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
+        if field.kind == "order":
+            return False
         if field.kind == "block":
             return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
         key = KEY_OF_MESSAGES.fullmatch(field.path)
