@@ -12,8 +12,8 @@ import email.utils
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, pairwise, permutations
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise, product
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,18 +46,12 @@ class _Talk:
     answers: frozenset[int]
     said: Mapping[Path, Mapping[int, Any]]
 
-    def is_result(self, number: int) -> bool:
-        return self.roles[number] == "tool"
-
     def stands(self, values: Mapping[int, float]) -> bool:
         """Whether messages with these values, which rise with time, stand in order."""
-        runs: list[list[float]] = []
-        for number, value in values.items():
-            if self.is_result(number) and number - 1 in values and self.is_result(number - 1):
-                runs[-1].append(value)
-            else:
-                runs.append([value])
-        return all(max(one) <= min(other) for one, other in pairwise(runs))
+        return all(
+            values[one] <= values[other] or self.roles[one] == self.roles[other] == "tool"
+            for one, other in pairwise(values)
+        )
 
 
 class Orders:
@@ -69,12 +63,15 @@ class Orders:
         self._whole: list[int] = []
         self._begun: set[int] = set()
 
-    def add(self, row: Mapping[str, Any], names: Collection[str], sample: Sample) -> None:
-        """Note the lists of messages in some fields of a row, and what is read of it."""
+    def add(self, row: Mapping[str, Any], names: Collection[str]) -> None:
+        """Note the lists of messages in some fields of a row, which may be refused for their order."""
         for name in names:
             messages = field_value(row, name)
             if isinstance(messages, list) and len(messages) > 1 and all(type(each) is dict for each in messages):
                 self._add(name, messages)
+
+    def add_read(self, sample: Sample) -> None:
+        """Note what is read of a row."""
         value, is_trained = 0, False
         for message in sample.messages if sample.preference is None else ():
             self._begun.update([value] * is_trained)
@@ -88,7 +85,7 @@ class Orders:
             for key in message.keys() - _NO_ORDER:
                 for at, value in _scalars((key,), message[key]):
                     said.setdefault(at, {})[number] = value
-        if said := {at: values for at, values in said.items() if len(values) > 1}:
+        if said:
             senders = [str(each.get("role") or each.get("from")) for each in messages]
             roles = tuple(ROLES.get(self._roles.get(each, each).lower()) for each in senders)
             answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, self._roles))
@@ -102,18 +99,17 @@ class Orders:
     def broken(self) -> Iterator[UnreadField]:
         """Yield the keys whose order some rows do not keep, each with the program of jq that mends them."""
         for name, talks in self._talks.items():
-            for key, num_rows, example, (means, program) in chain(
-                _unsorted(talks, _numbers(talks, _time)), _unsorted(talks, _numbers(talks, _count)), _branched(talks)
-            ):
-                path = f"{name}{shown_path((ITEMS, *key))}"
-                programs = [(f"if {quoted(path)} {means}", f"({jq_path(name.split('.'))} | arrays) |= {program}")]
-                yield UnreadField(
-                    path=path,
-                    kind="order",
-                    num_rows=num_rows,
-                    example=example,
-                    programs=tuple(programs if program else ()),
-                )
+            for found in chain(_unsorted(talks, _time), _unsorted(talks, _count), _branched(talks)):
+                path, messages = f"{name}{ITEMS}.{found.path}", jq_path(name.split("."))
+                means = [
+                    (f"if {quoted(path)} {when}", f"({messages} | arrays) |= {how}") for when, how in found.programs
+                ]
+                yield replace(found, path=path, programs=tuple(means))
+
+
+def _field(key: Path, num_rows: int, example: str, means: str, program: str | None) -> UnreadField:
+    programs = ((means, program),) if program is not None else ()
+    return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example, programs=programs)
 
 
 def _said(message: Message) -> Iterator[str | bytes]:
@@ -155,9 +151,6 @@ def _count(value: Any) -> float | None:
 _Numbers = Mapping[int, Mapping[int, float]]
 """Those of messages, by the number of the talk."""
 
-_Broken = tuple[Path, int, str, tuple[str, str | None]]
-"""A key, how many rows break its order, an example, and what the key means if a program of jq mends them."""
-
 
 def _numbers(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> dict[Path, _Numbers]:
     """Return what messages have under the keys that time or count them: one for at least half of the answers.
@@ -183,19 +176,19 @@ def _numbers(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> d
     return {path: found[path] for path in sorted(are_long) if path not in others}
 
 
-def _unsorted(talks: Sequence[_Talk], keys: Mapping[Path, _Numbers]) -> Iterator[_Broken]:
+def _unsorted(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> Iterator[UnreadField]:
     """Yield the keys whose numbers fall in rows in which no other key rises: an edit may be later than an answer."""
+    keys = _numbers(talks, number)
     falls = {key: {k for k, each in found.items() if not talks[k].stands(each)} for key, found in keys.items()}
     in_order = {k for key, found in keys.items() for k in found.keys() - falls[key]}
     for key, found in keys.items():
         if broken := sorted(falls[key] - in_order):
             first, said = found[broken[0]], talks[broken[0]].said[key]
             example = next(f"{said[k]} after {said[j]}" for j, k in pairwise(first) if first[j] > first[k])
-            has_ties = any(len({*found[k].values()}) < len(found[k]) for k in broken)
-            yield key, len(broken), example, ("is their order", _sorting(key, talks, found, has_ties=has_ties))
+            yield _field(key, len(broken), example, "is their order", _sorting(key, talks, found))
 
 
-def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers, *, has_ties: bool) -> str | None:
+def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers) -> str | None:
     """Return the program that sorts messages; None if jq would sort some otherwise.
 
     It puts those that say nothing first, which have to be the system's. Those with equal times stand the other way
@@ -204,16 +197,14 @@ def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers, *, has_ties: 
     values = [value for k in numbers for value in talks[k].said[key].values()]
     are_texts = any(_count(value) is None for value in values)
     for k, each in numbers.items():
-        talk, said = talks[k], talks[k].said[key]
-        others = {role for at, role in enumerate(talk.roles) if at not in each}
+        said = talks[k].said[key]
         in_jq = sorted(each, key=lambda at: str(said[at]) if are_texts else _count(said[at]) or 0)
+        others = {role for at, role in enumerate(talks[k].roles) if at not in each}
         if others - {"system"} or any(each[one] > each[other] for one, other in pairwise(in_jq)):
             return None
-    at = (
-        f"{jq_path(key)} | tonumber?"
-        if not are_texts and any(isinstance(each, str) for each in values)
-        else jq_path(key)
-    )
+    are_digits = not are_texts and any(isinstance(each, str) for each in values)
+    at = f"{jq_path(key)} | tonumber?" if are_digits else jq_path(key)
+    has_ties = any(len({*each.values()}) < len(each) for each in numbers.values())
     return f"(if . == sort_by({at}) then . else reverse | sort_by({at}) end)" if has_ties else f"sort_by({at})"
 
 
@@ -237,7 +228,7 @@ class _Line(NamedTuple):
         before: set[Any] = set()  # with results, any of them or their call
         for at, (own, name, role) in enumerate(zip(self.ids, self.names, self.roles, strict=True)):
             is_first = name is None and {*self.roles[:at]} <= {"system"}
-            if at and not is_first and name not in before and name in (*self.ids, self.names[0]):
+            if at and not is_first and name not in before and name in (None, self.names[0], *self.ids):
                 return at
             before = {own} if role != "tool" else {own, *before}
         return 0
@@ -254,35 +245,35 @@ class _Line(NamedTuple):
         return at is None and needed <= {*above}
 
 
-def _branched(talks: Sequence[_Talk]) -> Iterator[_Broken]:
+def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
     """Yield the keys with the id of the message before in which some rows name another one, as where answers branch.
 
     An id is another one for each message, and most messages have to name one.
     """
-    keys = sorted({key for talk in talks for key in talk.said})
-    are_ids = {key: all(_are_ids(talk, key) for talk in talks) for key in keys}
-    for own, parent in permutations(keys, 2):
-        if not are_ids[own] or are_ids[parent]:
+    having: defaultdict[Path, set[int]] = defaultdict(set)
+    ids: defaultdict[Path, dict[int, set[Any]]] = defaultdict(dict)
+    for k, talk in enumerate(talks):
+        for key, said in talk.said.items():
+            having[key].add(k)
+            if len({*said.values()}) == len(talk.roles) and all(isinstance(each, str | int) for each in said.values()):
+                ids[key][k] = {*said.values()}
+    for own, parent in product(sorted(ids), sorted(having)):
+        found = having[parent]
+        named = (k for k in found & ids[own].keys() if not ids[own][k].isdisjoint(talks[k].said[parent].values()))
+        if not found <= ids[own].keys() or found <= ids[parent].keys() or next(named, None) is None:
             continue
-        lines = [
-            _Line(talk.roles, [*talk.said[own].values()], [*map(talk.said.get(parent, {}).get, range(len(talk.roles)))])
-            for talk in talks
-        ]
+        pairs = [(talks[k], talks[k].said[own], talks[k].said[parent]) for k in sorted(found)]
+        lines = [_Line(talk.roles, [*said.values()], [*map(names.get, said)]) for talk, said, names in pairs]
         broken = [line for line in lines if line.branches_at]
         if broken and 2 * sum(line.num_named for line in lines) >= sum(len(line.ids) - 1 for line in lines):
             at, first = broken[0].branches_at, broken[0]
             example = f"{first.names[at]} after {first.ids[at - 1]}"
             program = _last_branch(jq_path(own), jq_path(parent)) if all(line.is_kept for line in lines) else None
-            yield parent, len(broken), example, ("is the message before, this keeps the last branch", program)
-
-
-def _are_ids(talk: _Talk, key: Path) -> bool:
-    values = talk.said.get(key, {}).values()
-    return len(talk.roles) == len(values) == len({*values}) and all(isinstance(each, str | int) for each in values)
+            yield _field(parent, len(broken), example, "is the message before, this keeps the last branch", program)
 
 
 def _last_branch(own: str, parent: str) -> str:
     """Return the program that leaves the last message that no other names, and those above it."""
     named = f"(map({{({own} | tostring): .}}) | add) as $all | map({parent}) as $named"
-    last = f"map(select({own} | IN($named[]) | not))[-1:]"
-    return f"({named} | {last} | map(recurse($all[{parent} | tostring] // empty)) | reverse)"
+    above = f"map(select({own} | IN($named[]) | not))[-1:] | map(recurse($all[{parent} | tostring] // empty)) | reverse"
+    return f"(if any({parent}) then {named} | {above} else . end)"

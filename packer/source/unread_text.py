@@ -267,13 +267,13 @@ def find_unread(
     num_rows, num_read, is_chat = 0, 0, False
     places = ReadPlaces()
     read = places.paths
-    names, keys = set[str](), set[str]()
-    found: list[_Row] = []
+    names, keys, found = set[str](), set[str](), list[_Row]()
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
     blocks, orders = Blocks(known=roles), Orders(roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
+        orders.add(row, own - tools)
         try:
             sample = read_row(row, number=0, schema=schema, columns=columns, roles=roles)
         except Refused:
@@ -281,7 +281,7 @@ def find_unread(
         num_read += 1
         keys.update(*(each.fields for each in sample.all_messages))
         blocks.add(sample)
-        orders.add(row, own - tools, sample)
+        orders.add_read(sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
