@@ -99,7 +99,8 @@ class Orders:
     def broken(self) -> Iterator[UnreadField]:
         """Yield the keys whose order some rows do not keep, each with the program of jq that mends them."""
         for name, talks in self._talks.items():
-            for found in chain(_unsorted(talks, _time), _unsorted(talks, _count), _branched(talks)):
+            every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
+            for found in {each.path: each for each in every}.values():
                 path, messages = f"{name}{ITEMS}.{found.path}", jq_path(name.split("."))
                 means = [
                     (f"if {quoted(path)} {when}", f"({messages} | arrays) |= {how}") for when, how in found.programs
@@ -123,29 +124,27 @@ def _scalars(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
     if type(value) is dict:
         for key, each in value.items():
             yield from _scalars((*path, key), each)
-    elif isinstance(value, str | int | float | dt.datetime) and not isinstance(value, bool):
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
         yield path, value
 
 
 def _time(value: Any) -> float | None:
     """Return a time in seconds; None for anything else."""
-    if isinstance(value, str):
-        try:
-            if _ISO.fullmatch(value):
-                value = dt.datetime.fromisoformat(value)
-            elif _RFC_2822.fullmatch(value):
-                value = email.utils.parsedate_to_datetime(value)
-        except ValueError:
-            return None
-    if isinstance(value, dt.datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=dt.UTC)).timestamp()
-    number = _count(value) or 0
-    return next((at for unit in (1, 1e3, 1e6, 1e9) if _SECONDS[0] <= (at := number / unit) < _SECONDS[1]), None)
+    if (number := _count(value)) is not None:
+        return next((at for unit in (1, 1e3, 1e6, 1e9) if _SECONDS[0] <= (at := number / unit) < _SECONDS[1]), None)
+    is_mail = isinstance(value, str) and _RFC_2822.fullmatch(value)
+    if not (is_mail or (isinstance(value, str) and _ISO.fullmatch(value))):
+        return None
+    try:
+        when = email.utils.parsedate_to_datetime(value) if is_mail else dt.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
 
 
 def _count(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) or (isinstance(value, str) and _DIGITS.fullmatch(value) is not None)
-    return float(value) if is_number else None
+    is_number = not isinstance(value, str) or _DIGITS.fullmatch(value)
+    return float(value) if is_number and (isinstance(value, str) or abs(value) < 1e19) else None
 
 
 _Numbers = Mapping[int, Mapping[int, float]]
