@@ -25,7 +25,7 @@ from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.roles import ROLES, is_answer
 from packer.source.row import field_value
 
-_NO_ORDER = frozenset({"role", "from", "content", "value", "tool_calls"})
+_NO_ORDER = frozenset({"role", "from", "content", "value", "tool_calls", "tool_call_id"})
 
 _SECONDS = (946_684_800, 4_102_444_800)
 """The years from 2000 to 2099; a number may also count milliseconds, microseconds or nanoseconds."""
@@ -74,16 +74,17 @@ class Orders:
         """Note what is read of a row."""
         value, is_trained = 0, False
         for message in sample.messages if sample.preference is None else ():
-            self._begun.update([value] * is_trained)
-            value = hash((value, *_said(message)))
+            if is_trained:
+                self._begun.add(value)
+            value = hash((value, _said(message)))
             is_trained |= message.role == "assistant" and message.weight != 0
         self._whole += [value] * is_trained
 
     def _add(self, name: str, messages: Sequence[Mapping[str, Any]]) -> None:
         said: dict[Path, dict[int, Any]] = {}
         for number, message in enumerate(messages):
-            for key in message.keys() - _NO_ORDER:
-                for at, value in _scalars((key,), message[key]):
+            for key, given in message.items():
+                for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
                     said.setdefault(at, {})[number] = value
         if said:
             senders = [str(each.get("role") or each.get("from")) for each in messages]
@@ -113,11 +114,12 @@ def _field(key: Path, num_rows: int, example: str, means: str, program: str | No
     return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example, programs=programs)
 
 
-def _said(message: Message) -> Iterator[str | bytes]:
-    """Yield what a message says, but for reasoning, which later requests may leave out."""
-    yield message.role
-    for value in map(message.fields.get, ("content", "tool_calls")):
-        yield value if isinstance(value, str) else msgspec.json.encode(value, order="sorted")
+def _said(message: Message) -> tuple[Any, ...]:
+    """Return what a message says, but for reasoning, which later requests may leave out."""
+    fields = message.fields
+    content, calls = fields.get("content"), fields.get("tool_calls")
+    told = content if isinstance(content, str) else msgspec.json.encode(content)
+    return fields["role"], told, calls and msgspec.json.encode(calls, order="sorted")
 
 
 def _scalars(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
