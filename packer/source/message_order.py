@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from packer.batches import Message, Sample
+from packer.source.decode import decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_path
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
@@ -60,15 +61,18 @@ class Orders:
     def __init__(self, roles: Mapping[str, str]) -> None:
         self._roles = roles
         self._talks: defaultdict[str, list[_Talk]] = defaultdict(list)
+        self._in_text: set[str] = set()
         self._whole: list[int] = []
         self._begun: set[int] = set()
 
     def add(self, row: Mapping[str, Any], names: Collection[str]) -> None:
         """Note the lists of messages in some fields of a row, which may be refused for their order."""
         for name in names:
-            messages = field_value(row, name)
+            given, messages = row.get(name.partition(".")[0]), field_value(row, name)
+            messages = decoded_json(messages) if isinstance(messages, str) else messages
             if isinstance(messages, list) and len(messages) > 1 and all(type(each) is dict for each in messages):
                 self._add(name, messages)
+                self._in_text.update([name] if isinstance(given, str) else ())
 
     def add_read(self, sample: Sample) -> None:
         """Note what is read of a row."""
@@ -100,13 +104,13 @@ class Orders:
     def broken(self) -> Iterator[UnreadField]:
         """Yield the keys whose order some rows do not keep, each with the program of jq that mends them."""
         for name, talks in self._talks.items():
+            keys = name.split(".")
+            text = f"({jq_path(keys[:1])} | strings) |= fromjson | " if name in self._in_text else ""
             every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
             for found in {each.path: each for each in every}.values():
-                path, messages = f"{name}{ITEMS}.{found.path}", jq_path(name.split("."))
-                means = [
-                    (f"if {quoted(path)} {when}", f"({messages} | arrays) |= {how}") for when, how in found.programs
-                ]
-                yield replace(found, path=path, programs=tuple(means))
+                path, begin = f"{name}{ITEMS}.{found.path}", f"{text}({jq_path(keys)} | arrays) |= "
+                programs = [(f"if {quoted(path)} {means}", begin + program) for means, program in found.programs]
+                yield replace(found, path=path, programs=tuple(programs))
 
 
 def _field(key: Path, num_rows: int, example: str, means: str, program: str | None) -> UnreadField:

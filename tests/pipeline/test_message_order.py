@@ -1,5 +1,6 @@
 """Messages in another order than they say: each way on that a build names leads to rows that are trained in theirs."""
 
+import csv
 import datetime as dt
 import json
 import random
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import twins
 from command_line import fields, run
+from search_effort import each_with_a_kind
 
 from packer.audit.view import view_row
 from packer.store.cache import Cache
@@ -53,7 +55,10 @@ ORDERS: dict[str, list[dict[str, Any]]] = {
 
 
 def written(path: Path, rows: Sequence[list[dict[str, Any]]]) -> Path:
-    if path.suffix == ".parquet":
+    if path.suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["messages"], *([json.dumps(each)] for each in rows)])
+    elif path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist([{"messages": each} for each in rows]), path)
     else:
         path.write_text("".join(json.dumps({"messages": each}) + "\n" for each in rows), "utf-8")
@@ -79,8 +84,7 @@ def said(path: Path) -> list[list[str]]:
     return [[each["content"] for each in row] for row in rows]
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(ORDERS, ["jsonl", "csv", "parquet"]))
 def test_each_way_on_for_an_order_trains_messages_as_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:

@@ -332,7 +332,7 @@ def _note_begun(path: str, found: Sequence[Unread], note: Callable[[str], None])
     num_begin, num_rows = sum(each.num_begin for each in found), sum(each.num_rows for each in found)
     if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:
         note(
-            f"{path}: {num_begin} of its first {plural(num_rows, 'row')} begin another row, and their answers are "
+            f"{path}: {num_begin:,} of its first {plural(num_rows, 'row')} begin another row, and their answers are "
             "trained once in each, as where every request of a session is logged with all before it; "
             f"{as_option('supervision.turns=last')} trains the last answer of each row alone; or keep the last row of "
             "each session, as docs/how-to/exports.md#requests-of-a-session shows"
