@@ -272,7 +272,7 @@ def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
         broken = [line for line in lines if line.branches_at]
         if broken and 2 * sum(line.num_named for line in lines) >= sum(len(line.ids) - 1 for line in lines):
             at, first = broken[0].branches_at, broken[0]
-            example = f"{first.names[at]} after {first.ids[at - 1]}"
+            example = f"{first.names[at] or 'nothing'} after {first.ids[at - 1]}"
             program = _last_branch(jq_path(own), jq_path(parent)) if all(line.is_kept for line in lines) else None
             yield _field(parent, len(broken), example, "is the message before, this keeps the last branch", program)
 

@@ -118,7 +118,7 @@ def test_the_branch_of_the_last_message_is_what_the_way_on_for_branches_keeps(to
     straight = talk(1, *({"id": f"m{k}", "parentId": f"m{k - 1}" if k else None} for k in range(4)))
     other = talk(2, {}, {})
     error = questions(written(tmp_path / "rows.jsonl", [row, straight, other]), tokenizer, tmp_path / "asked")
-    assert "`messages[].parentId` (in 1 of 3 rows: `None after a`)" in error["message"]
+    assert "`messages[].parentId` (in 1 of 3 rows: `nothing after a`)" in error["message"]
     rows = mended(error["hint"], tmp_path)
     expected = [[f"said {number}.{k}" for k in kept] for number, kept in enumerate([range(2, 6), range(4), range(2)])]
     assert said(rows) == expected
