@@ -3,7 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -281,7 +281,16 @@ def _objects(rows: Iterator[FileRow]) -> Iterator[dict[str, Any]]:
         except Refused:
             value = row.fields
         if isinstance(value, dict):
-            yield {**(row.fields or {}), **value}
+            yield _with(row.fields or {}, value)
+
+
+def _with(more: Any, own: Any) -> Any:
+    """Return a row, or its messages, with further fields, such as the times of messages in a table."""
+    if isinstance(own, dict) and isinstance(more, dict):
+        return {**more, **{name: _with(more.get(name), value) for name, value in own.items()}}
+    if isinstance(own, list) and own and isinstance(own[0], dict) and isinstance(more, list):
+        return [*starmap(_with, zip(more, own, strict=True))]
+    return own
 
 
 def _may_be_asked_about(field: pa.Field) -> bool:

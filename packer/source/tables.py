@@ -90,7 +90,9 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
 def _struct_converter(kind: pa.StructType, where: str, *, of_messages: bool, for_rules: bool = False) -> Convert:
     fields = [kind.field(i) for i in range(kind.num_fields)]
     left_out = frozenset(
-        field.name for field in fields if of_messages and field.name not in _MESSAGE_KEYS and is_foreign(field.type)
+        field.name
+        for field in fields
+        if of_messages and not for_rules and field.name not in _MESSAGE_KEYS and is_foreign(field.type)
     )
     converts = {
         field.name: convert

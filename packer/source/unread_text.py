@@ -8,7 +8,7 @@ a label or not: labels repeat, and what belongs to a row differs from row to row
 together, as the cells of a table are. Tools and calls are content too, although their texts may be short, and so are
 the answers that a question does not take, and a key of messages that names a tool which nothing calls. All of them
 are found at any depth, in objects, lists and JSON text. Paths are written as ``metadata.tools[].name``. Flags that may
-say what is trained are asked about in the same way.
+say what is trained, and orders in which messages do not stand, are asked about in the same way.
 """
 
 import json
@@ -24,6 +24,7 @@ from packer.source.answer_blocks import Blocks
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
+from packer.source.message_order import Orders
 from packer.source.null_names import NullNames
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
@@ -82,6 +83,9 @@ class Unread:
     num_rows: int
     num_read: int
     """Rows that are not refused."""
+
+    num_begin: int
+    """Rows that begin another one of these."""
 
     names: frozenset[str]
     """All fields of these rows."""
@@ -246,6 +250,31 @@ def _value(item: Any) -> Any:
     return decoded_json(item) if isinstance(item, str) else item
 
 
+def _fields_with_text(
+    found: Sequence[_Row], read: Collection[Path], said: Collection[str], hidden: Collection[str]
+) -> list[UnreadField]:
+    """Return fields with texts that nothing reads, without those of which something else is `said`, and hidden ones."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    inner: dict[str, set[str]] = {}
+    for unread in _with_phrases(found):
+        paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
+        paths = {path for path in paths if shown_path(path) not in said and not is_below(shown_path(path), hidden)}
+        fields = {_field(path, read): unread[path] for path in sorted(paths, reverse=True)}
+        counts.update(fields.keys())
+        examples = fields | examples
+        for path in paths:
+            whole = shown_path(path)
+            is_key = path[1:2] == (ITEMS,) and len(path) == 3
+            inner.setdefault(_field(path, read), set()).update(
+                {whole.partition(ITEMS)[0], *([whole] if is_key else [])}
+            )
+    return [
+        UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
+        for path, count in sorted(counts.items())
+    ]
+
+
 def find_unread(
     rows: Iterable[Mapping[str, Any]],
     *,
@@ -268,16 +297,13 @@ def find_unread(
     num_rows, num_read, is_chat = 0, 0, False
     places = ReadPlaces()
     read = places.paths
-    names, keys = set[str](), set[str]()
-    found: list[_Row] = []
-    flags = Flags(
-        read={*own, *hidden, *(VERDICTS if schema == "preference" else ())},
-        roles=roles,
-        one_answer=schema in ("alpaca", "completion"),
-    )
-    blocks, labels, nulls = Blocks(known=roles), Labels(), NullNames(own - tools - hidden)
+    names, keys, found = set[str](), set[str](), list[_Row]()
+    compared = VERDICTS if schema == "preference" else ()
+    flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
+    blocks, labels, nulls, orders = Blocks(known=roles), Labels(), NullNames(own - tools - hidden), Orders(roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
+        orders.add(row, own - tools)
         try:
             sample = read_row(row, number=0, schema=schema, columns=columns, roles=roles)
         except Refused:
@@ -287,6 +313,7 @@ def find_unread(
         blocks.add(sample)
         labels.add(sample)
         nulls.add(row)
+        orders.add_read(sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -297,31 +324,17 @@ def find_unread(
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases:
             found.append(texts)
-    counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
-    inner: dict[str, set[str]] = {}
     differing = flags.differing()
     lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
-    for unread in _with_phrases(found):
-        paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
-        paths = {path for path in paths if shown_path(path) not in lists and not is_below(shown_path(path), hidden)}
-        fields = {_field(path, read): unread[path] for path in sorted(paths, reverse=True)}
-        counts.update(fields.keys())
-        examples = fields | examples
-        for path in paths:
-            whole = shown_path(path)
-            is_key = path[1:2] == (ITEMS,) and len(path) == 3
-            inner.setdefault(_field(path, read), set()).update(
-                {whole.partition(ITEMS)[0], *([whole] if is_key else [])}
-            )
-    found_fields = [
-        UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
-        for path, count in sorted(counts.items())
-    ]
-    found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *counts})]
+    found_fields = _fields_with_text(found, read, lists, hidden)
+    texts_at = {field.path for field in found_fields}
+    found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *texts_at})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
     return Unread(
-        fields=tuple(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
+        fields=(
+            *(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
+            *(field for field in orders.broken() if not is_below(field.path, hidden)),
+        ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
             *(
@@ -334,6 +347,7 @@ def find_unread(
         nulls=tuple(nulls.found()),
         num_rows=num_rows,
         num_read=num_read,
+        num_begin=orders.num_begin,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
         labels={path: said for path, said in flags.labels().items() if is_chat and not is_below(path, hidden)},

@@ -1233,10 +1233,16 @@ def test_single_messages_are_joined_in_the_order_of_their_times_with_what_else_t
 
 
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
-    assert [*commands_of_page()] == [
-        heading.lower().replace(" ", "-")
-        for heading in [*RECOGNIZED, "Single messages", "Answers to messages", "Calls as XML", "Parameters of tools"]
-    ]
+    others = ["Single messages", "Answers to messages", "Requests of a session", "Calls as XML", "Parameters of tools"]
+    assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, *others]]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_of_the_requests_of_a_session_the_last_is_left(tmp_path: Path) -> None:
+    turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant") * 2, "abcd", strict=True)]
+    rows = [{"session_id": each, "messages": turns[:end]} for end in (4, 2) for each in "xy"]
+    made = made_by_page("requests-of-a-session", write(tmp_path / "rows.jsonl", rows)).read_text().splitlines()
+    assert [*map(json.loads, made)] == [{"session_id": each, "messages": turns} for each in "xy"]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")

@@ -29,6 +29,7 @@ from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.source.speaker_labels import Labels
+from packer.source.unread_text import Unread
 from packer.store.manifest import Input
 
 Read = TypeVar("Read")
@@ -47,6 +48,9 @@ _FEW_ROWS = 64
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Formats whose files are never 0 bytes: even without rows they contain metadata."""
+
+_MOST_ROWS_PER_BEGUN = 100
+"""Of which one may begin another: short conversations are alike."""
 
 _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,8}:)", re.IGNORECASE | re.MULTILINE)
 """A header of a question at the beginning of a line."""
@@ -91,7 +95,8 @@ def open_inputs(
     Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
     several files are skipped with a note; if all its files are empty, that is an error.
 
-    `questions` receives what nothing reads in the first rows of each file, before the file is yielded.
+    `questions` receives what nothing reads in the first rows of each file, before the file is yielded. If they are
+    asked, rows that begin other rows are noted, too.
 
     Raises:
         InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
@@ -104,6 +109,7 @@ def open_inputs(
     heads = in_order(workers.run(partial, (_read_head, recipe, asks, templates), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
+        found: list[Unread] = []
         names: set[str] = set()
         for file, head in zip(own, heads, strict=False):
             if head.entry is None:
@@ -111,11 +117,14 @@ def open_inputs(
             else:
                 if questions is not None and head.question is not None:
                     questions.add(file.source, head.question)
+                    found.append(head.question.unread)
                 yield file, head.entry
                 names |= head.names
         if names:
             refuse_absent_columns(own[0].source.path, sorted(names), own[0].source.columns)
         _note_empty(own, empty, note)
+        if recipe.supervision.turns != "last" and recipe.supervision.history_rewrite != "last":
+            _note_begun(own[0].source.path, found, note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +332,18 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     if names:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
+
+
+def _note_begun(path: str, found: Sequence[Unread], note: Callable[[str], None]) -> None:
+    """Report rows that begin other rows: each of their answers is trained more than once."""
+    num_begin, num_rows = sum(each.num_begin for each in found), sum(each.num_rows for each in found)
+    if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:
+        note(
+            f"{path}: {num_begin:,} of its first {plural(num_rows, 'row')} begin another row, and their answers are "
+            "trained once in each, as where every request of a session is logged with all before it; "
+            f"{as_option('supervision.turns=last')} trains the last answer of each row alone; or keep the last row of "
+            "each session, as docs/how-to/exports.md#requests-of-a-session shows"
+        )
 
 
 def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequence[Input]) -> None:

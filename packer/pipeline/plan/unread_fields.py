@@ -63,6 +63,7 @@ _SAYS = {
     "block": "answers begin with what may be reasoning",
     "label": "answers, and what they answer, begin with what may name who speaks",
     "flag": "what may say which answers are trained is not read",
+    "order": "messages do not stand in the order that they say",
     "variable": "variables of the template are not read",
     "word": "the template takes these variables as true or false, and any text counts as true",
 }
@@ -288,6 +289,8 @@ class Questions:
 
     def _is_read(self, field: UnreadField) -> bool:
         """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
+        if field.kind == "order":
+            return False
         if field.kind == "label":  # unless names are words, or have a rule of their own
             return self._recipe.supervision.control_tokens == "allow" or is_header(field.path, "assistant")
         if field.kind == "block":

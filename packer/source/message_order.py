@@ -1,0 +1,284 @@
+"""Finds rows whose messages stand in another order than they say, and rows that begin other rows.
+
+What a row says of the order of its messages must be the order they stand in. A row says it under a key of its messages,
+which may be in objects in them: one that numbers them, by consecutive integers; one that has their times; or one that
+has the id of the message before. Only values tell such a key, never its name. Results of calls may come in any order.
+
+Logs have a row for each request, with all that was said before: an answer is then in the row of each later request.
+"""
+
+import datetime as dt
+import email.utils
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise, product
+from typing import Any, NamedTuple
+
+import msgspec
+
+from packer.batches import Message, Sample
+from packer.source.decode import decoded_json
+from packer.source.file_bytes import quoted
+from packer.source.jq_commands import jq_path
+from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
+from packer.source.roles import ROLES, is_answer
+from packer.source.row import field_value
+
+_NO_ORDER = frozenset({"role", "from", "content", "value", "tool_calls", "tool_call_id"})
+
+_SECONDS = (946_684_800, 4_102_444_800)
+"""The years from 2000 to 2099; a number may also count milliseconds, microseconds or nanoseconds."""
+
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d\S{0,24})?")
+_RFC_2822 = re.compile(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d.{0,20}")
+_DIGITS = re.compile(r"\d{1,19}", re.ASCII)
+
+_FEWEST_COUNTED = 3
+"""Of two messages, 1 and 0 may say who speaks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Talk:
+    """What the messages in a list say, by their keys and their numbers in the list."""
+
+    roles: tuple[str | None, ...]
+    answers: frozenset[int]
+    said: Mapping[Path, Mapping[int, Any]]
+
+    def stands(self, values: Mapping[int, float]) -> bool:
+        """Whether messages with these values, which rise with time, stand in order."""
+        return all(
+            values[one] <= values[other] or self.roles[one] == self.roles[other] == "tool"
+            for one, other in pairwise(values)
+        )
+
+
+class Orders:
+    """Gathers what the messages of some rows say of their order, and counts rows that begin another one of them."""
+
+    def __init__(self, roles: Mapping[str, str]) -> None:
+        self._roles = roles
+        self._talks: defaultdict[str, list[_Talk]] = defaultdict(list)
+        self._in_text: set[str] = set()
+        self._whole: list[int] = []
+        self._begun: set[int] = set()
+
+    def add(self, row: Mapping[str, Any], names: Collection[str]) -> None:
+        """Note the lists of messages in some fields of a row, which may be refused for their order."""
+        for name in names:
+            given, messages = row.get(name.partition(".")[0]), field_value(row, name)
+            messages = decoded_json(messages) if isinstance(messages, str) else messages
+            if isinstance(messages, list) and len(messages) > 1 and all(type(each) is dict for each in messages):
+                self._add(name, messages)
+                self._in_text.update([name] if isinstance(given, str) else ())
+
+    def add_read(self, sample: Sample) -> None:
+        """Note what is read of a row."""
+        value, is_trained = 0, False
+        for message in sample.messages if sample.preference is None else ():
+            if is_trained:
+                self._begun.add(value)
+            value = hash((value, _said(message)))
+            is_trained |= message.role == "assistant" and message.weight != 0
+        self._whole += [value] * is_trained
+
+    def _add(self, name: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        said: dict[Path, dict[int, Any]] = {}
+        for number, message in enumerate(messages):
+            for key, given in message.items():
+                for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
+                    said.setdefault(at, {})[number] = value
+        if said:
+            senders = [str(each.get("role") or each.get("from")) for each in messages]
+            roles = tuple(ROLES.get(self._roles.get(each, each).lower()) for each in senders)
+            answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, self._roles))
+            self._talks[name].append(_Talk(roles=roles, answers=answers, said=said))
+
+    @property
+    def num_begin(self) -> int:
+        """How many rows begin another one, so that their answers are trained once in each."""
+        return sum(map(self._begun.__contains__, self._whole))
+
+    def broken(self) -> Iterator[UnreadField]:
+        """Yield the keys whose order some rows do not keep, each with the program of jq that mends them."""
+        for name, talks in self._talks.items():
+            keys = name.split(".")
+            text = f"({jq_path(keys[:1])} | strings) |= fromjson | " if name in self._in_text else ""
+            every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
+            for found in {each.path: each for each in every}.values():
+                path, begin = f"{name}{ITEMS}.{found.path}", f"{text}({jq_path(keys)} | arrays) |= "
+                programs = [(f"if {quoted(path)} {means}", begin + program) for means, program in found.programs]
+                yield replace(found, path=path, programs=tuple(programs))
+
+
+def _field(key: Path, num_rows: int, example: str, means: str, program: str | None) -> UnreadField:
+    programs = ((means, program),) if program is not None else ()
+    return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example, programs=programs)
+
+
+def _said(message: Message) -> tuple[Any, ...]:
+    """Return what a message says, but for reasoning, which later requests may leave out."""
+    fields = message.fields
+    content, calls = fields.get("content"), fields.get("tool_calls")
+    told = content if isinstance(content, str) else msgspec.json.encode(content)
+    return fields["role"], told, calls and msgspec.json.encode(calls, order="sorted")
+
+
+def _scalars(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    if type(value) is dict:
+        for key, each in value.items():
+            yield from _scalars((*path, key), each)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield path, value
+
+
+def _time(value: Any) -> float | None:
+    """Return a time in seconds; None for anything else."""
+    if (number := _count(value)) is not None:
+        return next((at for unit in (1, 1e3, 1e6, 1e9) if _SECONDS[0] <= (at := number / unit) < _SECONDS[1]), None)
+    is_mail = isinstance(value, str) and _RFC_2822.fullmatch(value)
+    if not (is_mail or (isinstance(value, str) and _ISO.fullmatch(value))):
+        return None
+    try:
+        when = email.utils.parsedate_to_datetime(value) if is_mail else dt.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
+
+
+def _count(value: Any) -> float | None:
+    is_number = not isinstance(value, str) or _DIGITS.fullmatch(value)
+    return float(value) if is_number and (isinstance(value, str) or abs(value) < 1e19) else None
+
+
+_Numbers = Mapping[int, Mapping[int, float]]
+"""Those of messages, by the number of the talk."""
+
+
+def _numbers(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> dict[Path, _Numbers]:
+    """Return what messages have under the keys that time or count them: one for at least half of the answers.
+
+    Documents that were found have times, too, which say nothing about messages.
+    """
+    found: defaultdict[Path, dict[int, Mapping[int, float]]] = defaultdict(dict)
+    others: set[Path] = set()
+    for (k, talk), path in ((each, path) for each in enumerate(talks) for path in each[1].said.keys() - others):
+        said = talk.said[path]
+        numbers = {at: each for at, value in said.items() if (each := number(value)) is not None}
+        values = {*numbers.values()}
+        if number is _count:
+            is_order = len(values) == len(said) == max(values) - min(values) + 1
+        else:
+            is_order = all(isinstance(said[at], str) for at in said.keys() - numbers.keys())
+        if not is_order:
+            others.add(path)
+        elif 2 * len(values) >= len(numbers) > 1 and 2 * len(talk.answers & numbers.keys()) >= len(talk.answers):
+            found[path][k] = numbers
+    fewest = _FEWEST_COUNTED if number is _count else 2
+    are_long = (path for path, each in found.items() if max(map(len, each.values())) >= fewest)
+    return {path: found[path] for path in sorted(are_long) if path not in others}
+
+
+def _unsorted(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> Iterator[UnreadField]:
+    """Yield the keys whose numbers fall in rows in which no other key rises: an edit may be later than an answer."""
+    keys = _numbers(talks, number)
+    falls = {key: {k for k, each in found.items() if not talks[k].stands(each)} for key, found in keys.items()}
+    in_order = {k for key, found in keys.items() for k in found.keys() - falls[key]}
+    for key, found in keys.items():
+        if broken := sorted(falls[key] - in_order):
+            first, said = found[broken[0]], talks[broken[0]].said[key]
+            example = next(f"{said[k]} after {said[j]}" for j, k in pairwise(first) if first[j] > first[k])
+            yield _field(key, len(broken), example, "is their order", _sorting(key, talks, found))
+
+
+def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers) -> str | None:
+    """Return the program that sorts messages; None if jq would sort some otherwise.
+
+    It puts those that say nothing first, which have to be the system's. Those with equal times stand the other way
+    round where the newest comes first.
+    """
+    values = [value for k in numbers for value in talks[k].said[key].values()]
+    are_texts = any(_count(value) is None for value in values)
+    for k, each in numbers.items():
+        said = talks[k].said[key]
+        in_jq = sorted(each, key=lambda at: str(said[at]) if are_texts else _count(said[at]) or 0)
+        others = {role for at, role in enumerate(talks[k].roles) if at not in each}
+        if others - {"system"} or any(each[one] > each[other] for one, other in pairwise(in_jq)):
+            return None
+    are_digits = not are_texts and any(isinstance(each, str) for each in values)
+    at = f"{jq_path(key)} | tonumber?" if are_digits else jq_path(key)
+    has_ties = any(len({*each.values()}) < len(each) for each in numbers.values())
+    return f"(if . == sort_by({at}) then . else reverse | sort_by({at}) end)" if has_ties else f"sort_by({at})"
+
+
+class _Line(NamedTuple):
+    """The messages of a list, and the ids that may be those of the messages before them."""
+
+    roles: Sequence[str | None]
+    ids: Sequence[Any]
+    names: Sequence[Any]
+
+    @property
+    def num_named(self) -> int:
+        """How many messages name another one. Numbers do so beside nothing, for the first message."""
+        are_clear = None in self.names or not any(isinstance(each, int) for each in self.names)
+        names_itself = any(one == other for one, other in zip(self.ids, self.names, strict=True))
+        return sum(each in self.ids for each in self.names) if are_clear and not names_itself else 0
+
+    @property
+    def branches_at(self) -> int:
+        """The first message that names another than the one before it, or none, as the first does; 0 without one."""
+        before: set[Any] = set()  # with results, any of them or their call
+        for at, (own, name, role) in enumerate(zip(self.ids, self.names, self.roles, strict=True)):
+            is_first = name is None and {*self.roles[:at]} <= {"system"}
+            if at and not is_first and name not in before and name in (None, self.names[0], *self.ids):
+                return at
+            before = {own} if role != "tool" else {own, *before}
+        return 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the last message that no other names is below all others, or at branches, below the system's."""
+        at = next((at for at, own in [*enumerate(self.ids)][::-1] if own not in self.names), None)
+        above: list[int] = []
+        while at is not None and at not in above:
+            above.append(at)
+            at = self.ids.index(self.names[at]) if self.names[at] in self.ids else None
+        needed = {at for at, role in enumerate(self.roles) if role == "system" or not self.branches_at}
+        return at is None and needed <= {*above}
+
+
+def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
+    """Yield the keys with the id of the message before in which some rows name another one, as where answers branch.
+
+    An id is another one for each message, and most messages have to name one.
+    """
+    having: defaultdict[Path, set[int]] = defaultdict(set)
+    ids: defaultdict[Path, dict[int, set[Any]]] = defaultdict(dict)
+    for k, talk in enumerate(talks):
+        for key, said in talk.said.items():
+            having[key].add(k)
+            if len({*said.values()}) == len(talk.roles) and all(isinstance(each, str | int) for each in said.values()):
+                ids[key][k] = {*said.values()}
+    for own, parent in product(sorted(ids), sorted(having)):
+        found = having[parent]
+        named = (k for k in found & ids[own].keys() if not ids[own][k].isdisjoint(talks[k].said[parent].values()))
+        if not found <= ids[own].keys() or found <= ids[parent].keys() or next(named, None) is None:
+            continue
+        pairs = [(talks[k], talks[k].said[own], talks[k].said[parent]) for k in sorted(found)]
+        lines = [_Line(talk.roles, [*said.values()], [*map(names.get, said)]) for talk, said, names in pairs]
+        broken = [line for line in lines if line.branches_at]
+        if broken and 2 * sum(line.num_named for line in lines) >= sum(len(line.ids) - 1 for line in lines):
+            at, first = broken[0].branches_at, broken[0]
+            example = f"{first.names[at] or 'nothing'} after {first.ids[at - 1]}"
+            program = _last_branch(jq_path(own), jq_path(parent)) if all(line.is_kept for line in lines) else None
+            yield _field(parent, len(broken), example, "is the message before, this keeps the last branch", program)
+
+
+def _last_branch(own: str, parent: str) -> str:
+    """Return the program that leaves the last message that no other names, and those above it."""
+    named = f"(map({{({own} | tostring): .}}) | add) as $all | map({parent}) as $named"
+    above = f"map(select({own} | IN($named[]) | not))[-1:] | map(recurse($all[{parent} | tostring] // empty)) | reverse"
+    return f"(if any({parent}) then {named} | {above} else . end)"
