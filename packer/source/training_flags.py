@@ -21,10 +21,11 @@ from typing import Any, Literal
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
 from packer.source.flag_programs import CALLS, Place, items_of, listed, programs
+from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
-from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
+from packer.source.row import LETTERS
 from packer.source.tools_and_calls import KEYS_OF_CALLS
 from packer.source.unsupported_rows import may_say_end
 
@@ -32,7 +33,7 @@ _TEXTS = (
     *("from", "value", "human", "assistant", "system", "input", "output"),
     *("text", "thinking", "refusal", "type", "name", "channel", "phase"),
 )
-_FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
+_FLAGS = (*TRAIN_FIELDS, *WEIGHT_FIELDS, "output_with_loss", "train_detail", "function_call", "prefix")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
@@ -47,6 +48,8 @@ _MOST_SCORES = 16
 _CAPITAL = re.compile("[A-Z]")
 _MOST_MISFITS = 20
 """One in this many lists of numbers may have others than those of answers."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 _SIGNS = "numbers below and above 0"
 _SCORES = "several numbers, as scores of several answers are"
@@ -286,6 +289,15 @@ def _word(value: Any) -> str | None:
     return value.lower() if is_word else None
 
 
+def _mark(place: Place, values: Sequence[Any]) -> str | None:
+    """Return what marks some messages, if it is one label in all that have a key, or times; None if it is no mark."""
+    is_of_messages = place.of == "message" and place.path.count(ITEMS) == 1 and place.path[-1] not in _READ
+    given = [value for value in values if value != ""]
+    if not (is_of_messages and given and all(isinstance(value, str) for value in given)):
+        return None
+    return "a time" if all(map(_TIME.fullmatch, given)) else given[0] if len(given) == 1 else None
+
+
 def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which rows differ, if some of them say no, or a number below zero."""
     kind, says, kept = _kind(values), "", dict[str, str]()
@@ -329,12 +341,17 @@ def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: in
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
     words = sorted(forms)
-    differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
+    mark = _mark(place, values) if said.num_rows > 1 and (num_silent > 0 or "" in values) else None
+    kind = "marks" if mark is not None and kind in (None, "words") else kind
+    differ = said.differs or kind in ("marks", "signs") or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
-    says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
+    says = {"marks": mark, "signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind) or " or ".join(words)
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
-    says = named.get(place.of, says + " or nothing" * (num_silent > 0))
-    ways = programs(place, kind, forms, is_silent=num_silent > 0)
-    return replace(_flag(place, said, says), programs=tuple(ways))
+    says = named.get(place.of, says + " or nothing" * (num_silent > 0 or kind == "marks"))
+    ways = tuple(programs(place, kind, forms, is_silent=num_silent > 0))
+    if kind == "marks":  # an object goes away as a whole
+        key, *inner = place.path[len(place.whose) :]
+        place, says = place._replace(path=(*place.whose, key)), ": ".join((*inner[-1:], says))
+    return replace(_flag(place, said, says), programs=ways)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from packer.source.flag_values import as_flag
 from packer.source.schema import read_row
-from packer.source.training_flags import as_flag
 from packer.source.unread_text import find_unread
 
 ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(2)]
