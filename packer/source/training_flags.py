@@ -16,12 +16,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
 from packer.source.flag_programs import CALLS, Place, items_of, listed, programs
 from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
+from packer.source.prose import is_text
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
@@ -251,15 +253,22 @@ class Flags:
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
+        logs = {place.path[: len(place.whose) + 1] for place in self._said if self._differs(place)}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
-            flag_of = _of_row if place.of in ("row", "items") else _of_answers
+            of_answers = partial(_of_answers, is_mark=place.path[: len(place.whose) + 1] not in logs)
+            flag_of = _of_row if place.of in ("row", "items") else of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and self._fits(place) and not is_of_messages:
                 found.setdefault(flag.path, flag)
         return found.values()
+
+    def _differs(self, place: Place) -> bool:
+        """Whether messages say different things at a place that are no times, so that what is beside it is a log."""
+        values = [value for each in self._said[place].values if (value := json.loads(each)) != ""]
+        return place.of == "message" and len(values) > 1 and not _are_times(values)
 
     def _fits(self, place: Place) -> bool:
         """Whether something may be said about messages, or is said about no list."""
@@ -290,12 +299,17 @@ def _word(value: Any) -> str | None:
 
 
 def _mark(place: Place, values: Sequence[Any]) -> str | None:
-    """Return what marks some messages, if it is one label in all that have a key, or times; None if it is no mark."""
-    is_of_messages = place.of == "message" and place.path.count(ITEMS) == 1 and place.path[-1] not in _READ
+    """Return what marks some messages, if it is one and the same label in all that have a key, or times; or None."""
     given = [value for value in values if value != ""]
-    if not (is_of_messages and given and all(isinstance(value, str) for value in given)):
+    if place.of != "message" or place.path.count(ITEMS) > 1 or place.path[-1] in _READ or not given:
         return None
-    return "a time" if all(map(_TIME.fullmatch, given)) else given[0] if len(given) == 1 else None
+    label = given[0] if len(given) == 1 and isinstance(given[0], str) else ""
+    is_word = as_flag(label) is None and not is_text(label) and _word(label.replace(" ", "_")) is not None
+    return "a time" if _are_times(given) else label if is_word else None
+
+
+def _are_times(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) and _TIME.fullmatch(value) for value in values)
 
 
 def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
@@ -334,24 +348,27 @@ def _flag(place: Place, said: _Said, says: str) -> UnreadField:
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
-def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
-    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
+def _of_answers(
+    place: Place, said: _Said, values: Sequence[Any], num_silent: int, *, is_mark: bool
+) -> UnreadField | None:
+    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation.
+
+    `is_mark`: unless the key belongs to a log, what some answers have, and others have not, may mark them.
+    """
     kind, forms = _kind(values), dict[str, set[str]]()
     for value in values:
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
     words = sorted(forms)
-    mark = _mark(place, values) if said.num_rows > 1 and (num_silent > 0 or "" in values) else None
-    kind = "marks" if mark is not None and kind in (None, "words") else kind
+    is_silent = num_silent > 0 or "" in values
+    mark = _mark(place, values) if is_mark and is_silent and said.num_rows > 1 else None
+    kind = kind if mark is None else "marks"
     differ = said.differs or kind in ("marks", "signs") or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
-    says = {"marks": mark, "signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind) or " or ".join(words)
+    says = mark or {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
-    says = named.get(place.of, says + " or nothing" * (num_silent > 0 or kind == "marks"))
-    ways = tuple(programs(place, kind, forms, is_silent=num_silent > 0))
-    if kind == "marks":  # an object goes away as a whole
-        key, *inner = place.path[len(place.whose) :]
-        place, says = place._replace(path=(*place.whose, key)), ": ".join((*inner[-1:], says))
-    return replace(_flag(place, said, says), programs=ways)
+    says = named.get(place.of, says + " or nothing" * (num_silent > 0 or mark is not None))
+    ways = programs(place, kind, forms, is_silent=num_silent > 0)
+    return replace(_flag(place, said, says), programs=tuple(ways))

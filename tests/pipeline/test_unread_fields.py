@@ -440,6 +440,8 @@ MARKS: dict[str, list[Any]] = {
     "label": ["overloaded_error"] * 2,
     "time": ["2025-03-01T10:00:00Z", "2025-03-02T10:00:00Z"],
     "object": [{"type": "busy", "message": "Overloaded"}] * 2,
+    "labels": [{"code": "busy", "message": "Overloaded", "status": 529}] * 2,
+    "a text": [{"code": "lost", "message": "The connection was lost while streaming"}] * 2,
     "texts": [{"code": "lost", "message": f"The connection {number} was lost."} for number in "ab"],
     "text": ["The server was busy.", "The connection was lost."],
 }
@@ -453,18 +455,16 @@ def test_a_mark_of_some_answers_can_mask_these_and_no_others(
     rows = [{"messages": flagged(None, {"error": mark}, None, {"error": None})} for mark in MARKS[name]]
     path = written(tmp_path / f"rows.{kind}", *rows)
     hint = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]["hint"]
-    command = commands_in(hint)[-1]
-    assert "that an answer is not to be trained" in hint
-    subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
-    for file, trained, ignored in (
-        (tmp_path / "rows_lines.jsonl", [2], []),
-        (path, [1, 2], ["--ignore", "messages[].error"]),
-    ):
-        cache = tmp_path / f"cache{len(trained)}"
+    masking = [command for command in commands_in(hint) if "train = false" in command]
+    assert hint.replace("\n", " ").count(" says that an answer is not to be trained: ") == len(masking) > 0
+    tried: list[tuple[str, list[int], list[str]]] = [(command, [2], []) for command in masking]
+    for number, (command, trained, ignored) in enumerate([*tried, ("", [1, 2], ["--ignore", "messages[].error"])]):
+        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
+        file, cache = path if ignored else tmp_path / "rows_lines.jsonl", tmp_path / f"cache{number}"
         run("build", file, "--tokenizer", tokenizer, "-o", cache, *ignored)
         with Cache.open(cache) as opened:
-            for number in range(2):
-                (document,) = view_row(opened, file.name, number).documents
+            for row in range(2):
+                (document,) = view_row(opened, file.name, row).documents
                 texts = [run.text for run in document.runs if run.message is not None]
                 assert texts == [f"assistant {each}<|im_end|>" for each in trained]
 
