@@ -259,7 +259,9 @@ def _with_flags(message: Any) -> Any:
     if not isinstance(message, dict):
         return message
     given = {name: message[name] for name in TRAIN_FIELDS if name in message}
-    said = {name: as_flag(value) for name, value in given.items() if name != "loss" or isinstance(value, str)}
+    said: dict[str, float | None] = {
+        name: as_flag(value) for name, value in given.items() if name != "loss" or isinstance(value, str)
+    }
     weights = {name: as_weight(message[name]) for name in WEIGHT_FIELDS if isinstance(message.get(name), str)}
     said |= {name: weight for name, weight in weights.items() if not math.isnan(weight)}
     return message | {name: flag for name, flag in said.items() if flag is not None}

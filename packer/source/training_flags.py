@@ -355,14 +355,14 @@ def _of_answers(
 
     `is_mark`: unless the key belongs to a log, what some answers have, and others have not, may mark them.
     """
-    kind, forms = _kind(values), dict[str, set[str]]()
+    forms = dict[str, set[str]]()
     for value in values:
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
     words = sorted(forms)
     is_silent = num_silent > 0 or "" in values
     mark = _mark(place, values) if is_mark and is_silent and said.num_rows > 1 else None
-    kind = kind if mark is None else "marks"
+    kind = _kind(values) if mark is None else "marks"
     differ = said.differs or kind in ("marks", "signs") or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:

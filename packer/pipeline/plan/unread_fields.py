@@ -139,7 +139,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
         proposal=proposal,
         values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(
-            *(f"{when}: {way}" for when, program in programs if (way := row_command(file.path, program)) is not None),
+            *(f"{when}: {move}" for when, program in programs if (move := row_command(file.path, program)) is not None),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
             *["to train all rows, ignore the field"] * bool(kept),
         ),
