@@ -41,7 +41,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     exchanges = [*(shape.history or ()), (question, output)]
     messages = []
     for asked, answered in exchanges:
-        refuse_media_tags(asked)
+        refuse_media_tags(asked, is_asked=True)
         refuse_media_tags(answered)
         messages.append(Message(fields={"role": "user", "content": asked}))
         messages.append(Message(fields={"role": "assistant", "content": answered}))

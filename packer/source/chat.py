@@ -19,6 +19,7 @@ from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
 from packer.source.decode import Refused
 from packer.source.file_bytes import quoted
+from packer.source.flag_values import as_flag
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -43,7 +44,7 @@ from packer.source.row import (
     typed_row,
 )
 from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
-from packer.source.unsupported_rows import refuse_cut
+from packer.source.unsupported_rows import may_have_media_tags, refuse_cut, refuse_media_tags
 from packer.source.written_calls import split_thought, with_calls_of_text
 
 _READ_FIELDS = OPTIONAL_MESSAGE_FIELDS | {"role", "content"}
@@ -107,7 +108,9 @@ def read_messages(raw: Sequence[dict[str, Any]], shapes: Sequence[ChatMessage], 
 def plain_message(sender: str, content: Any) -> Message | None:
     """Build a message of which nothing else is given, as :func:`read_message` would; None if it needs a closer look."""
     role = ROLES.get(sender)
-    if role is None or type(content) is not str or content.startswith(PARTS_START) or "<img>" in content:
+    if role is None or type(content) is not str or content.startswith(PARTS_START):
+        return None
+    if may_have_media_tags(content, is_asked=role == "user"):
         return None
     return Message(fields={"role": role, "content": content})
 
@@ -158,7 +161,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role != "assistant" and content.trained:
         content = replace(content, trained=frozenset(), spans=())
     weight = own_weight(shape, content.trained, where=where)
-    refuse_cut(raw if role == "assistant" and weight != 0 else {}, where=where)
+    _refuse_unfinished(raw if role == "assistant" and weight != 0 else {}, where=where)
     spans = content.spans if weight != 0 else ()
     names_some = shape.train_detail or (shape.train_detail is not None and weight is None)  # an empty list names none
     if names_some and role == "assistant" and weight != 0:
@@ -218,6 +221,8 @@ def _content(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Content:
         return Content(text=None)
     if shape.role not in CALL_ROLES:
         content = read_content(shape.content, where=f"{where}.content")
+        if content.text and ROLES.get(shape.role) == "user":
+            refuse_media_tags(content.text, is_asked=True)
         is_thought = content.text and not content.reasoning and is_reasoning(shape.role, raw)
         return replace(content, text=None, reasoning=content.text) if is_thought else content
     text, calls = None, []
@@ -271,6 +276,12 @@ def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
     for name, has_calls in found.items():
         if has_calls:
             raise Refused("bad_tools", f"calls under `{name}` at {where}, which is not read; give them as `tool_calls`")
+
+
+def _refuse_unfinished(raw: dict[str, Any], *, where: str) -> None:
+    refuse_cut(raw, where=where)
+    if as_flag(raw.get("prefix")):
+        raise Refused("cut_off", f"`prefix` is true at {where}: the answer is a beginning, which a server continues")
 
 
 def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:

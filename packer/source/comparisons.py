@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from packer.source.decode import Refused
 from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
-from packer.source.row import as_number
+from packer.source.flag_values import as_number
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
 _COMPARED = {

@@ -12,7 +12,7 @@ from packer.source.chat import ChatMessage, chat_sample, read_messages, with_wei
 from packer.source.decode import Refused
 from packer.source.field_names import is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
-from packer.source.unsupported_rows import refuse_media_tags
+from packer.source.unsupported_rows import may_have_media_tags, refuse_media_tags
 
 _CHAT_FIELDS = ("system", "tools", "functions")
 _AS_ALPACA = {"instruction": "prompt", "output": "completion"}
@@ -50,7 +50,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
     strings = typed(row, StringsRow)
     if not strings.completion or strings.completion.isspace():
         raise Refused("empty", "`completion` is empty")
-    refuse_media_tags(strings.prompt)
+    refuse_media_tags(strings.prompt, is_asked=True)
     refuse_media_tags(strings.completion)
     return Sample(
         kind="completion", row=number, prompt=strings.prompt, text=strings.completion, sample_id=sample_id(row)
@@ -63,7 +63,7 @@ def _read_plain(rows: Sequence[Mapping[str, Any]], first: int) -> list[Sample | 
         if type(prompt) is str
         and type(text) is str
         and (text and not text.isspace())
-        and not ("<img>" in prompt or "<img>" in text)
+        and not (may_have_media_tags(prompt, is_asked=True) or "<img>" in text)
         and "[" not in prompt.lstrip()[:1] + text.lstrip()[:1]  # with which the JSON of messages begins
         else None
         for number, prompt, text, own_id in zip(

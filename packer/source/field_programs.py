@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
+from packer.source.flag_programs import masking
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import is_text
 from packer.source.question_fields import list_names
@@ -312,6 +313,7 @@ def programs_for_key(
     key = found["key"]
     lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
     having = [each for value in lists for each in value if isinstance(each, dict) and each.get(key)]
+    answers = [each for value in lists for each in value if isinstance(each, dict) and is_answer(each, roles)]
     messages, at = jq_path(found["list"].split(".")), jq_field(key)
     move = f"({messages}[]? | select({at})) |= (%s | del({at}))"
     if meant_field(key) == "tools":
@@ -330,6 +332,8 @@ def programs_for_key(
         if not any(isinstance(each.get("value", each.get("content")), list) for each in having):
             both = f'([{at}, {said}] | map(select(. != null and . != "")) | join("\\n"))'
             yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"
+    if meant_field(key) is None and 0 < len(having) < len(answers) and all(is_answer(each, roles) for each in having):
+        yield masking((*found["list"].split("."), ITEMS), (key,))
 
 
 def _has_answer(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_path
+from packer.source.jq_commands import jq_field, jq_path
 from packer.source.read_places import ITEMS, Path, up_to_items
 
 CALLS = "tool_calls"
@@ -81,6 +81,9 @@ def programs(
         "signs": [("more than 0", "train", "tonumber > 0")],
         "weights": [("a number", "weight", ".")],
     }
+    if kind == "marks":
+        yield masking(place.whose, place.path[len(place.whose) :])
+        return
     if place.of == "numbers":
         when = f"if {name} numbers the trained messages from {place.first}"
         yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
@@ -97,6 +100,16 @@ def programs(
             continue
         kept = f" | select({at} != null)" if silence is None else ""
         yield when, f"({each}{kept}) |= (.{key} = ({at} | {value}) | del({at}))"
+
+
+def masking(messages: Path, key: Path) -> tuple[str, str]:
+    """Return the program that trains all messages but those with something under a key, after its condition.
+
+    `key` may lead into an object, which goes away as a whole.
+    """
+    having = f'({jq_path(messages)} | select({jq_path(key)} | IN(null, false, "", [], {{}}) | not))'
+    when = f"if {quoted('.'.join(key))} says that an answer is not to be trained"
+    return when, f"{having} |= (.train = false | del({jq_field(key[0])}))"
 
 
 def _of_calls(place: Place, at: str, flag: str, *, is_silent: bool) -> str:

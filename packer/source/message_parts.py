@@ -15,8 +15,9 @@ import msgspec
 from packer.batches import Message
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
+from packer.source.flag_values import TRAIN_FIELDS
 from packer.source.forms import known_parts
-from packer.source.row import TRAIN_FIELDS, coalesce_aliases, type_reason, typed
+from packer.source.row import coalesce_aliases, type_reason, typed
 from packer.source.tools_and_calls import read_call, read_calls
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 

@@ -31,9 +31,10 @@ class UnreadField:
     """Something that nothing reads."""
 
     path: str
-    kind: Literal["text", "flag", "order", "block", "label", "variable", "word"] = "text"
-    """A text; what may say what is trained, or another order of messages; what answers begin with: reasoning, or a
-    name; what a template has a variable for, and words for which it has one that it takes as true or false.
+    kind: Literal["text", "media", "flag", "order", "block", "label", "variable", "word"] = "text"
+    """A text; the name of an image, of sound or of a film; what may say what is trained, or another order of messages;
+    what answers begin with: reasoning, or a name; what a template has a variable for, and words for which it has one
+    that it takes as true or false.
     """
 
     num_rows: int

@@ -5,7 +5,6 @@ import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -13,6 +12,7 @@ import msgspec
 
 from packer.batches import Sample
 from packer.source.decode import Refused, decode_json, decoded_json
+from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_weight
 
 T = TypeVar("T")
 
@@ -219,44 +219,13 @@ class RowFields(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
-"""Fields that decide whether a message is trained: packer's and those of OpenAI's dialects, axolotl, tinker, ms-swift,
-a mask, and torchtune's, which says the contrary."""
-
-YES = ("true", "1", "1.0", "yes")
-NO = ("false", "0", "0.0", "-1", "-1.0", "no")
-
-
-def as_flag(value: Any) -> bool | None:
-    """Return what a value says if it is yes or no: a boolean, 1, 0 or -1, or a text that says so.
-
-    Example:
-        >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")
-        (True, False, None, None)
-    """
-    said = str(value).lower() if isinstance(value, bool | int | float | str) else ""
-    return said in YES if said in (*YES, *NO) else None
-
-
-def as_number(value: Any) -> float:
-    """Return a number, also of a text, since CSV has only texts; NaN for other values.
-
-    Example:
-        >>> as_number("-0.5"), as_number(True)
-        (-0.5, nan)
-    """
-    with suppress(OverflowError, TypeError, ValueError):
-        return math.nan if isinstance(value, bool) else float(value)
-    return math.nan
-
-
 OPTIONAL_FIELDS = frozenset(
     {"tools", "functions", "system", "chat_template_kwargs", "input", "context", "history", "reasoning"}
 )
 """Fields of a row that may be empty."""
 
 OPTIONAL_MESSAGE_FIELDS = frozenset(
-    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, "weight", "loss_weight", "train_detail"}
+    {"tool_calls", "function_call", "refusal", *TRAIN_FIELDS, *WEIGHT_FIELDS, "train_detail"}
 )
 """Fields of a message that may be empty. Empty reasoning is not among them, because some templates render it."""
 
@@ -286,11 +255,15 @@ def drop_empty_optional_fields(row: dict[str, Any], *names: str) -> dict[str, An
 
 
 def _with_flags(message: Any) -> Any:
-    """Return a message with what says yes or no, under fields that decide whether it is trained, as booleans."""
+    """Return a message with what decides whether it is trained, and may be a text, as booleans and numbers."""
     if not isinstance(message, dict):
         return message
     given = {name: message[name] for name in TRAIN_FIELDS if name in message}
-    said = {name: as_flag(value) for name, value in given.items() if name != "loss" or isinstance(value, str)}
+    said: dict[str, float | None] = {
+        name: as_flag(value) for name, value in given.items() if name != "loss" or isinstance(value, str)
+    }
+    weights = {name: as_weight(message[name]) for name in WEIGHT_FIELDS if isinstance(message.get(name), str)}
+    said |= {name: weight for name, weight in weights.items() if not math.isnan(weight)}
     return message | {name: flag for name, flag in said.items() if flag is not None}
 
 

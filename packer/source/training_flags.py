@@ -16,15 +16,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
 from packer.source.flag_programs import CALLS, Place, items_of, listed, programs
+from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
+from packer.source.prose import is_text
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
-from packer.source.row import LETTERS, TRAIN_FIELDS, as_flag, as_number
+from packer.source.row import LETTERS
 from packer.source.tools_and_calls import KEYS_OF_CALLS
 from packer.source.unsupported_rows import may_say_end
 
@@ -32,7 +35,7 @@ _TEXTS = (
     *("from", "value", "human", "assistant", "system", "input", "output"),
     *("text", "thinking", "refusal", "type", "name", "channel", "phase"),
 )
-_FLAGS = (*TRAIN_FIELDS, "weight", "loss_weight", "output_with_loss", "train_detail", "function_call")
+_FLAGS = (*TRAIN_FIELDS, *WEIGHT_FIELDS, "output_with_loss", "train_detail", "function_call", "prefix")
 _READ = MESSAGE_FIELDS.union(_TEXTS, _FLAGS)
 """Keys of messages and of parts that are read under these names, or say what a text is; an answer may be a yes."""
 
@@ -47,6 +50,8 @@ _MOST_SCORES = 16
 _CAPITAL = re.compile("[A-Z]")
 _MOST_MISFITS = 20
 """One in this many lists of numbers may have others than those of answers."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
 
 _SIGNS = "numbers below and above 0"
 _SCORES = "several numbers, as scores of several answers are"
@@ -248,15 +253,22 @@ class Flags:
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
+        logs = {place.path[: len(place.whose) + 1] for place in self._said if self._differs(place)}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
-            flag_of = _of_row if place.of in ("row", "items") else _of_answers
+            of_answers = partial(_of_answers, is_mark=place.path[: len(place.whose) + 1] not in logs)
+            flag_of = _of_row if place.of in ("row", "items") else of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and self._fits(place) and not is_of_messages:
                 found.setdefault(flag.path, flag)
         return found.values()
+
+    def _differs(self, place: Place) -> bool:
+        """Whether messages say different things at a place that are no times, so that what is beside it is a log."""
+        values = [value for each in self._said[place].values if (value := json.loads(each)) != ""]
+        return place.of == "message" and len(values) > 1 and not _are_times(values)
 
     def _fits(self, place: Place) -> bool:
         """Whether something may be said about messages, or is said about no list."""
@@ -284,6 +296,20 @@ def _word(value: Any) -> str | None:
         return str(flag).lower()
     is_word = isinstance(value, str) and (value.replace("_", "").replace("-", "").isalpha() or is_character(value))
     return value.lower() if is_word else None
+
+
+def _mark(place: Place, values: Sequence[Any]) -> str | None:
+    """Return what marks some messages, if it is one and the same label in all that have a key, or times; or None."""
+    given = [value for value in values if value != ""]
+    if place.of != "message" or place.path.count(ITEMS) > 1 or place.path[-1] in _READ or not given:
+        return None
+    label = given[0] if len(given) == 1 and isinstance(given[0], str) else ""
+    is_word = as_flag(label) is None and not is_text(label) and _word(label.replace(" ", "_")) is not None
+    return "a time" if _are_times(given) else label if is_word else None
+
+
+def _are_times(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) and _TIME.fullmatch(value) for value in values)
 
 
 def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
@@ -322,20 +348,28 @@ def _flag(place: Place, said: _Said, says: str) -> UnreadField:
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
-def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
-    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
-    kind, forms = _kind(values), dict[str, set[str]]()
+def _of_answers(
+    place: Place, said: _Said, values: Sequence[Any], num_silent: int, *, is_mark: bool
+) -> UnreadField | None:
+    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation.
+
+    `is_mark`: unless the key belongs to a log, what some answers have, and others have not, may mark them.
+    """
+    forms = dict[str, set[str]]()
     for value in values:
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
+    is_silent = num_silent > 0 or "" in values
+    mark = _mark(place, values) if is_mark and is_silent and said.num_rows > 1 else None
+    kind = _kind(values) if mark is None else "marks"
     forms = {min(each): each for each in forms.values()} if kind == "words" else forms  # as rows write them
     words = sorted(forms)
-    differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
+    differ = said.differs or kind in ("marks", "signs") or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
-    says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
+    says = mark or {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
-    says = named.get(place.of, says + " or nothing" * (num_silent > 0))
+    says = named.get(place.of, says + " or nothing" * (num_silent > 0 or mark is not None))
     ways = programs(place, kind, forms, is_silent=num_silent > 0)
     return replace(_flag(place, said, says), programs=tuple(ways))

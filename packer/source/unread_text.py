@@ -25,6 +25,7 @@ from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.message_order import Orders
+from packer.source.named_media import names_media
 from packer.source.null_names import NullNames
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
@@ -162,7 +163,8 @@ class _Row:
             return None
         is_known = path in self.unread or not text or len(self.unread) >= _MOST_UNREAD
         is_long, is_own = is_text(text), path[0] in self._own
-        is_label = not (is_long or self._is_meant(path, text))
+        is_media = names_media(text) and not (is_own and len(path) == 1)  # which its name in a text does not show
+        is_label = not (is_long or is_media or self._is_meant(path, text))
         if is_label and not is_known and not is_own and decoded_json(value) is None:
             pass  # nearly always, and whether it is read or not
         elif text in self._texts.whole:
@@ -173,7 +175,11 @@ class _Row:
         elif is_known:
             return None
         elif not is_label:
-            if self._texts.hold(text) and not (self._texts.lacks_answer and len(text) < WHOLE_CHARACTERS):
+            if (
+                not is_media
+                and self._texts.hold(text)
+                and not (self._texts.lacks_answer and len(text) < WHOLE_CHARACTERS)
+            ):
                 self.read.add(path)
             else:
                 self.unread[path] = text
@@ -250,31 +256,6 @@ def _value(item: Any) -> Any:
     return decoded_json(item) if isinstance(item, str) else item
 
 
-def _fields_with_text(
-    found: Sequence[_Row], read: Collection[Path], said: Collection[str], hidden: Collection[str]
-) -> list[UnreadField]:
-    """Return fields with texts that nothing reads, without those of which something else is `said`, and hidden ones."""
-    counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
-    inner: dict[str, set[str]] = {}
-    for unread in _with_phrases(found):
-        paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
-        paths = {path for path in paths if shown_path(path) not in said and not is_below(shown_path(path), hidden)}
-        fields = {_field(path, read): unread[path] for path in sorted(paths, reverse=True)}
-        counts.update(fields.keys())
-        examples = fields | examples
-        for path in paths:
-            whole = shown_path(path)
-            is_key = path[1:2] == (ITEMS,) and len(path) == 3
-            inner.setdefault(_field(path, read), set()).update(
-                {whole.partition(ITEMS)[0], *([whole] if is_key else [])}
-            )
-    return [
-        UnreadField(path=path, num_rows=count, example=_shortened(examples[path]), inner=tuple(sorted(inner[path])))
-        for path, count in sorted(counts.items())
-    ]
-
-
 def find_unread(
     rows: Iterable[Mapping[str, Any]],
     *,
@@ -326,7 +307,7 @@ def find_unread(
             found.append(texts)
     differing = flags.differing()
     lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
-    found_fields = _fields_with_text(found, read, lists, hidden)
+    found_fields = _fields(found, read, lists, hidden)
     texts_at = {field.path for field in found_fields}
     found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *texts_at})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
@@ -352,6 +333,39 @@ def find_unread(
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
         labels={path: said for path, said in flags.labels().items() if is_chat and not is_below(path, hidden)},
     )
+
+
+def _fields(
+    rows: Sequence[_Row], read: Collection[Path], lists: Collection[str], hidden: Collection[str]
+) -> list[UnreadField]:
+    """Return the fields with unread texts, but for `lists`, of which the texts may be flags, and those `hidden`."""
+    counts: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    inner: dict[str, set[str]] = {}
+    worded = set[str]()
+    for unread in _with_phrases(rows):
+        paths = {path for path in unread if not any(path[:end] in unread for end in range(1, len(path)))}
+        paths = {path for path in paths if shown_path(path) not in lists and not is_below(shown_path(path), hidden)}
+        fields = {_field(path, read): unread[path] for path in sorted(paths, reverse=True)}
+        counts.update(fields.keys())
+        examples = fields | examples
+        worded |= {_field(path, read) for path in paths if not names_media(unread[path])}
+        for path in paths:
+            whole = shown_path(path)
+            is_key = path[1:2] == (ITEMS,) and len(path) == 3
+            inner.setdefault(_field(path, read), set()).update(
+                {whole.partition(ITEMS)[0], *([whole] if is_key else [])}
+            )
+    return [
+        UnreadField(
+            path=path,
+            kind="text" if path in worded else "media",
+            num_rows=count,
+            example=_shortened(examples[path]),
+            inner=tuple(sorted(inner[path])),
+        )
+        for path, count in sorted(counts.items())
+    ]
 
 
 def _with_phrases(rows: Sequence[_Row]) -> Iterable[dict[Path, str]]:

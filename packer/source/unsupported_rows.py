@@ -6,7 +6,7 @@ from typing import Any
 
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.row import as_flag, as_number
+from packer.source.flag_values import WEIGHT_FIELDS, as_weight
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
@@ -14,8 +14,7 @@ CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_outp
 REJECTED_FIELDS = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 PREFERENCE_FIELDS = (*CHOSEN_FIELDS, *REJECTED_FIELDS)
 _FLAGS = ("train", "training", "trainable", "keep")
-_WEIGHTS = ("weight", "loss_weight")
-"""Fields in which a row may say whether, or how much, it is trained as a whole."""
+"""Fields in which a row may say whether it is trained as a whole, beside its weights."""
 
 _RATING = "kto_tag"
 """What LLaMA-Factory calls the rating of an answer; the schema of rated answers reads it as `label`."""
@@ -35,11 +34,13 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 
-SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *_WEIGHTS, "label", _RATING})
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *WEIGHT_FIELDS, "label", _RATING})
 """A row with none of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
 _MEDIA_TAG = re.compile(r"<img>[^<>\n]+</img>")
+_PLACE = re.compile(r"^<(image|video|audio)>(?! )(?!(?s:.*)</\1>)", re.MULTILINE)
+"""Matches what stands for an image where a line begins; what is closed is XML, and what a blank follows a word."""
 
 
 def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: bool) -> None:
@@ -49,7 +50,7 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
-    for field in (*_FLAGS, *_WEIGHTS):
+    for field in (*_FLAGS, *WEIGHT_FIELDS):
         if field in row:
             _refuse_weight(field, row[field])
     for field in PREFERENCE_FIELDS:
@@ -105,8 +106,7 @@ def _refuse_weight(field: str, value: Any) -> None:
 
     The value may be a text, as in cells of CSV.
     """
-    flag = as_flag(value)
-    number = as_number(value) if flag is None else float(flag)
+    number = as_weight(value)
     if number == 0:
         raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
     if 0 < number < 1:
@@ -129,7 +129,15 @@ def is_media_part(part_type: str) -> bool:
     return _MEDIA_PART.fullmatch(part_type) is not None
 
 
-def refuse_media_tags(text: str) -> None:
-    """Refuse images referenced in the text, as in ``<img>https://…</img>``."""
-    if "<img>" in text and _MEDIA_TAG.search(text):
+def may_have_media_tags(text: str, *, is_asked: bool) -> bool:
+    return "<img>" in text or (is_asked and ("<image>" in text or "<video>" in text or "<audio>" in text))
+
+
+def refuse_media_tags(text: str, *, is_asked: bool = False) -> None:
+    """Refuse images referenced in the text, as in ``<img>https://…</img>``, and in a question the place of one."""
+    if not may_have_media_tags(text, is_asked=is_asked):
+        return
+    if _MEDIA_TAG.search(text):
         raise Refused("multimodal", "a text has an <img> tag that refers to an image")
+    if is_asked and (found := _PLACE.search(text)):
+        raise Refused("multimodal", f"a question has the tag {found[0]}, and the row nothing to show in its place")

@@ -433,6 +433,59 @@ def test_each_way_on_for_a_flag_trains_what_it_says(
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
 
 
+MARKS: dict[str, list[Any]] = {
+    "label": ["overloaded_error"] * 2,
+    "time": ["2025-03-01T10:00:00Z", "2025-03-02T10:00:00Z"],
+    "object": [{"type": "busy", "message": "Overloaded"}] * 2,
+    "labels": [{"code": "busy", "message": "Overloaded", "status": 529}] * 2,
+    "a text": [{"code": "lost", "message": "The connection was lost while streaming"}] * 2,
+    "texts": [{"code": "lost", "message": f"The connection {number} was lost."} for number in "ab"],
+    "text": ["The server was busy.", "The connection was lost."],
+}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(MARKS, ["jsonl", "parquet"]))
+def test_a_mark_of_some_answers_can_mask_these_and_no_others(
+    tokenizer: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    rows = [{"messages": flagged(None, {"error": mark}, None, {"error": None})} for mark in MARKS[name]]
+    path = written(tmp_path / f"rows.{kind}", *rows)
+    hint = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]["hint"]
+    masking = [command for command in commands_in(hint) if "train = false" in command]
+    assert hint.replace("\n", " ").count(" says that an answer is not to be trained: ") == len(masking) > 0
+    tried: list[tuple[str, list[int], list[str]]] = [(command, [2], []) for command in masking]
+    for number, (command, trained, ignored) in enumerate([*tried, ("", [1, 2], ["--ignore", "messages[].error"])]):
+        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
+        file, cache = path if ignored else tmp_path / "rows_lines.jsonl", tmp_path / f"cache{number}"
+        run("build", file, "--tokenizer", tokenizer, "-o", cache, *ignored)
+        with Cache.open(cache) as opened:
+            for row in range(2):
+                (document,) = view_row(opened, file.name, row).documents
+                texts = [run.text for run in document.runs if run.message is not None]
+                assert texts == [f"assistant {each}<|im_end|>" for each in trained]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("of_messages", [False, True])
+def test_media_that_nothing_reads_is_asked_about_and_each_way_on_trains_what_it_says(
+    tokenizer: Path, tmp_path: Path, kind: str, of_messages: bool
+) -> None:
+    shown = {"attachments": [{"mime": "image/png", "name": "shot.png"}]}
+    asked, answer = CHAT["messages"]
+    row = {"messages": [asked | shown, answer]} if of_messages else CHAT | shown
+    path = written(tmp_path / f"rows.{kind}", row, CHAT, CHAT)
+    arguments = ("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    error = fields(*arguments, exit_code=3)["error"]
+    name = "messages[].attachments" if of_messages else "attachments"
+    assert f"images, sound or films are named that nothing reads: `{name}` (in 1 of 3 rows:" in error["message"]
+    rejecting, _, ignoring = error["hint"].replace("\n", " ").split("; ")
+    for way, kept in ((rejecting.partition(" trains ")[0], 2), (ignoring.partition(" leaves ")[0], 3)):
+        cache = tmp_path / f"cache{kept}"
+        run(*arguments[:-1], cache, *shlex.split(way))
+        assert read_manifest(cache).totals.kept == kept
+
+
 def nested(value: Any, keys: Sequence[str]) -> Any:
     """The value in objects, under these keys."""
     return functools.reduce(lambda inner, key: {key: inner}, reversed(keys), value)

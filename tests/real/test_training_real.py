@@ -136,7 +136,7 @@ def _logits(model, batch):
 
 @pytest.mark.slow
 def test_buckets_save_the_padding_that_the_documentation_says(real: Path, tmp_path: Path) -> None:
-    """docs/explanation/reading.md: micro-batches of 8 of the 51,974 alpaca documents."""
+    """docs/explanation/reading.md: micro-batches of 8 of the 51,969 alpaca documents."""
     values = {
         "sources": [{"path": str(real / "corpora" / "alpaca_en_52k.jsonl")}],
         "tokenizer": str(real / "tokenizers" / "llama-3"),
@@ -149,7 +149,7 @@ def test_buckets_save_the_padding_that_the_documentation_says(real: Path, tmp_pa
         loader = PackedLoader(tmp_path / "cache", batching="padded", order=order, **options)
         for _ in loader:
             pass
-        assert loader.counters.rows == 51_974
+        assert loader.counters.rows == 51_969
         shares[order] = 100 * loader.counters.padding_share
     assert 45 < shares["random"] < 46
     assert 0.3 < shares["length_bucketed"] < 0.6

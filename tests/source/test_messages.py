@@ -279,6 +279,11 @@ def test_null_fields_and_empty_calls_are_absent(sample):
         ({"train": 1}, 1.0),
         ({"train": -1}, 0.0),
         ({"train": 1, "loss": -1.0}, 1.0),
+        ({"weight": "0"}, 0.0),
+        ({"weight": "0.25"}, 0.25),
+        ({"loss_weight": "no"}, 0.0),
+        ({"train": "1", "weight": "Yes"}, 1.0),
+        ({"weight": ""}, None),
     ],
 )
 def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, fields, weight):
@@ -293,6 +298,9 @@ def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, 
         ({"weight": 1.5}, "expected `float` <= 1.0 at $.messages[1].weight"),
         ({"loss_weight": -1}, "expected `float` >= 0.0 at $.messages[1].loss_weight"),
         ({"weight": True}, "expected `float | null`, got `bool` at $.messages[1].weight"),
+        ({"weight": "much"}, "expected `float | null`, got `str` at $.messages[1].weight"),
+        ({"weight": "1.5"}, "expected `float` <= 1.0 at $.messages[1].weight"),
+        ({"weight": "nan"}, "expected `float | null`, got `str` at $.messages[1].weight"),
         ({"weight": 0.5, "loss_weight": 1}, "`weight` and `loss_weight` say different things at $.messages[1]"),
         ({"train": True, "trainable": False}, "part of the message is trained and part is not at $.messages[1]"),
         ({"train": 2}, "expected `bool | null`, got `int` at $.messages[1].train"),
@@ -405,6 +413,23 @@ def test_pictures_and_sound_refuse_the_row(refusal, row):
     assert refusal(row)[0] == "multimodal"
 
 
+@pytest.mark.parametrize("tag", ["<image>", "<video>", "<audio>"])
+def test_a_question_with_the_place_of_something_to_see_or_hear_refuses_a_row_that_has_nothing(sample, refusal, tag):
+    answer = {"role": "assistant", "content": f"It is written\n{tag}\nin a line of its own."}
+    for asked in (tag, f"{tag}\nWhat is it?", f"{tag}Who are they?", f"What is it?\n{tag}"):
+        for content in (asked, [{"type": "text", "text": asked}]):
+            assert refusal({"messages": [{"role": "user", "content": content}, answer]})[0] == "multimodal"
+            more = {"role": "user", "name": "Ann", "content": content}
+            assert refusal({"messages": [USER, answer, more, answer]})[0] == "multimodal"
+        turns = [{"from": "human", "value": asked}, {"from": "gpt", "value": "It is small."}]
+        assert refusal({"conversations": turns}, "sharegpt")[0] == "multimodal"
+        assert refusal({"instruction": "What is it?", "input": asked, "output": "It is small."}, "alpaca")[0]
+        assert refusal({"prompt": asked, "completion": "It is small."}, "completion")[0] == "multimodal"
+    closed = f"What is wrong?\n{tag}\n  <source/>\n{tag.replace('<', '</')}"
+    for asked in (f"Where is a {tag} tag used?", f"{tag} does not work", closed):
+        assert len(sample({"messages": [{"role": "user", "content": asked}, answer]}).messages) == 2
+
+
 @pytest.mark.parametrize("row", [turn() | {"images": []}, turn() | {"image": None}, turn(content="write an <img> tag")])
 def test_a_row_without_pictures_is_taken(sample, row):
     assert len(sample(row).messages) == 2
@@ -445,6 +470,15 @@ def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, re
         assert sample({"messages": [USER, answer], name: value}, columns={name: None})
     for value in ("stop", "end_turn", "STOP", "tool_calls", "stop_sequence", "max_turns", "", None, 151645, "\nError:"):
         assert sample({"messages": [USER, answer | {name: value}], name: value})
+
+
+def test_an_answer_that_a_server_is_to_continue_refuses_the_row_unless_it_is_not_trained(sample, refusal):
+    for flag in (True, "true", 1):
+        assert refusal(turn(prefix=flag))[0] == "cut_off"
+        assert sample(turn(prefix=flag, train=False)).messages[1].weight == 0
+    for flag in (False, None, "false", "The prefix"):
+        assert len(sample(turn(prefix=flag)).messages) == 2
+    assert sample({"messages": [USER | {"prefix": True}, turn()["messages"][1]]})
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,10 @@ def test_a_row_that_is_too_deep_or_too_large_is_told_from_the_rows_around_it(tmp
 
 
 MAYBE_MORE = [
-    *({"text": text} for text in ("", " \n", None, 5, ["a"], "an <img>a.png</img>", "an <img>", "[1]", "é")),
+    *(
+        {"text": text}
+        for text in ("", " \n", None, 5, ["a"], "an <img>a.png</img>", "an <img>", "[1]", "é", "<image>\nb")
+    ),
     *({"text": "a", name: value} for name, value in (("id", 7), ("id", ""), ("id", True), ("uuid", "u"))),
     *({"text": "a", "m": log} for log in ({"truncated": True}, '{"finish_reason": "length"}', "[", {"n": [1]}, None)),
     {"text": "a", "finish_reason": "length"},
@@ -143,7 +146,17 @@ MAYBE_MORE = [
     ),
     *(
         {"prompt": text, "completion": "c"}
-        for text in ("", None, 5, "a <img>b.png</img>", ' [{"role": "user", "content": "q"}]', '[{"role": "user"')
+        for text in (
+            "",
+            None,
+            5,
+            "a <img>b.png</img>",
+            "<image>",
+            "<video>?",
+            "an <audio> tag",
+            ' [{"role": "user", "content": "q"}]',
+            '[{"role": "user"',
+        )
     ),
     {"prompt": [{"role": "user", "content": "q"}], "completion": "a"},
     *({"prompt": "p", "completion": "c", name: "x"} for name in ("system", "tools", "functions", "reasoning", "id")),

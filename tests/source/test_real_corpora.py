@@ -19,7 +19,7 @@ from packer.source.rows import read_rows
 from packer.source.unread_text import find_unread
 
 CORPORA = {
-    "alpaca_en_52k.jsonl": ("jsonl", "alpaca", 52002, {}),
+    "alpaca_en_52k.jsonl": ("jsonl", "alpaca", 52002, {"multimodal": 5}),
     "formats/axolotl_conversation.missingturns.json": ("json", "sharegpt", 1, {}),
     "formats/fastchat_dummy_conversation.json": ("json", "sharegpt", 500, {}),
     "formats/openai_toy_chat_fine_tuning.jsonl": ("jsonl", "messages", 10, {}),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from packer.source.flag_values import as_flag
 from packer.source.schema import read_row
-from packer.source.training_flags import as_flag
 from packer.source.unread_text import find_unread
 
 ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(2)]
@@ -64,7 +64,6 @@ def test_answers_of_different_rows_differ_too_and_flags_of_questions_say_nothing
 
 def test_numbers_differ_within_a_conversation_and_words_are_two_or_verdicts() -> None:
     assert found_in(talk("ok", "ok"), talk("timeout", "timeout")) == {"messages[].mask": "ok or timeout"}
-    assert found_in(talk("ok", "ok"), talk(None, "ok")) == {}
     assert found_in(talk(0.1, 0.1), talk(0.2, 0.2)) == {}
     assert found_in(talk("draft", "final"), talk("draft", "sent")) == {}
     assert found_in(talk("passed", "failed"), talk("passed", "skipped")) == {
@@ -73,6 +72,50 @@ def test_numbers_differ_within_a_conversation_and_words_are_two_or_verdicts() ->
     assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
     assert found_in(talk("yes", "maybe"), talk("maybe", "no")) == {"messages[].mask": "maybe or no or yes"}
     assert found_in(talk("no", "maybe"), talk("some", "no")) == {}, "nothing says yes"
+
+
+@pytest.mark.parametrize(
+    ("marks", "says"),
+    [
+        (["overloaded_error"] * 2, "overloaded_error or nothing"),
+        (["Rate limit reached"] * 2, "Rate limit reached or nothing"),
+        (["2025-03-01", "2026-11-29T10:00:00Z"], "a time or nothing"),
+        (["2025-03-01 10:00:00.5"] * 2, "a time or nothing"),
+        ([{"type": "overloaded", "x": "busy", "status": 529}] * 2, "busy or nothing"),
+        ([{"x": "2025-03-01"}, {"x": "2025-03-02"}], "a time or nothing"),
+        ([{"x": "default", "tokens": 17}, {"x": "default", "tokens": 71}], None),
+        (["model-7b"] * 2, None),
+        (["overloaded_error"], None),
+        (["msg_a", "msg_b", "msg_c"], None),
+        (["model-1", "model-2"], None),
+        (["2025-03-01", "later-1"], None),
+        ([{"type": "ephemeral"}] * 2, None),
+        ([["Oban"], ["Oban"]], None),
+        ([5, 5], None),
+        ([None, None], None),
+    ],
+)
+@pytest.mark.parametrize("silence", [None, ""])
+def test_a_label_or_a_time_that_some_answers_have_is_a_mark_if_no_other_has_it_for_a_value(
+    marks, says, silence
+) -> None:
+    rows = [
+        {"messages": [*ASKED[:1], ANSWERS[0] | {"mark": mark}, ASKED[1], ANSWERS[1] | {"mark": silence}]}
+        for mark in marks
+    ]
+    path = "messages[].mark.x" if isinstance(marks[0], dict) else "messages[].mark"
+    assert found_in(*rows) == ({} if says is None else {path: says})
+    found = find_unread(rows, schema="messages", columns={}, roles={}, known=["messages[].mark"])
+    assert found.fields == ()
+    of_all = [{"messages": [ASKED[0], ANSWERS[0] | {"mark": mark}]} for mark in marks]
+    assert found_in(*of_all) == {}, "which all answers have"
+
+
+@pytest.mark.parametrize("key", ["name", "tool_call_id", "type", "annotations", "finish_reason"])
+def test_what_has_another_meaning_is_no_mark(key: str) -> None:
+    values = ["stop", None] if key != "annotations" else [["Oban"], None]
+    assert found_in(*[talk(*values, key=key)] * 3) == {}
+    assert found_in(talk(False, None, key="prefix")) == {}, "which is read"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Text that nothing reads is found, under any name and at any depth, and what is read, or is no text, is not."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -46,10 +47,10 @@ names = st.text(st.characters(codec="utf-8", exclude_characters=".[]"), min_size
 
 
 @st.composite
-def nested(draw: st.DrawFn, text: Any) -> Any:
+def nested(draw: st.DrawFn, text: Any, kinds: Sequence[str] = ("object", "list", "json", "key")) -> Any:
     """The text at any depth, in objects and their keys, lists and JSON text."""
     value = text
-    for kind in draw(st.lists(st.sampled_from(["object", "list", "json", "key"]), max_size=5)):
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=5)):
         if kind == "key" and isinstance(value, str):
             value = {value: draw(st.integers() | st.none())}
         elif kind in ("object", "key"):
@@ -106,6 +107,41 @@ def test_labels_ids_numbers_and_dates_are_not_asked_about(asked, schema) -> None
         "options": {},
     }
     assert asked(ROWS[schema] | labels, schema) == []
+
+
+MEDIA = ["image/png", "audio/x-wav", "shot 1.PNG", "img/0.jpeg", "https://example.org/a.mp3?v=1#t", "film.webm"]
+MEDIA += ["data:image/png;base64,iVBORw0KGgo=", f"data:audio/wav;base64,{'A' * 900}"]
+
+
+@pytest.mark.parametrize("schema", sorted(ROWS.keys() - {"tokens"}))
+@given(name=names, value=st.sampled_from(MEDIA).flatmap(lambda each: nested(each, ["object", "list", "json"])))
+def test_what_names_an_image_or_a_sound_is_found_in_rows_of_any_schema_at_any_depth(schema, name, value) -> None:
+    rows = [ROWS[schema] | {name: value}]
+    for known, paths in (((), [name]), ((name,), [])):
+        found = find_unread(rows, schema=schema, columns={}, roles={}, known=known).fields
+        assert [each.path.partition(".")[0].partition("[")[0] for each in found] == paths
+        assert not found or found[0].kind in ("media", "text")
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_what_a_message_shows_is_found_although_its_text_says_the_name(of: int) -> None:
+    says = CHAT[of] | {"content": "This is shot 1.png."}
+    for shown in ({"name": "shot 1.png"}, {"kind": "image", "mime": "image/png"}, "shot 1.png"):
+        row = {"messages": [*CHAT[:of], says | {"attachments": [shown]}, *CHAT[of + 1 :]]}
+        (found,) = find_unread([row], schema="messages", columns={}, roles={}).fields
+        assert (found.path, found.kind) == ("messages[].attachments", "media")
+    described = says | {"attachments": [{"mime": "image/png", "text": GAELIC}]}
+    row = {"messages": [*CHAT[:of], described, *CHAT[of + 1 :]]}
+    (found,) = find_unread([row], schema="messages", columns={}, roles={}).fields
+    assert (found.path, found.kind) == ("messages[].attachments", "text")
+
+
+def test_pages_arguments_and_ids_name_no_media_that_nothing_reads(asked) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"path": "a/shot.png"}'}}
+    turns = [CHAT[0], {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "seen"}, CHAT[1]]
+    row = {"id": "0007.jpg", "url": "https://example.org/png", "task": "image/caption", "file": "shot.py", "of": ".png"}
+    assert asked({"messages": turns, **row}, "messages") == []
+    assert asked({"instruction": "What is it?", "input": "https://example.org/a.jpg", "output": ANSWER}, "alpaca") == []
 
 
 @pytest.mark.parametrize("schema", sorted(ROWS.keys() - {"tokens", "text"}))

@@ -35,6 +35,7 @@ from packer.source.field_names import meant_field
 from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_for_key
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
+from packer.source.named_media import without_media
 from packer.source.null_names import said_of
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import ITEMS, UnreadField
@@ -60,6 +61,7 @@ NO_TEMPLATE = "the tokenizer has no chat template"
 
 _SAYS = {
     "text": "{} text that nothing reads",
+    "media": "images, sound or films are named that nothing reads",
     "block": "answers begin with what may be reasoning",
     "label": "answers, and what they answer, begin with what may name who speaks",
     "flag": "what may say which answers are trained is not read",
@@ -131,15 +133,14 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
     programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
-    commands = [(when, row_command(file.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
-    values = [(path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))]
+    kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
         unread=unread,
         proposal=proposal,
-        values=tuple(values),
+        values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(
-            *(f"{when}: {command}" for when, command in commands if command is not None),
+            *(f"{when}: {move}" for when, program in programs if (move := row_command(file.path, program)) is not None),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
             *["to train all rows, ignore the field"] * bool(kept),
         ),
