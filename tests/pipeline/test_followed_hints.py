@@ -291,6 +291,27 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
     assert kept.get(name, "question") in text
 
 
+def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_differ(
+    tmp_path: Path, starter: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"custom_instructions": f"be kind to all of them, {k}", "enable_thinking": k > 1, "tools": None}
+        for k in range(4)
+    ]
+    path.write_text(
+        "".join(json.dumps({"messages": [USER, ANSWER], "chat_template_kwargs": each}) + "\n" for each in rows)
+    )
+    recipe = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}
+    hint = preview(make_recipe(recipe), rows=1).rows[0].hint
+    assert hint is not None and "if `custom_instructions` is what the system says" in hint
+    assert " leaves out the variables `enable_thinking`; " in hint
+    (shown,) = preview(make_recipe(recipe, settings_in(hint)[:1]), rows=1).rows
+    assert "be kind to all of them, 0" in "".join(
+        run.text for document in shown.view.documents for run in document.runs
+    )
+
+
 def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(tmp_path: Path) -> None:
     talk = [USER, ANSWER]
     for value, code in (
@@ -728,7 +749,7 @@ def test_a_system_message_that_defines_tools_once_more_is_left_out_by_the_comman
 def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one() -> None:
     several = [chat(USER, ANSWER | {"tool_calls": CALLS[:number]}) for number in (1, 2)]
     one, two = (
-        other_forms([RowBatch(samples=(each,), rejections=(), num_rows=1)], lambda tried: True) == PARALLEL_CALLS
+        other_forms([RowBatch(samples=(each,), rejections=(), rows=1)], lambda tried: True) == PARALLEL_CALLS
         for each in several
     )
     assert (one, two) == (False, True)

@@ -90,7 +90,10 @@ def test_a_hint_keeps_what_columns_says_already():
 
 
 NO_ANSWER = "`completions` may be the answer, and `columns` reads texts alone; the fields with texts are `completions`"
-PLAINLY = "; packer reads messages, questions with answers, texts, and token ids"
+PLAINLY = (
+    "; packer reads messages, questions with answers, texts, and token ids; docs/how-to/exports.md has commands that"
+    " make rows of messages of what other tools write"
+)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +175,22 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     said = "say which field is which: if `critique` is what the system says, "
     assert found.startswith(f"{said}{read},system=critique; ")
     assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
+
+
+def test_a_text_is_trained_whole_only_where_nothing_else_has_text():
+    """The system prompt of a trace was trained as a text, and the trace was left out."""
+    asked = {"task": "Look at the tide in Oban now.", "system_prompt": "Answer in Gaelic alone."}
+    steps = [{"thought": "I look at the table.", "action": {"tool": "look"}, "observation": "It turns at five."}]
+    for row in (
+        asked | {"steps": steps},
+        {"notes": "Look at the tide in Oban now.", "turns": [{"act": "Row to Mull."}]},
+    ):
+        hint = columns_hint([row], {})
+        assert not settings_in(hint) and hint.endswith(PLAINLY)
+        assert all(f"`{name}`" in hint for name in row)
+    assert settings_in(columns_hint([{"notes": "Look at the tide in Oban now.", "turns": 4}], {})) == [
+        "sources.columns={text: notes}"
+    ]
 
 
 def test_what_examples_are_asked_is_no_part_of_the_question():

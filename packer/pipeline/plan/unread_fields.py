@@ -35,6 +35,7 @@ from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_f
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.proposals import Proposal, Reading, propose
+from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, field_value
 from packer.source.rows import InputFile
@@ -191,6 +192,8 @@ class Question:
             for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
                 roles = {**self.source.roles, **{block.path: role for block in blocks}}
                 yield f"{as_option(f'sources.roles={flow_mapping(roles)}')} {effect}"
+            if labels := list_names(label for block in blocks for label in block.inner):
+                yield f"either way, all that follows is trained, also behind {labels}: a tool's words need own messages"
         yield from self.commands
         for field in self.of_kind("variable"):
             columns = {**self.source.columns, VARIABLES: field.path}
