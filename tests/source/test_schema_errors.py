@@ -75,6 +75,7 @@ FORM = {"json_schema": {"name": "form", "schema": {"type": "object", "properties
         ({"prompt": "a", "winner": "b", "loser": "ccc"}, "{chosen: winner, rejected: loser}"),
         ({"prompt": "a", "response": "b", "rejected_answer": "ccc"}, "{chosen: response, rejected: rejected_answer}"),
         ({"dialog": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "{conversations: dialog}"),
+        ({"traj": [*CHAT, {"role": "assistant", "content": "b"}, *CHAT], "reward": 1.0}, "{messages: traj}"),
     ],
 )
 def test_fields_with_usual_names_are_mapped(row, pairs):
