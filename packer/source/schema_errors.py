@@ -137,7 +137,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     best = [each for each in best if not (each[1].left and "text" in each[1].reading.columns)]  # as it is trained whole
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
-        plain += f"; {PAGE} has commands that make rows of messages of what other tools write"
+        plain += f"; {PAGE} has commands that make rows of what other tools write" if fields.paths else ""
         if path is None:
             return plain
         turns = None if fields.question else turns_hint(path, sampled)

@@ -749,7 +749,7 @@ def test_a_system_message_that_defines_tools_once_more_is_left_out_by_the_comman
 def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one() -> None:
     several = [chat(USER, ANSWER | {"tool_calls": CALLS[:number]}) for number in (1, 2)]
     one, two = (
-        other_forms([RowBatch(samples=(each,), rejections=(), rows=1)], lambda tried: True) == PARALLEL_CALLS
+        other_forms([RowBatch(samples=(each,), rejections=(), num_rows=1)], lambda tried: True) == PARALLEL_CALLS
         for each in several
     )
     assert (one, two) == (False, True)

@@ -91,10 +91,8 @@ def test_a_hint_keeps_what_columns_says_already():
 
 
 NO_ANSWER = "`completions` may be the answer, and `columns` reads texts alone; the fields with texts are `completions`"
-PLAINLY = (
-    "; packer reads messages, questions with answers, texts, and token ids; docs/how-to/exports.md has commands that"
-    " make rows of messages of what other tools write"
-)
+READS = "; packer reads messages, questions with answers, texts, and token ids"
+PLAINLY = f"{READS}; docs/how-to/exports.md has commands that make rows of what other tools write"
 
 
 @pytest.mark.parametrize(
@@ -499,11 +497,11 @@ def test_options_have_the_letters_by_which_answers_name_them(choices, answer, as
         ({"id": "a", "completions": [{"model": "b", "response": "c"}, {"model": "d", "response": "e"}]}, NO_ANSWER),
         ({"question": "a", "chosen": CHAT}, "the fields with texts are `question`"),
         ({"instruction": None, "output": "b"}, "the fields with texts are `output`"),
-        ({"score": 4}, "no field of these rows has a text"),
     ],
 )
 def test_where_there_is_nothing_to_map_the_hint_says_so(row, said):
     assert columns_hint([row], {}) == said + PLAINLY
+    assert columns_hint([{"score": 4}], {}) == "no field of these rows has a text" + READS
 
 
 @pytest.mark.parametrize(("answer", "said"), [(4, "4"), (0, "0"), (True, "true"), (False, "false")])
