@@ -80,10 +80,10 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
             if others:
                 what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
             return step(what, row_command(path, program))
-        turns = [turn for value in values if isinstance(value, list) for turn in value]
-        if field is not None and (program := _by_name(turns)) is not None:
+        said = [turn for value in values if isinstance(value, list) for turn in value]
+        if field is not None and (named := _by_name(said)) is not None:
             what = "say who speaks under `role`, and `--roles` says then who is the assistant"
-            return step(what, row_command(path, f"{jq_field(name)} |= map({program})"))
+            return step(what, row_command(path, f"{jq_field(name)} |= map({named})"))
     return None
 
 

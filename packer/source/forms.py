@@ -249,7 +249,7 @@ def _are_items(value: Any) -> bool:
 
 def _is_conversation(value: Any) -> bool:
     """Whether a value has items of Responses, of which one at least says so: a list of the name may have anything."""
-    return _are_items(value) and any(item.get("type") for item in value)
+    return _are_items(value) and any(item.get("type") in ("message", *_ITEMS) for item in value)
 
 
 def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -149,8 +149,7 @@ class Fields:
         )
         yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
         whole = unknown or answers
-        is_alone = not pairs and self.paths == whole and self._sentences.issuperset(whole)
-        if whole and not self._asked and (is_alone or answers == questions == unknown):
+        if whole and not self._asked and not self._questions and (unknown or self._sentences.issuperset(whole)):
             yield f"if `{whole[0]}` is trained whole, ", {"text": whole[0]}
 
 
