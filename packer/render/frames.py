@@ -138,6 +138,11 @@ def is_header(label: str, role: str) -> bool:
     return bool(_header_of(f"{label} …", role))
 
 
+def begins_with_system(text: str) -> bool:
+    """Whether a text begins with the header of what a system says, which is no part of a question."""
+    return bool(_header_of(text, "system"))
+
+
 def _turns_within(text: str, role: str) -> list[str]:
     """Return the headers of the last two turns in what a role says; nothing if there are none.
 
@@ -192,7 +197,8 @@ def unframed(sample: Sample, recipe: Recipe) -> Sample | Rejection:
     """Return a sample if no text of it has a frame; by ``rows.wrapped: unwrap``, without them, unless others stand in
     between. By ``supervision.control_tokens: allow``, frames that stay are words.
 
-    What stands before the header of a question stays. An answer loses the end of a turn as well, and the white space
+    What stands before the header of a question stays, but for what a system says under a header of its own: such a row
+    is rejected. An answer loses the end of a turn as well, and the white space
     that followed its header.
     """
     first = sample.messages[0] if sample.messages else None
@@ -238,8 +244,10 @@ def _plain_texts(sample: Sample, *, unwrap: bool) -> dict[int, str] | Rejection:
         else:
             continue
         is_framed = _header_of(plain[k], role) or _BEGINS.search(plain[k]) or _LINE.search(plain[k])
-        is_alone = not (is_framed or headers_in(plain[k]))
+        has_system = role == "user" and begins_with_system(plain[k])
+        is_alone = not (is_framed or headers_in(plain[k]) or has_system)
         if not (unwrap and is_alone):
-            reason = f"messages[{k}]: its text {shown}; the template has its own"
+            more = "; what a system says before it belongs in a message of its own" * has_system
+            reason = f"messages[{k}]: its text {shown}; the template has its own{more}"
             return Rejection(row=sample.row, code="wrapped_twice", reason=reason, message=k)
     return plain

@@ -1,13 +1,14 @@
 """Finds blocks with which answers begin and that may be reasoning, and reads them as such where `roles` says so.
 
 No list of tags is needed: text between tags of any name, in front of what an answer says, may be meant for no reader.
-Headings are, so one counts only if its name is one of reasoning. Whether a block is reasoning or what the answer says,
+Headings are, so one counts only if its name is one of reasoning, and the one that ends a block begins what the answer
+says, and stays there. Whether a block is reasoning or what the answer says,
 only who made the rows knows, and says it in `roles`: ``{"<plan>...</plan>": reasoning}``, or ``assistant``.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ _FENCE = re.compile(r"(`{3,}|~{3,}|:{3,})[^\S\n]?[\w-]{1,40}(?=\n)")
 _COMMENT = ("<!--", "-->")
 _NAME = r"[^\W\d_][\w '-]{0,40}"
 _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
+_LABEL = re.compile(rf"^{_NAME}:", re.MULTILINE)
 _MARK_ALONE = re.compile(r"(?<=\n)[<\[][^\W\d_][\w.: -]{0,60}[>\]](?=\n)")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
 _BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS, _MOST_BLOCKS = "<[{(|◁｜", 64, 8, 8
@@ -51,6 +53,11 @@ class Block(NamedTuple):
     def name(self) -> str:
         """What `roles` calls it."""
         return f"{self.opening}{BETWEEN}{self.closing}"
+
+
+def is_label(closing: str) -> bool:
+    """Whether a closing mark is a heading, such as `Action:`, of what follows it."""
+    return any(re.match(form, f"{closing}\n") for form in _HEADINGS)
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -122,16 +129,29 @@ def _between_marks(text: str, mark: re.Match[str]) -> Iterator[Block]:
 class Blocks:
     """Counts the blocks with which answers of some rows begin."""
 
-    def __init__(self, known: Collection[str]) -> None:
+    def __init__(self, known: Mapping[str, str]) -> None:
         self._known = known
+        self._said = {name.partition(BETWEEN)[0] for name, role in known.items() if role == "assistant"} - {""}
         self._num_rows: Counter[str] = Counter()
         self._first: dict[str, Block] = {}
+        self._again: dict[str, Sequence[str]] = {}
 
     def add(self, sample: Sample) -> None:
         answers = [message.fields.get("content") for message in sample.all_messages if message.role == "assistant"]
         found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
         self._first = found | self._first
-        self._num_rows.update(name for name in found if name not in self._known)
+        self._num_rows.update(
+            name for name, block in found.items() if name not in self._known and block.opening not in self._said
+        )
+        for text in map(str, answers) if found else ():
+            labels = [each.strip() for each in _LABEL.findall(text)]
+            self._again |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
+
+    def labels(self, block: Block) -> Sequence[str]:
+        """Return the labels in an answer that has the one of this block again behind it: a thought, say, and a result
+        of a tool before it.
+        """
+        return [*dict.fromkeys(self._again.get(block.name, ()))]
 
     def found(self) -> Iterator[tuple[Block, int]]:
         """Yield those that are not known, each with its rows: of several that begin alike, the most common."""
@@ -145,10 +165,13 @@ class Blocks:
 
 def ways_to_read(found: Sequence[UnreadField], roles: Mapping[str, str]) -> Iterator[str]:
     """Yield options that read what answers begin with, blocks or names, as one thing or the other."""
-    blocks = [each.path for each in found if each.kind == "block"]
+    blocks = [each for each in found if each.kind == "block"]
     for role, effect in (("reasoning", "reads it as reasoning"), ("assistant", "trains it as what they say")):
         if blocks:
-            yield f"{as_option(f'sources.roles={flow_mapping({**roles, **dict.fromkeys(blocks, role)})}')} {effect}"
+            given = {**roles, **{block.path: role for block in blocks}}
+            yield f"{as_option(f'sources.roles={flow_mapping(given)}')} {effect}"
+    if labels := list_names(label for block in blocks for label in block.inner):
+        yield f"either way, all that follows is trained, also behind {labels}: a tool's words need own messages"
     for each in found:
         if each.kind == "label":
             names = list_names([name for name, _ in each.roles])
@@ -197,7 +220,8 @@ def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
         before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*`~" else ""  # `### Answer` is no `## Answer`
         end = re.compile(before + re.escape(closing)).search(text, begun.end()) if begun else None
         if begun and end:
-            return text[begun.end() : end.start()].strip(), text[end.end() :].lstrip()
+            rest = text[end.start() if is_label(closing) else end.end() :].lstrip()
+            return text[begun.end() : end.start()].strip(), rest
     return None
 
 

@@ -80,6 +80,20 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
             if others:
                 what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
             return step(what, row_command(path, program))
+        said = [turn for value in values if isinstance(value, list) for turn in value]
+        if field is not None and (named := _by_name(said)) is not None:
+            what = "say who speaks under `role`, and `--roles` says then who is the assistant"
+            return step(what, row_command(path, f"{jq_field(name)} |= map({named})"))
+    return None
+
+
+def _by_name(turns: Sequence[Any]) -> str | None:
+    """Return the program that gives a message the keys `role` and `content`, if its speaker has a name of its own."""
+    are_messages = bool(turns) and all(isinstance(turn, dict) and "role" not in turn for turn in turns)
+    for speaker in sorted(SPEAKERS.intersection(turns[0])) if are_messages else ():
+        if all(isinstance(turn.get(speaker), str) and turn[speaker] for turn in turns):
+            texts, _ = _text_keys(turns, but=speaker)
+            return _as_message(speaker, texts, turns, {}) if texts else None
     return None
 
 

@@ -88,8 +88,9 @@ def _rounds_hint(
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
         keys = _keys_of_text([item for each in lists if isinstance(each, list) for item in each])
         named = _pair(keys, _meant_side) or _pair(keys, side_of)
-        if named is None and (are_named or len(keys) != 2 or not SPEAKERS.isdisjoint(keys)):
-            continue
+        are_other = not SPEAKERS.isdisjoint(keys) or any(meant_field(key) and not _meant_side(key) for key in keys)
+        if named is None and (are_named or len(keys) != 2 or are_other):
+            continue  # steps of a thought and an observation, say
         asked, said = named or keys
         at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""

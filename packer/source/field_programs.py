@@ -308,6 +308,7 @@ def programs_for_key(
         moved = f".reasoning_content = ({whole}) | del(.tool_calls[]{at[1:]})"
         yield when, f"({messages} | select(any(.tool_calls[]?; {at} != null))) |= ({moved})"
     if (found := KEY_OF_MESSAGES.fullmatch(path)) is None:
+        yield from _into_last_answer(path, rows, roles)
         yield from _into_first_message(path, rows)
         return
     key = found["key"]
@@ -334,6 +335,26 @@ def programs_for_key(
             yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"
     if meant_field(key) is None and 0 < len(having) < len(answers) and all(is_answer(each, roles) for each in having):
         yield masking((*found["list"].split("."), ITEMS), (key,))
+
+
+def _into_last_answer(
+    field: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what a text, whose name says that it is an answer or reasoning, may be to the last message of its row."""
+    at, meant = jq_field(field), meant_field(field)
+    for name, said in (("messages", "content"), ("conversations", "value")):
+        last = [row[name][-1] for row in rows if isinstance(row.get(name), list) and row[name]]
+        are_answers = all(isinstance(each, dict) and is_answer(each, roles) and each.get(said) for each in last)
+        texts = [row.get(field) or "" for row in rows]
+        if len(last) < len(rows) or not are_answers or not _are_texts(texts) or not any(texts):
+            continue
+        text = f".{name}[-1].{said}"
+        if meant == "reasoning":
+            reasons = f".{name}[-1].reasoning_content = {at} | del({at})"
+            yield f"if `{field}` is the reasoning before the last answer", reasons
+        elif meant == "output" and _are_texts([each[said] for each in last]):
+            yield f"if `{field}` goes on where the last answer ends", f"{text} += {at} | del({at})"
+            yield f"if `{field}` is said in place of the last answer", f"{text} = ({at} // {text}) | del({at})"
 
 
 def _has_answer(value: Any) -> bool:

@@ -113,7 +113,7 @@ class Form(NamedTuple):
 
 def may_have_form(names: Collection[str]) -> bool:
     """Whether a row with such fields may have a form."""
-    return not ({*_MARKS, "messages", "output"}).isdisjoint(names)
+    return not ({*_MARKS, "messages", "input", "output"}).isdisjoint(names)
 
 
 def form_of(row: dict[str, Any]) -> Form | None:
@@ -131,7 +131,8 @@ def form_of(row: dict[str, Any]) -> Form | None:
             return Form("completion", partial(_log, row, row, said))
         return None
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
-        return None
+        are_said = _is_conversation(row.get("input")) and not ends_in_question(row["input"])
+        return Form("messages", lambda: _kept(row) | _asked(row, "messages")) if are_said else None
     if (sides := chosen_and_rejected(row)) is not None:
         return Form("preference", partial(_pair, row, sides))
     for places in _LOGS:
@@ -242,13 +243,13 @@ def _are_items(value: Any) -> bool:
     """Whether a value is a list of items of Responses."""
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         return False
-    kinds = [each.get("type", "message") if "role" in each else each.get("type") for each in value]
+    kinds = [each.get("type") or ("message" if each.get("role") else None) for each in value]
     return all(isinstance(kind, str) for kind in kinds) and not {"message", *_ITEMS}.isdisjoint(kinds)
 
 
 def _is_conversation(value: Any) -> bool:
-    """Whether a value has items of Responses that all say what they are: a list of the name may have anything."""
-    return _are_items(value) and all("type" in item for item in value)
+    """Whether a value has items of Responses, of which one at least says so: a list of the name may have anything."""
+    return _are_items(value) and any(item.get("type") in ("message", *_ITEMS) for item in value)
 
 
 def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
@@ -49,7 +49,7 @@ _MOST_ASKED = 2
 """Fields of which each place is tried."""
 
 
-_MOVED = "variables of the template"
+_MOVED = "$variables"
 """Name of the variables of a row where they are tried as a field."""
 
 
@@ -175,15 +175,19 @@ def _as_answers(rows: Sequence[dict[str, Any]], reading: Reading, before: Unread
 def ways_to_read_variables(rows: Sequence[dict[str, Any]], reading: Reading) -> Iterator[str]:
     """Yield options that read texts and tools which rows have as variables of a template, and those that do not."""
     field = reading.columns.get(VARIABLES) or VARIABLES
-    moved = [{**row, _MOVED: field_value(row, field)} for row in rows]
+    found_in = [field_value(row, field) for row in rows]
+    given = [decoded_json(each) if isinstance(each, str) else each for each in found_in]
+    moved = [{**row, _MOVED: each} for row, each in zip(rows, given, strict=True)]
     hidden = replace(reading, columns=composed(reading.columns, {VARIABLES: None}))
-    ways: list[tuple[str, Reading, Sequence[str]]] = []
+    names = {name for each in given if isinstance(each, dict) for name, value in each.items() if value is not None}
+    ways: list[tuple[str, Reading]] = []
     if hidden.unread(moved) is not None:
         proposal = propose(moved, hidden)
-        ways += [("", proposal.reading, proposal.left)] if proposal.places else []
-        ways += [(f"{choice.when}, ", choice.reading, choice.left) for choice in proposal.choices]
-    for when, found, left in ways:
-        lost = [path.removeprefix(f"{_MOVED}.") for path in left if is_below(path, [_MOVED])]
+        ways += [("", proposal.reading)] if proposal.places else []
+        ways += [(f"{choice.when}, ", choice.reading) for choice in proposal.choices]
+    for when, found in ways:
+        used = [*filter(None, found.columns.values())]
+        lost = sorted(name for name in names if not any(is_below(old, [f"{_MOVED}.{name}"]) for old in used))
         read = {new: old and old.replace(_MOVED, field) for new, old in found.columns.items()}
         effect = f"leaves out the variables {list_names(lost)}" if lost else "reads what the variables of rows say"
         setting = replace(found, columns=read, roles={}).setting()
@@ -248,4 +252,5 @@ def _tried(
     fields = [each.path for each in before.fields]
     is_kept = all(is_below(each.path, fields) for each in after.fields)
     is_read = not any(is_below(inner, [source]) for each in after.fields for inner in each.inner)
-    return (then, (*(each.path for each in after.fields), *replaced)) if is_kept and is_read else None
+    left = (each.path for each in after.fields if each.kind == "text")
+    return (then, (*left, *replaced)) if is_kept and is_read else None

@@ -9,7 +9,7 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better
 from packer.source.file_bytes import quoted
 from packer.source.prose import has_word, is_text
-from packer.source.roles import ROLES, ends_in_question
+from packer.source.roles import ROLES, ends_in_question, is_answer
 from packer.source.row import ID_FIELDS, Columns
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 
@@ -96,6 +96,11 @@ class Fields:
     def _asked(self) -> list[str]:
         return [path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)]
 
+    def _answered(self, path: str) -> Iterator[str]:
+        """Yield the field for messages that end with a question, if there are answers before it."""
+        answers = [each for each in self._lists[path] if is_answer(each)]
+        yield from ["messages" if "role" in each else "conversations" for each in answers[:1]]
+
     def named(self) -> Iterator[Columns]:
         """Yield columns for a question and its answer, by their names; those come first whose answers are longest."""
         sentences = [path for path in self._meant(None) if path in self._sentences]
@@ -137,6 +142,7 @@ class Fields:
         Two fields whose names differ in a last letter are two answers, of which either may be the better one. Two that
         nothing else is known of may be so.
         """
+        yield from (("", {field: path}) for path in self._asked for field in self._answered(path))
         unknown = self._meant(None)
         questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
         sentences = [path for path in unknown if path in self._sentences]
@@ -154,8 +160,7 @@ class Fields:
         )
         yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
         whole = unknown or answers
-        is_alone = not pairs and self.paths == whole and self._sentences.issuperset(whole)
-        if whole and not self._asked and (is_alone or answers == questions == unknown):
+        if whole and not self._asked and not self._questions and (unknown or self._sentences.issuperset(whole)):
             yield f"if `{whole[0]}` is trained whole, ", {"text": whole[0]}
 
 

@@ -42,7 +42,9 @@ class UnreadField:
 
     example: str
     inner: tuple[str, ...] = ()
-    """Of a text: paths in it, or its own, that lead to text through objects, or to a key of the objects in a list."""
+    """Of a text: paths in it, or its own, that lead to text through objects, or to a key of the objects in a list. Of a
+    block: labels of lines behind it, if its own is among them.
+    """
 
     programs: tuple[tuple[str, str], ...] = ()
     """What a flag may say, each with the program of jq that gives it a name that packer reads."""

@@ -11,7 +11,7 @@ from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import is_verdict, named_sides
 from packer.source.decode import Refused
 from packer.source.exchanges import exchanges_hint, turns_hint
-from packer.source.exports import export_hint
+from packer.source.exports import PAGE, export_hint
 from packer.source.field_names import meant_field
 from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
@@ -134,8 +134,10 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         return pairs
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
+    best = [each for each in best if not (each[1].left and "text" in each[1].reading.columns)]  # as it is trained whole
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
+        plain += f"; {PAGE} has commands that make rows of what other tools write" if fields.paths else ""
         if path is None:
             return plain
         turns = None if fields.question else turns_hint(path, sampled)

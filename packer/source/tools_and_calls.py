@@ -79,6 +79,10 @@ def _call_of_text(value: Any, *, where: str) -> Any:
 
 
 def _definition(tool: Any, *, where: str) -> dict[str, Any]:
+    if isinstance(tool, str) and "{" not in tool:
+        reason = f"{quoted(tool)} at {where} is only the name of a tool, and models read definitions"
+        field = where.removeprefix("$.").partition("[")[0]
+        raise Refused("bad_tools", f"{reason}; `columns: {{{field}: null}}` leaves the names out")
     tool = _decoded(tool, where=where)
     if not isinstance(tool, dict):
         raise Refused("bad_tools", f"expected a tool definition, got `{type_name(tool)}` at {where}")

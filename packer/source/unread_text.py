@@ -319,7 +319,13 @@ def find_unread(
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
             *(
-                UnreadField(path=block.name, kind="block", num_rows=count, example=_shortened(spaced(block.inside)))
+                UnreadField(
+                    path=block.name,
+                    kind="block",
+                    num_rows=count,
+                    example=_shortened(spaced(block.inside)),
+                    inner=tuple(blocks.labels(block)),
+                )
                 for block, count in blocks.found()
                 if count * _MOST_ROWS_PER_FIELD > num_rows
             ),

@@ -69,7 +69,8 @@ def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> No
     assert f"`{name or f'{opening}...{closing}'}` (in 2 of 2 rows: `{INSIDE}`)" in error["message"]
     found = settings_in(error["hint"])
     assert len(found) == 2
-    for number, expected in enumerate((f"<think>{INSIDE}</think>{SAYS}", answer)):
+    heading = closing.lstrip() if shape in ("headings", "bold", "labels") else ""  # of what the answer says
+    for number, expected in enumerate((f"<think>{INSIDE}</think>{heading}{SAYS}", answer)):
         run(*build, tmp_path / f"cache{number}", "--set", found[number])
         assert trained(tmp_path / f"cache{number}") == f"{expected}<|im_end|>"
 
@@ -83,6 +84,24 @@ def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> Non
     assert trained(tmp_path / "cache") == (
         f"<think>A map of the sound.\n\nA map of the tides.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
     )
+
+
+def test_a_label_of_an_action_stays_and_what_a_tool_may_have_said_behind_it_is_named(tmp_path: Path) -> None:
+    acts = f"Action: look\nAction Input: {{}}\nObservation: {SAYS}\nThought: I know it.\nFinal Answer: At six."
+    build = ("build", rows(tmp_path / "rows.jsonl", f"Thought: {INSIDE}\n{acts}"), "--tokenizer")
+    build = (*build, twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
+    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
+    assert "also behind `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`" in hint
+    as_reasoning, as_said = settings_in(hint)
+    for setting, expected in (
+        (as_reasoning, f"<think>{INSIDE}</think>{acts}"),
+        (as_said, f"Thought: {INSIDE}\n{acts}"),
+    ):
+        run(*build, tmp_path / f"cache {len(expected)}", "--set", setting)
+        assert trained(tmp_path / f"cache {len(expected)}") == f"{expected}<|im_end|>"
+    rows(tmp_path / "rows.jsonl", f"Thought: {INSIDE}\nAction: look")
+    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
+    assert "either way" not in hint
 
 
 def test_a_block_may_have_blocks_in_it() -> None:
@@ -149,7 +168,7 @@ def answered(answer: str, **more: Any) -> dict[str, Any]:
 def test_blocks_in_a_row_are_paragraphs_of_one_reasoning_and_calls_may_follow() -> None:
     call = {"type": "function", "function": {"name": "look", "arguments": {}}}
     said = answered("<cot>One.</cot>\nThought: Two.\nAnswer: Six.")
-    assert (said["reasoning_content"], said["content"]) == ("One.\n\nTwo.", "Six.")
+    assert (said["reasoning_content"], said["content"]) == ("One.\n\nTwo.", "Answer: Six.")
     called = answered("<cot>One.</cot>", tool_calls=[call])
     assert (called["reasoning_content"], called["content"]) == ("One.", "")
 

@@ -291,6 +291,27 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
     assert kept.get(name, "question") in text
 
 
+def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_differ(
+    tmp_path: Path, starter: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"custom_instructions": f"be kind to all of them, {k}", "enable_thinking": k > 1, "tools": None}
+        for k in range(4)
+    ]
+    path.write_text(
+        "".join(json.dumps({"messages": [USER, ANSWER], "chat_template_kwargs": each}) + "\n" for each in rows)
+    )
+    recipe = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}
+    hint = preview(make_recipe(recipe), rows=1).rows[0].hint
+    assert hint is not None and "if `custom_instructions` is what the system says" in hint
+    assert " leaves out the variables `enable_thinking`; " in hint
+    (shown,) = preview(make_recipe(recipe, settings_in(hint)[:1]), rows=1).rows
+    assert "be kind to all of them, 0" in "".join(
+        run.text for document in shown.view.documents for run in document.runs
+    )
+
+
 def test_a_sentence_for_a_variable_that_the_template_does_not_have_is_not_lost(tmp_path: Path) -> None:
     talk = [USER, ANSWER]
     for value, code in (
@@ -754,3 +775,46 @@ def test_what_trains_two_answers_in_a_row_is_not_offered(tmp_path: Path) -> None
         rows = [{"messages": messages}]
         hint = hint_for(shown_for(tmp_path, opens, rows, "supervision.on_prompt_mismatch=refuse"))
         assert ("on_prompt_mismatch=continue" in hint) == is_offered
+
+
+CALLED = [
+    USER,
+    {"role": "assistant", "content": "", "tool_calls": CALLS[:1]},
+    {"role": "tool", "content": {"high": "06:12", "days": [1, 2]}},
+    ANSWER,
+]
+PEOPLE = [
+    {"author": "mira", "content": "question", "pinned": False},
+    {"author": "HelpBot", "content": "answer", "pinned": False},
+]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"messages": CALLED}, '{"high":"06:12","days":[1,2]}'),
+        ({"talk": CALLED}, '{"high":"06:12","days":[1,2]}'),
+        ({"messages": PEOPLE}, "<|im_start|>user\nquestion"),
+        ({"messages": [*CALLED[:2], {"role": "tool", "content": "x"}, ANSWER], "tools": ["tide", "moon"]}, "answer"),
+    ],
+)
+def test_each_step_for_rows_that_are_refused_leads_to_a_build(
+    row: dict[str, Any], says: str, tmp_path: Path, starter: Path
+) -> None:
+    """Objects as results of tools, speakers with names, and tools without definitions."""
+    path, overrides = tmp_path / "rows.jsonl", list[str]()
+    path.write_text(json.dumps(row) + "\n")
+    for _ in range(4):
+        columns = {"messages": next(iter(row))}
+        recipe = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(starter / "tokenizer")}
+        seen = preview(make_recipe(recipe, overrides))
+        if (hint := seen.hint or seen.rows[0].hint) is None:
+            break
+        if (command := re.search(r": (jq .*\.jsonl)$", hint)) is not None:
+            subprocess.run(["bash", "-euc", command[1]], check=True, cwd=tmp_path)
+            path, overrides = tmp_path / f"{path.stem}_lines.jsonl", []
+        else:
+            overrides += settings_in(hint)[:1]
+    text = "".join(run.text for document in seen.rows[0].view.documents for run in document.runs)
+    assert says in text and "answer" in text

@@ -162,6 +162,15 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ALL,
     ),
+    "the input of the next run of an agent": (
+        {
+            "instructions": SYSTEM,
+            "tools": RESPONSES["tools"],
+            "input": [*ITEMS, ANSWER_ITEM],
+            "last_agent": "tides",
+        },
+        ALL,
+    ),
     "a log of chats in fields of the row": (
         {
             "messages": CHAT,

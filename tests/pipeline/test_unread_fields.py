@@ -646,6 +646,11 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
         },
         [[f"<think>{GAELIC}\nAnd once more.</think>I look."]],
     ),
+    "the rest of an answer": (
+        {**CHAT, "response": f" {GAELIC}"},
+        [[f"assistant\n{ROW['output']} {GAELIC}<|im_end|>"], [f"assistant\n {GAELIC}<|im_end|>"]],
+    ),
+    "reasoning": ({**CHAT, "reasoning": GAELIC}, [[f"<think>{GAELIC}</think>{ROW['output']}"]]),
     "turns": (
         {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},
         [[f"<think>{GAELIC}</think>!"], [f"assistant\n{GAELIC}\n!"]],

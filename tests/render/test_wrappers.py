@@ -386,6 +386,10 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
     whole = f"user\n{ASKED}\nassistant\nAt 06:12."
     assert codes(stages, chat(user(talk), assistant("At 06:12."))) == [["wrapped_twice"]]
     assert codes(stages, chat(user(ASKED), assistant(whole))) == [["wrapped_twice"]]
+    for header in ("System: ", "### System:\n", "system\n"):
+        told = chat(user(f"{header}Be brief.\nUser: {ASKED}\nAssistant:"), assistant(" At 06:12."))
+        ((code, reason),) = stages.reasons([told])
+        assert code == "wrapped_twice" and "what a system says before it belongs in a message of its own" in reason
 
 
 @pytest.mark.parametrize(

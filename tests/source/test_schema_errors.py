@@ -75,6 +75,7 @@ FORM = {"json_schema": {"name": "form", "schema": {"type": "object", "properties
         ({"prompt": "a", "winner": "b", "loser": "ccc"}, "{chosen: winner, rejected: loser}"),
         ({"prompt": "a", "response": "b", "rejected_answer": "ccc"}, "{chosen: response, rejected: rejected_answer}"),
         ({"dialog": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "{conversations: dialog}"),
+        ({"traj": [*CHAT, {"role": "assistant", "content": "b"}, *CHAT], "reward": 1.0}, "{messages: traj}"),
     ],
 )
 def test_fields_with_usual_names_are_mapped(row, pairs):
@@ -90,7 +91,8 @@ def test_a_hint_keeps_what_columns_says_already():
 
 
 NO_ANSWER = "`completions` may be the answer, and `columns` reads texts alone; the fields with texts are `completions`"
-PLAINLY = "; packer reads messages, questions with answers, texts, and token ids"
+READS = "; packer reads messages, questions with answers, texts, and token ids"
+PLAINLY = f"{READS}; docs/how-to/exports.md has commands that make rows of what other tools write"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,22 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     said = "say which field is which: if `critique` is what the system says, "
     assert found.startswith(f"{said}{read},system=critique; ")
     assert found.endswith(f"; {read} --ignore critique; what is left out by this may belong to the prompt")
+
+
+def test_a_text_is_trained_whole_only_where_nothing_else_has_text():
+    """The system prompt of a trace was trained as a text, and the trace was left out."""
+    asked = {"task": "Look at the tide in Oban now.", "system_prompt": "Answer in Gaelic alone."}
+    steps = [{"thought": "I look at the table.", "action": {"tool": "look"}, "observation": "It turns at five."}]
+    for row in (
+        asked | {"steps": steps},
+        {"notes": "Look at the tide in Oban now.", "turns": [{"act": "Row to Mull."}]},
+    ):
+        hint = columns_hint([row], {})
+        assert not settings_in(hint) and hint.endswith(PLAINLY)
+        assert all(f"`{name}`" in hint for name in row)
+    assert settings_in(columns_hint([{"notes": "Look at the tide in Oban now.", "turns": 4}], {})) == [
+        "sources.columns={text: notes}"
+    ]
 
 
 def test_what_examples_are_asked_is_no_part_of_the_question():
@@ -506,11 +524,11 @@ def test_options_have_the_letters_by_which_answers_name_them(choices, answer, as
         ({"id": "a", "completions": [{"model": "b", "response": "c"}, {"model": "d", "response": "e"}]}, NO_ANSWER),
         ({"question": "a", "chosen": CHAT}, "the fields with texts are `question`"),
         ({"instruction": None, "output": "b"}, "the fields with texts are `output`"),
-        ({"score": 4}, "no field of these rows has a text"),
     ],
 )
 def test_where_there_is_nothing_to_map_the_hint_says_so(row, said):
     assert columns_hint([row], {}) == said + PLAINLY
+    assert columns_hint([{"score": 4}], {}) == "no field of these rows has a text" + READS
 
 
 @pytest.mark.parametrize(("answer", "said"), [(4, "4"), (0, "0"), (True, "true"), (False, "false")])

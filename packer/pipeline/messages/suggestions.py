@@ -20,7 +20,13 @@ from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
-from packer.pipeline.messages.tool_hints import PARALLEL_CALLS, about_calls_in_text, about_definitions, other_forms
+from packer.pipeline.messages.tool_hints import (
+    PARALLEL_CALLS,
+    about_calls_in_text,
+    about_definitions,
+    about_results,
+    other_forms,
+)
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
@@ -67,6 +73,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     `lost` are further kinds of dropped content for which rows were rejected.
     """
     hint = _about_reading(code, reason, file) or about_calls_in_text(code, reason, file) or _columns_of(code, reason)
+    hint = hint or about_results(reason, file)
     hint = hint or about_definitions(reason, file, partial(_are_kept, recipe=recipe, model=model))
     if hint is None:
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
@@ -230,7 +237,7 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
 
 def _columns_of(code: str, reason: str) -> str | None:
     """Return the hint for a reason that names columns with which the row is read."""
-    may_name = code in {"wrong_type", "pair_context_differs"}
+    may_name = code in {"wrong_type", "bad_tools", "pair_context_differs"}
     if not may_name and not (code == "preference" and (" reads the rating" in reason or ", but is a text" in reason)):
         return None
     found = _COLUMNS.findall(reason)

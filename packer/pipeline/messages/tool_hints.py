@@ -17,7 +17,7 @@ from packer.source.conversations import step
 from packer.source.detect import first_rows
 from packer.source.exports import PAGE
 from packer.source.jq_commands import jq_path, row_command
-from packer.source.roles import MESSAGE_LISTS
+from packer.source.roles import MESSAGE_LISTS, ROLES
 from packer.source.row import composed, field_value
 from packer.source.rows import InputFile
 
@@ -28,6 +28,9 @@ _TRIED_ROWS = 8
 
 _OTHER_FORM = re.compile(r"the text between (\S+) and (\S+) is not a call in the form that the template writes")
 """The reason for a row with a text that stands between the tags of calls, and is none that the template writes."""
+
+_OBJECT = re.compile(r"got `object` at \$\.(?P<field>\w+)\[\d+\]\.(?P<key>content|value)\Z")
+"""The reason for a row of which a message says an object."""
 
 PROPERTIES = (
     f"this template reads the parameters of tools under `properties`; {PAGE}#parameters-of-tools has the command that "
@@ -96,6 +99,25 @@ def about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
     return (
         f"a server would read what stands between {opening} and {closing} as a call: give calls in `tool_calls`; {way}"
     )
+
+
+def about_results(reason: str, file: InputFile) -> str | None:
+    """Suggest the JSON of results of tools that are objects; None if that is not the reason."""
+    if (found := _OBJECT.search(reason)) is None:
+        return None
+    field = file.columns.get(found["field"]) or found["field"]
+    tools = [name for name, role in {**ROLES, **file.roles}.items() if role == "tool"]
+    rows = first_rows(file.path, file.format, file.columns, every_column=True)
+    messages = (each for row in rows for each in field_value(row, field) or () if isinstance(each, dict))
+    if not any(isinstance(each.get(found["key"]), dict) for each in messages if _sender(each) in tools):
+        return None
+    is_result = f"select(.role // .from | IN({', '.join(map(json.dumps, tools))}))"
+    program = f"({jq_path([*field.split('.'), '[]'])} | {is_result} | .{found['key']} | objects) |= tojson"
+    return step("results of tools are texts, so write objects as JSON", row_command(file.path, program))
+
+
+def _sender(message: Mapping[str, Any]) -> Any:
+    return message.get("role") or message.get("from")
 
 
 def about_definitions(reason: str, file: InputFile, are_kept: AreKept) -> str | None:

@@ -17,7 +17,7 @@ from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source
-from packer.render.frames import framed, is_header
+from packer.render.frames import begins_with_system, framed, is_header
 from packer.source.detect import detect_format, detect_schema, field_names, first_rows
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256, quoted
 from packer.source.files import data_set_splits, is_data_set
@@ -302,7 +302,9 @@ def _untemplated_prompts(entry: InputFile) -> Iterator[str]:
     if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
         further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
         columns = flow_mapping(composed(entry.columns, further))
-        ways = [f"sources.columns={columns}", *["rows.wrapped=unwrap"] * any(framed(row["prompt"]) for row in texts)]
+        prompts = [row["prompt"] for row in texts]
+        are_framed = any(map(framed, prompts)) and not any(map(begins_with_system, prompts))
+        ways = [f"sources.columns={columns}", *["rows.wrapped=unwrap"] * are_framed]
         yield (
             f"{entry.name}: its prompts are texts, which are trained as they are, without the chat template; "
             f"{' '.join(map(as_option, ways))} makes questions of them, and the template is used"
