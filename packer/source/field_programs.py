@@ -18,12 +18,13 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.flag_programs import masking
+from packer.source.flag_values import as_number
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
-from packer.source.row import Columns, as_number, field_value, first_name
+from packer.source.row import Columns, field_value, first_name
 
 KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 """The path of a key of messages, which may be in an object of the row."""

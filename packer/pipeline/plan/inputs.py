@@ -11,8 +11,9 @@ from typing import TypeVar
 from packer.batches import Sample
 from packer.display import plural
 from packer.errors import InputError
+from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
-from packer.pipeline.plan.unread_fields import NO_TEMPLATE, FileQuestion, Questions, question_about
+from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
 from packer.recipe.named_options import as_option, flow_mapping
