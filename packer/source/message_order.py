@@ -247,7 +247,8 @@ class _Line(NamedTuple):
         while at is not None and at not in above:
             above.add(at)
             at = places.get(self.names[at])
-        needed = {at for at, role in enumerate(self.roles) if role == "system" or not self.branches_at}
+        is_whole = not self.branches_at
+        needed = {at for at, role in enumerate(self.roles) if is_whole or role == "system"}
         return at is None and needed <= above
 
 
