@@ -225,7 +225,7 @@ class _Line(NamedTuple):
         """How many messages name another one. Numbers do so beside nothing, for the first message."""
         are_clear = None in self.names or not any(isinstance(each, int) for each in self.names)
         names_itself = any(one == other for one, other in zip(self.ids, self.names, strict=True))
-        return sum(each in self.ids for each in self.names) if are_clear and not names_itself else 0
+        return sum(map({*self.ids}.__contains__, self.names)) if are_clear and not names_itself else 0
 
     @property
     def branches_at(self) -> int:
@@ -241,13 +241,15 @@ class _Line(NamedTuple):
     @property
     def is_kept(self) -> bool:
         """Whether the last message that no other names is below all others, or at branches, below the system's."""
-        at = next((at for at, own in [*enumerate(self.ids)][::-1] if own not in self.names), None)
-        above: list[int] = []
+        places, named = {own: at for at, own in enumerate(self.ids)}, {*self.names}
+        at = max((at for own, at in places.items() if own not in named), default=None)
+        above = set[int]()
         while at is not None and at not in above:
-            above.append(at)
-            at = self.ids.index(self.names[at]) if self.names[at] in self.ids else None
-        needed = {at for at, role in enumerate(self.roles) if role == "system" or not self.branches_at}
-        return at is None and needed <= {*above}
+            above.add(at)
+            at = places.get(self.names[at])
+        is_whole = not self.branches_at
+        needed = {at for at, role in enumerate(self.roles) if is_whole or role == "system"}
+        return at is None and needed <= above
 
 
 def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
