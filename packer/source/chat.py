@@ -110,7 +110,7 @@ def plain_message(sender: str, content: Any) -> Message | None:
     role = ROLES.get(sender)
     if role is None or type(content) is not str or content.startswith(PARTS_START):
         return None
-    if may_have_media_tags(content, is_asked=role == "user"):
+    if "<" in content and may_have_media_tags(content, is_asked=role == "user"):
         return None
     return Message(fields={"role": role, "content": content})
 

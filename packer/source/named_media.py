@@ -23,7 +23,7 @@ def names_media(text: str) -> bool:
         >>> names_media("image/png"), names_media("https://example.org/a.MP3?v=2"), names_media("image/caption")
         (True, True, False)
     """
-    return _NAMES_MEDIA.fullmatch(text) is not None
+    return ("." in text or "/" in text) and _NAMES_MEDIA.fullmatch(text) is not None
 
 
 def without_media(

@@ -163,7 +163,7 @@ class _Row:
             return None
         is_known = path in self.unread or not text or len(self.unread) >= _MOST_UNREAD
         is_long, is_own = is_text(text), path[0] in self._own
-        is_media = names_media(text) and not (is_own and len(path) == 1)  # which its name in a text does not show
+        is_media = not (is_long or (is_own and len(path) == 1)) and names_media(text)  # which a text only mentions
         is_label = not (is_long or is_media or self._is_meant(path, text))
         if is_label and not is_known and not is_own and decoded_json(value) is None:
             pass  # nearly always, and whether it is read or not
