@@ -818,3 +818,17 @@ def test_each_step_for_rows_that_are_refused_leads_to_a_build(
             overrides += settings_in(hint)[:1]
     text = "".join(run.text for document in seen.rows[0].view.documents for run in document.runs)
     assert says in text and "answer" in text
+
+
+@pytest.mark.parametrize(("before", "is_offered"), [("", True), ("System: Be kind.\n", False)])
+def test_headers_are_taken_off_prompts_only_where_no_system_message_would_be_left_in_the_question(
+    before: str, is_offered: bool, tmp_path: Path, starter: Path
+) -> None:
+    path, notes = tmp_path / "rows.jsonl", Notes()
+    path.write_text(json.dumps({"prompt": f"{before}User: question\nAssistant:", "completion": " answer"}) + "\n")
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}
+    preview(make_recipe(values), progress=notes)
+    (note,) = (each for each in notes.notes if "without the chat template" in each)
+    assert ("rows.wrapped=unwrap" in note) == is_offered
+    (shown,) = preview(make_recipe(values, settings_in(note))).rows
+    assert (shown.hint is None) == is_offered
