@@ -8,15 +8,15 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, pairwise, permutations
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_field, jq_path, row_command
+from packer.source.jq_commands import jq_field, row_command
 from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
-from packer.source.row import ID_FIELDS, field_value, first_name
+from packer.source.row import ID_FIELDS
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
@@ -45,8 +45,6 @@ _BEFORE_NAME = r"[^\S\n]*(?:(?:\[[^\]\n]*\]|\(?\d[\d:.,/ T-]*:\d\d(?:Z| ?[AP]M)?
 
 _HEADER = re.compile(rf"^{_BEFORE_NAME}([^\W\d_][\w -]{{0,30}}):", re.MULTILINE)
 """The name of a speaker at the beginning of a line."""
-
-_IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
 
 
 def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
@@ -112,44 +110,6 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
     return None
 
 
-def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
-    """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none."""
-    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
-        at, lists = jq_field(name), [row[name] for row in rows if row.get(name)]
-        items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
-        are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
-        if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
-            continue
-        what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
-        if are_pairs:
-            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
-        if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
-            what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
-        return step(what, row_command(path, f"{{messages: [{said}]}} + del({at})"))
-    return None
-
-
-def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the step for questions in one list and their answers in another; None if there are none."""
-    lists: dict[str, list[list[str]]] = {}
-    for name, value in rows[0].items():
-        for place in (name, *(f"{name}.{key}" for key in value)) if isinstance(value, dict) else (name,):
-            found = [field_value(row, place) for row in rows]
-            if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
-                lists[place] = found
-    for asked, said in permutations(lists, 2):
-        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
-        if are_pairs and (meant_field(asked), meant_field(first_name(said))) == ("instruction", "output"):
-            one, other = (jq_path(place.split(".")) for place in (asked, said))
-            program = (
-                f'{{messages: [[{one}, {other}] | transpose[] | {{role: "user", content: .[0]}},'
-                f' {{role: "assistant", content: .[1]}}]}} + del({one}, {other})'
-            )
-            what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
-            return step(what, row_command(path, program))
-    return None
-
-
 class SingleMessages(NamedTuple):
     """Rows that are messages, not conversations: as texts, what users say would be trained as well."""
 
@@ -171,7 +131,7 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         if not all(isinstance(name, str | int) for name in names):
             continue
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
-        says = " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+        says = _speakers(names)
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
             way, section = "join those of each conversation to `messages`", "single-messages"
             if _answer_others(rows):
@@ -182,7 +142,21 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
         if is_speaker and any(_text_keys(rows, but=speaker)) and (key := next(shared, None)) is not None:
             way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
             return SingleMessages(speaker, says, way)
-    return None
+    return _channel(rows)
+
+
+def _channel(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+    """Recognize the messages of one channel by a `user` of most of them, of whom few take turns. A bot is no user."""
+    names = [row["user"] for row in rows if isinstance(row.get("user"), str | int)]
+    take_turns = 2 * len(names) > len(rows) and _take_turns("channel", [0] * len(names), names)
+    if not take_turns or not any(_text_keys(rows, but="user")):
+        return None
+    way = f"join them to `messages` that say who is the assistant, as {_PAGE}#channels shows"
+    return SingleMessages("user", _speakers(names), way)
+
+
+def _speakers(names: Iterable[Any]) -> str:
+    return " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
 
 
 def _answer_others(rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -16,10 +16,10 @@ def _with(*names: str) -> _Recognizes:
     return lambda row: all(row.get(name) is not None for name in names)
 
 
-def _in_messages(*keys: str) -> _Recognizes:
-    """Recognize rows whose messages have some keys, at any depth."""
+def _in(field: str, *keys: str) -> _Recognizes:
+    """Recognize rows that have some keys in a field, at any depth."""
     names = [f'"{key}": ' for key in keys]
-    return lambda row: all(map(json.dumps(row.get("messages"), default=str).__contains__, names))
+    return lambda row: all(map(json.dumps(row.get(field), default=str).__contains__, names))
 
 
 EXPORTS: Mapping[str, tuple[str, _Recognizes]] = {
@@ -35,17 +35,28 @@ EXPORTS: Mapping[str, tuple[str, _Recognizes]] = {
         "one half of a log: requests or answers. Rows with both, as `request` and `response`, are read",
         lambda row: "custom_id" in row or row.get("object") in ("response", "chat.completion"),
     ),
-    "AI SDK": ("an export of the AI SDK", _in_messages("parts", "text")),
-    "Messages of the AI SDK": ("a file of messages of the AI SDK", _in_messages("content", "toolCallId")),
+    "AI SDK": ("an export of the AI SDK", _in("messages", "parts", "text")),
+    "Messages of the AI SDK": ("a file of messages of the AI SDK", _in("messages", "content", "toolCallId")),
     "Open WebUI": (
         "an export of Open WebUI",
         lambda row: isinstance(row.get("chat"), dict) and "history" in row["chat"],
     ),
-    "Pydantic AI": ("a file of messages of Pydantic AI", _in_messages("part_kind")),
-    "LM Studio": ("a conversation of LM Studio", _in_messages("versions", "currentlySelected")),
-    "Traces": (
-        "a file of traces",
-        lambda row: isinstance(row.get("nodes"), list) and '"sampled": ' in json.dumps(row["nodes"], default=str),
+    "Pydantic AI": ("a file of messages of Pydantic AI", _in("messages", "part_kind")),
+    "LM Studio": ("a conversation of LM Studio", _in("messages", "versions", "currentlySelected")),
+    "Traces": ("a file of traces", _in("nodes", "sampled")),
+    "LangSmith": ("a file of runs of LangSmith", _in("outputs", "generations", "kwargs")),
+    "Google ADK": ("a file of sessions of Google's ADK", _in("events", "author", "content", "parts")),
+    "OpenTelemetry": (
+        "a file of spans of OpenTelemetry",
+        lambda row: "gen_ai." in json.dumps(row.get("attributes"), default=str),
+    ),
+    "Zendesk": (
+        "an export of tickets",
+        lambda row: row.get("requester_id") is not None and _in("comments", "author_id", "public")(row),
+    ),
+    "Channels": (
+        "a channel of people, and you say who of them is the assistant",
+        lambda row: row.get("channel") is not None and _in("messages", "author", "content", "timestamp")(row),
     ),
 }
 """Of each heading of the page what it is about, and what recognizes it."""

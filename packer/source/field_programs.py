@@ -7,11 +7,12 @@ or to the beginning of what is said.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
@@ -21,7 +22,7 @@ from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
-from packer.source.row import Columns, field_value, first_name
+from packer.source.row import Columns, as_number, field_value, first_name
 
 KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 """The path of a key of messages, which may be in an object of the row."""
@@ -33,6 +34,8 @@ _FEWEST_SIBLINGS = 3
 
 _MOST_SCORES = 2
 """Of which each answer has one: what keeps the best by them is named."""
+
+_SAID_BY_MODELS = ("output", "rejected", "reasoning")
 
 _SAID = (
     '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
@@ -65,15 +68,18 @@ def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
 
 
 def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
-    """Yield what makes a row of each answer, and what keeps one, where they are fields such as `solution_1`."""
-    for names, _, _ in _options(rows, but=question):
+    """Yield what makes a row of each answer, and what keeps one, where they are fields such as `solution_1`.
+
+    Their scores are numbers in fields that end alike, or in lists.
+    """
+    for names, answers, _ in _options(rows, but=question):
         if len(names) > 1 and meant_field(names[0]) == "output":
-            first, *others = map(jq_field, names)
-            yield (
-                f"to train each of {list_names(names)}, a row for each",
-                f"{first} = ({', '.join([first, *others])}) | del({', '.join(others)})",
-            )
-            yield f"to train {quoted(names[0])} alone", f"del({', '.join(others)})"
+            scores = [*_in_fields(rows, names), *_in_lists(rows, answers)]
+            picks = " | ".join([_picked(names), *(each.picked for each in scores)])
+            yield from (best := [*_best_alone(scores, picks)])
+            each = f"to train each of {list_names(names)}, a row for each{_with(scores)}"
+            yield each, f"range({len(names)}) as $n | {picks}"
+            yield from [(f"to train {quoted(names[0])} alone", f"0 as $n | {picks}")] * (not best)
 
 
 def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
@@ -126,20 +132,23 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             continue  # which `columns` reads
         if not are_texts and (is_json or not all(map(partial(_says_answer, name), items))):
             continue  # calls, say
-        beside = [other for other in rows[0] if other != name and goes_along(rows, other, name)]
-        along = " | ".join(f"{jq_field(each)} |= .[$n]" for each in (name, *beside))
+        beside = [each for each in _in_lists(rows, [row[name] for row in rows]) if each.name != name]
+        inner = [
+            _Scores(
+                key, [[item.get(key) for item in row[name]] for row in rows], f"{jq_field(name)} | map({jq_field(key)})"
+            )
+            for key in (() if are_texts else items[0])
+        ]
+        picks = " | ".join([f"{jq_field(name)} |= .[$n]", *(each.picked for each in beside)])
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
-        scored = _scores(rows, name, () if are_texts else items[0], beside)
-        for key, scores, ends in islice(scored, _MOST_SCORES):
-            for which, function in ends:
-                best = f"to train the one with the {which} {quoted(key)} alone"
-                yield best, f"{decode}({scores} | index({function})) as $n | {along}"
-        yield f"if {answer}, a row for each", f"{decode}range({jq_field(name)} | length) as $n | {along}"
+        yield from _best_alone([*beside, *inner], picks, decode)
+        yield (
+            f"if {answer}, a row for each{_with(beside)}",
+            f"{decode}range({jq_field(name)} | length) as $n | {picks}",
+        )
         if are_texts:
-            flags = [
-                each for each in beside if any((said := row.get(each)) and isinstance(said[0], bool) for row in rows)
-            ]
-            whole = "".join(f" | ({jq_field(each)} | arrays) |= all" for each in flags)
+            flags = [each for each in beside if any(said and isinstance(said[0], bool) for said in each.values)]
+            whole = "".join(f" | ({each.listed} | arrays) |= all" for each in flags)
             yield (
                 "if they are the parts of one answer, in their order",
                 f'{decode}{jq_field(name)} |= join("\\n"){whole}',
@@ -152,23 +161,71 @@ def _says_answer(name: str, item: Any) -> bool:
     return any(meant_field(f"{name}.{key}") == "output" for key in texts)
 
 
-def _scores(
-    rows: Sequence[Mapping[str, Any]], name: str, keys: Iterable[str], beside: Iterable[str]
-) -> Iterator[tuple[str, str, Sequence[tuple[str, str]]]]:
-    """Yield the numbers that the answers in a list have, the program that lists them, and which may be the best."""
-    for field in beside:
-        if best := _best([row.get(field) or () for row in rows]):
-            yield field, jq_field(field), best
-    for key in keys:
-        if best := _best([[item.get(key) for item in row[name]] for row in rows]):
-            yield key, f"{jq_field(name)} | map({jq_field(key)})", best
+class _Scores(NamedTuple):
+    """A number, or a yes or no, that each of several answers has."""
+
+    name: str
+    values: Sequence[Sequence[Any]]
+    """Of the answers of each row; empty where it has none."""
+
+    listed: str
+    """The program that lists them."""
+
+    picked: str = ""
+    """The program that keeps the one of answer $n; empty for those within answers."""
+
+
+def _in_lists(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Any]]) -> Iterator[_Scores]:
+    """Yield the scores in lists of the row with one for each answer, or in lists in its objects."""
+    first = {name: next((row[name] for row in rows if row.get(name)), None) for row in rows for name in row}
+    for name, value in first.items():
+        for path in [(name, key) for key in value] if isinstance(value, dict) else [(name,)]:
+            found = [field_value(row, ".".join(path)) for row in rows]
+            if _go_along(found, answers):
+                at = jq_path(path)
+                yield _Scores(".".join(path), [each or () for each in found], at, f"({at} | arrays) |= .[$n]")
+
+
+def _in_fields(rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> Iterator[_Scores]:
+    """Yield the scores in fields that differ in nothing but the last letters of those that have the answers."""
+    for field in (field for field in rows[0] if field != answers[0]):
+        for found in re.finditer(re.escape(answers[0][-1]), field):
+            before, after = field[: found.start()], field[found.end() :]
+            names = [f"{before}{name[-1]}{after}" for name in answers]
+            values = [[row.get(name) for name in names] for row in rows]
+            if all(map(_are_scores, values)):
+                listed = f"[{', '.join(map(jq_field, names))}]"
+                yield _Scores(before.rstrip("_- ") + after, values, listed, _picked(names))
+
+
+def _picked(names: Sequence[str]) -> str:
+    """Return the program that keeps field $n of some, under the name of the first."""
+    first, *others = map(jq_field, names)
+    return f"{first} = [{', '.join([first, *others])}][$n] | del({', '.join(others)})"
+
+
+def _with(scores: Sequence[_Scores]) -> str:
+    return f" with its {list_names(each.name for each in scores)}" if scores else ""
+
+
+def _best_alone(scores: Sequence[_Scores], picks: str, decode: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what keeps the best of several answers by their scores."""
+    rated = ((each, best) for each in scores if (best := _best(each.values)))
+    for each, ends in islice(rated, _MOST_SCORES):
+        for which, function in ends:
+            when = f"to train the one with the {which} {quoted(each.name)} alone"
+            yield when, f"{decode}({each.listed} | map(tonumber) | index({function})) as $n | {picks}"
 
 
 def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
     """Whether a field has a number, or a yes or no, for each of the answers in a list; it may be null."""
-    lists = [(each, row.get(answers)) for row in rows if (each := row.get(name)) is not None]
+    return _go_along([field_value(row, name) for row in rows], [row.get(answers) for row in rows])
+
+
+def _go_along(values: Sequence[Any], answers: Sequence[Any]) -> bool:
+    lists = [(each, said) for each, said in zip(values, answers, strict=True) if each is not None]
     return bool(lists) and all(
-        isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_numbers(each)
+        isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_scores(each)
         for each, said in lists
     )
 
@@ -179,11 +236,14 @@ def _best(values: Sequence[Sequence[Any]]) -> Sequence[tuple[str, str]]:
     Those that count the answers of each row, from 1 or 0, are ranks. Where no row has more than two answers, 1 and 0
     may also be yes and no, and 1 and 2 scores: the likelier way comes first.
     """
-    are_scores = all(each and _are_numbers(each) and not isinstance(each[0], bool) for each in values)
-    if not are_scores or not any(len({*each}) > 1 for each in values):
+    are_flags = any(isinstance(score, bool) for each in values for score in each)
+    numbers = [[*map(as_number, each)] for each in values]
+    if are_flags or not all(each and not any(map(math.isnan, each)) for each in numbers):
+        return ()
+    if not any(len({*each}) > 1 for each in numbers):
         return ()
     counted_from = [
-        first for first in (0, 1) if all(sorted(each) == [*range(first, first + len(each))] for each in values)
+        first for first in (0, 1) if all(sorted(each) == [*range(first, first + len(each))] for each in numbers)
     ]
     highest, lowest = ("highest", "max"), ("lowest", "min")
     if not counted_from:
@@ -193,8 +253,14 @@ def _best(values: Sequence[Sequence[Any]]) -> Sequence[tuple[str, str]]:
     return (lowest, highest) if counted_from == [1] else (highest, lowest)
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return all(isinstance(each, int | float) for each in values)
+def _are_scores(values: Sequence[Any]) -> bool:
+    """Whether values are numbers, also as texts, or a yes or no each, or objects of such."""
+    return all(
+        _are_scores([*each.values()])
+        if isinstance(each, dict) and each
+        else isinstance(each, bool) or not math.isnan(as_number(each))
+        for each in values
+    )
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -273,12 +339,13 @@ def _has_answer(value: Any) -> bool:
 
 
 def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what writes a field into the first question of a row with messages, as JSON.
+    """Yield what writes a field into the first question of a row with messages: a text, or anything else as JSON.
 
-    Nothing if it is a text, or has an answer.
+    Nothing if it has an answer, or is one by its name.
     """
     values = [row[field] for row in rows if row.get(field)]
-    if not values or isinstance(values[0], str) or any(map(_has_answer, values)):
+    is_said = isinstance(values[0], str) and meant_field(field) in _SAID_BY_MODELS if values else True
+    if is_said or any(map(_has_answer, values)):
         return
     at = jq_field(field)
     for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
@@ -287,7 +354,7 @@ def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterat
         if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
             is_asked = f'.{speaker} | IN("user", "human")'
             asked = f"(first(.{name}[] | select({is_asked})) | .{said})"
-            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | tojson)'
+            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | strings // tojson)'
             yield (
                 f"if `{field}` belongs to the question",
                 f"{at} as $more | if $more and any(.{name}[]?; {is_asked}) then {written} | del({at}) else . end",

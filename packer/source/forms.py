@@ -49,8 +49,10 @@ _ITEMS = {
 _ORDER = {"thinking": 0, "text": 1, "tool_use": 2}
 """Parts of a turn of the assistant's; an item that would come before the last part begins another turn."""
 
-_REQUESTS = ("messages", "contents", "input")
-"""What servers call the messages of a request: OpenAI, Anthropic and Bedrock; Gemini; Responses."""
+_REQUESTS = ("messages", "contents", "input", "items")
+"""What servers call the messages of a request: OpenAI, Anthropic and Bedrock; Gemini; Responses, and a conversation of
+theirs.
+"""
 
 _SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 _TOOLS = ("tools", "toolConfig.tools")
@@ -66,11 +68,13 @@ _LOGS = (
     ("request.body", "response.body"),
     ("request", "response.body"),
     ("request.body", "response"),
+    ("request_body", "response_body"),
     ("body", "response.body"),
     ("input.inputBodyJson", "output.outputBodyJson"),
     ("inputs", "outputs"),
 )
-"""Where logs have a request and its answer: in general, OpenAI's batches, Bedrock's invocations, LangSmith's runs."""
+"""Where logs have a request and its answer: in general, OpenAI's batches, Helicone's requests, Bedrock's invocations,
+LangSmith's runs."""
 
 _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
     "choices": lambda choices: [field_value(choice, "message") for choice in choices],
@@ -96,7 +100,7 @@ FIELDS = frozenset(
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
-_MARKS = frozenset({*VERDICTS, *ANSWERS, "response", "outputs", "contents"})
+_MARKS = frozenset({*VERDICTS, *ANSWERS, "response", "response_body", "outputs", "contents", "items"})
 """Fields of which a row of another server's has one, unless its `output` is no text."""
 
 
@@ -136,7 +140,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
             return Form("completion", partial(_log, row, request, answer))
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))
-    if isinstance(row.get("contents"), list):
+    if isinstance(row.get("contents"), list) or _is_conversation(row.get("items")):
         return Form("messages", lambda: _kept(row) | _asked(row, "messages"))
     return None
 
@@ -242,6 +246,11 @@ def _are_items(value: Any) -> bool:
     return all(isinstance(kind, str) for kind in kinds) and not {"message", *_ITEMS}.isdisjoint(kinds)
 
 
+def _is_conversation(value: Any) -> bool:
+    """Whether a value has items of Responses that all say what they are: a list of the name may have anything."""
+    return _are_items(value) and all("type" in item for item in value)
+
+
 def _messages_of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield messages of which each has the items of one turn."""
     role, parts = "", list[Any]()
@@ -289,7 +298,7 @@ def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
         messages = [{"role": "user", "content": found}]
     elif "contents" in request:
         messages = [_content_of(each, "user") for each in found]
-    elif "input" in request and _are_items(found):
+    elif not {"input", "items"}.isdisjoint(request) and _are_items(found):
         messages = [*_messages_of_items(found)]
     else:
         messages = found

@@ -9,8 +9,8 @@ from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import is_verdict, named_sides
-from packer.source.conversations import exchanges_hint, turns_hint
 from packer.source.decode import Refused
+from packer.source.exchanges import exchanges_hint, turns_hint
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.field_programs import in_place_of, into_question, one_answer
@@ -123,11 +123,12 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
     question = fields.question or fields.longest
-    if path is not None and sampled and (exchanges := exchanges_hint(path, sampled)) is not None:
+    best = _best(sampled, columns, (("", further) for further in fields.named()))
+    exchanges = exchanges_hint(path, sampled) if path is not None and sampled else None
+    if exchanges is not None and not best:
         return exchanges
     if question and path is not None and (several := one_answer(path, sampled, question)) is not None:
         return several
-    best = _best(sampled, columns, (("", further) for further in fields.named()))
     is_read = any({"rejected", "response_a"} & each.reading.columns.keys() for _, each in best)
     if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
         return pairs
@@ -145,7 +146,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
     into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
-    ways = "; ".join([*into[::-1], *([named, *more] if when else [*more, named])])
+    ways = "; ".join([*filter(None, [exchanges]), *into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     read = {old for _, each in best for old in each.reading.columns.values()}

@@ -193,9 +193,9 @@ def is_searched(kind: pa.DataType) -> bool:
         return True
     kind = _storage_type(kind)
     inner = [kind.field(i).type for i in range(kind.num_fields)]
-    if _types.is_struct(kind) and any(map(_types.is_floating, inner)):
-        return True  # not so lists, which may be embeddings
-    return is_text(kind) or any(_is_json(each) or is_searched(each) for each in inner)
+    if _types.is_fixed_size_list(kind) and _types.is_floating(inner[0]):
+        return False  # an embedding
+    return is_text(kind) or any(_is_json(each) or _types.is_floating(each) or is_searched(each) for each in inner)
 
 
 def _is_json(kind: pa.DataType) -> bool:

@@ -273,9 +273,9 @@ def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"
         is_weight = min(numbers) >= 0 and max(numbers) <= 1
         return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
     words = {_word(value) for value in values}
-    if None in words or (len(words) > 2 and not (len(words) <= _MOST_VERDICTS and verdicts([*map(str, words)])[1])):
-        return None
-    return "words"
+    is_verdict = {"true", "false"} <= words or verdicts([*map(str, words)])[1]  # such as yes, no and maybe
+    most = _MOST_VERDICTS if is_verdict else 2
+    return "words" if None not in words and len(words) <= most else None
 
 
 def _word(value: Any) -> str | None:
@@ -328,6 +328,7 @@ def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: in
     for value in values:
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
+    forms = {min(each): each for each in forms.values()} if kind == "words" else forms  # as rows write them
     words = sorted(forms)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"

@@ -167,6 +167,18 @@ def dumped(name: str, text: str, kind: str) -> dict[str, Any]:
     return {"lc": 1, "type": "constructor", "id": of, "kwargs": {"content": text, "type": kind}}
 
 
+def lc_calls(message: dict[str, Any]) -> dict[str, Any]:
+    calls = [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1", "type": "tool_call"}]
+    return message | {"kwargs": message["kwargs"] | {"tool_calls": calls}}
+
+
+def lc_result(message: dict[str, Any]) -> dict[str, Any]:
+    return message | {"kwargs": message["kwargs"] | {"tool_call_id": "call_1"}}
+
+
+SPAN_CALL = {"type": "tool_call", "id": "c", "name": "tide", "arguments": {"harbor": "Oban"}}
+
+
 def ui_message(number: str, role: str, text: str, *before: Any) -> dict[str, Any]:
     return {"id": number, "role": role, "parts": [*before, {"type": "text", "text": text}]}
 
@@ -673,6 +685,252 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE, REST],
         [SAID, REST],
     ),
+    "exchanges": (
+        "rows.jsonl",
+        [{"rounds": [{"prompt": ASKED, "response": SAID}, {"prompt": MORE, "response": REST}], "system": SYSTEM}],
+        [SYSTEM, ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges in a table, of which the last has no answer": (
+        "rows.parquet",
+        [{"turns": [{"user": ASKED, "bot": SAID, "model": "tides-7b"}, {"user": MORE, "bot": None, "model": None}]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
+    "exchanges where messages should be": (
+        "rows.parquet",
+        [{"conversations": [{"question": ASKED, "answer": SAID}, {"question": MORE, "answer": REST}]}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges before a question and its answer": (
+        "rows.jsonl",
+        [{"history": [{"question": ASKED, "answer": SAID}], "question": MORE, "answer": REST}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges as JSON in an object": (
+        "rows.jsonl",
+        [{"data": {"rounds": json.dumps([{"customer": ASKED, "agent": SAID}, {"customer": MORE, "agent": REST}])}}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "objects whose key is the speaker": (
+        "rows.jsonl",
+        [{"messages": [{"user": ASKED}, {"assistant": SAID}, {"user": MORE}, {"assistant": REST}]}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges in columns": (
+        "rows.parquet",
+        [{"dialog": {"question": [ASKED, MORE], "answer": [SAID, REST]}}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "exchanges of which each has thoughts": (
+        "rows.jsonl",
+        [{"rounds": [{"prompt": ASKED, "thinking": "I look at the table.", "response": SAID}]}],
+        [ASKED, "[I look at the table.]" + SAID],
+        ["[I look at the table.]" + SAID],
+    ),
+    "exchanges under unknown names": (
+        "rows.jsonl",
+        [{"talk": [{"head": ASKED, "body": SAID}, {"head": MORE, "body": REST}]}],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+    ),
+    "a text beside messages with a system": (
+        "rows.jsonl",
+        [
+            {
+                "messages": [
+                    {"role": "system", "content": SYSTEM},
+                    {"role": "user", "content": ASKED},
+                    {"role": "assistant", "content": SAID},
+                ],
+                "passage": "High water is at twelve past six.",
+            }
+        ],
+        [SYSTEM, f"{ASKED}\n\npassage: High water is at twelve past six.", SAID],
+        [SAID],
+    ),
+    "langsmith": (
+        "runs.jsonl",
+        [
+            {
+                "id": "r",
+                "run_type": "llm",
+                "inputs": {
+                    "messages": [
+                        [
+                            dumped("SystemMessage", SYSTEM, "system"),
+                            dumped("HumanMessage", ASKED, "human"),
+                            lc_calls(dumped("AIMessage", "", "ai")),
+                            lc_result(dumped("ToolMessage", "06:12", "tool")),
+                        ]
+                    ]
+                },
+                "outputs": {
+                    "generations": [
+                        [
+                            {
+                                "text": SAID,
+                                "generation_info": {"finish_reason": "stop"},
+                                "message": dumped("AIMessageChunk", SAID, "AIMessageChunk"),
+                            }
+                        ]
+                    ],
+                    "llm_output": None,
+                },
+                "extra": {"invocation_params": {"tools": CHAT_TOOLS}},
+            }
+        ],
+        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
+        [SAID],
+    ),
+    "google adk": (
+        "sessions.jsonl",
+        [
+            {
+                "id": "s",
+                "app_name": "tides",
+                "events": [
+                    {"author": "user", "content": {"parts": [{"text": ASKED}]}},
+                    {
+                        "author": "guide",
+                        "content": {
+                            "role": "model",
+                            "parts": [{"function_call": {"id": "c", "name": "tide", "args": {"harbor": "Oban"}}}],
+                        },
+                    },
+                    {
+                        "author": "guide",
+                        "content": {
+                            "role": "user",
+                            "parts": [
+                                {"function_response": {"id": "c", "name": "tide", "response": {"high": "06:12"}}}
+                            ],
+                        },
+                    },
+                    {"author": "guide", "partial": True, "content": {"role": "model", "parts": [{"text": "At"}]}},
+                    {"author": "guide", "content": {"parts": [{"text": SAID}]}, "turn_complete": True},
+                    {"author": "guide", "content": None, "actions": {"state_delta": {"seen": True}}},
+                ],
+            }
+        ],
+        [ASKED, CALL, "06:12", SAID],
+        [CALL, SAID],
+    ),
+    "spans with attributes": (
+        "spans.jsonl",
+        [
+            {
+                "trace_id": "t",
+                "name": "openai.chat",
+                "attributes": {
+                    "llm.request.functions.0.name": "tide",
+                    "llm.request.functions.0.description": "tells",
+                    "llm.request.functions.0.parameters": json.dumps(CHAT_TOOLS[0]["function"]["parameters"]),
+                    "gen_ai.prompt.0.role": "system",
+                    "gen_ai.prompt.0.content": SYSTEM,
+                    "gen_ai.prompt.1.role": "user",
+                    "gen_ai.prompt.1.content": ASKED,
+                    "gen_ai.prompt.2.role": "assistant",
+                    "gen_ai.prompt.2.tool_calls.0.id": "call_1",
+                    "gen_ai.prompt.2.tool_calls.0.name": "tide",
+                    "gen_ai.prompt.2.tool_calls.0.arguments": '{"harbor": "Oban"}',
+                    "gen_ai.prompt.3.role": "tool",
+                    "gen_ai.prompt.3.tool_call_id": "call_1",
+                    "gen_ai.prompt.3.content": "06:12",
+                    "gen_ai.completion.0.role": "assistant",
+                    "gen_ai.completion.0.content": SAID,
+                    "gen_ai.completion.0.finish_reason": "stop",
+                },
+            },
+            {"trace_id": "t", "name": "tide.tool", "attributes": {"gen_ai.tool.name": "tide"}},
+        ],
+        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
+        [SAID],
+    ),
+    "spans with messages": (
+        "spans.jsonl",
+        [
+            {
+                "name": "chat",
+                "attributes": {
+                    "gen_ai.system_instructions": json.dumps([{"type": "text", "content": SYSTEM}]),
+                    "gen_ai.tool.definitions": json.dumps(CHAT_TOOLS),
+                    "gen_ai.input.messages": json.dumps(
+                        [
+                            {"role": "user", "parts": [{"type": "text", "content": ASKED}]},
+                            {"role": "assistant", "parts": [SPAN_CALL]},
+                            {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "06:12"}]},
+                        ]
+                    ),
+                    "gen_ai.output.messages": json.dumps(
+                        [
+                            {
+                                "role": "assistant",
+                                "parts": [
+                                    {"type": "reasoning", "content": "I look."},
+                                    {"type": "text", "content": SAID},
+                                ],
+                                "finish_reason": "stop",
+                            }
+                        ]
+                    ),
+                },
+            }
+        ],
+        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", "[I look.]" + SAID],
+        ["[I look.]" + SAID],
+    ),
+    "zendesk": (
+        "tickets.jsonl",
+        [
+            {
+                "id": 1,
+                "requester_id": 11,
+                "comments": [
+                    {"author_id": 11, "body": ASKED, "public": True},
+                    {"author_id": 22, "body": "Note: look at the table.", "public": False},
+                    {"author_id": 22, "body": SAID, "public": True},
+                    {"author_id": 23, "body": REST, "public": True},
+                ],
+            }
+        ],
+        [ASKED, f"{SAID}\n\n{REST}"],
+        [f"{SAID}\n\n{REST}"],
+    ),
+    "slack": (
+        "channel.json",
+        [
+            {"type": "message", "user": f"U{by}", "text": text, "ts": f"17200000{number}0.0001"}
+            for number, (by, text) in enumerate([(0, ASKED), (1, SAID), (1, "Or so."), (0, MORE), (1, REST)])
+        ]
+        + [{"type": "message", "subtype": "bot_message", "text": "A reminder of the harbour.", "ts": "1720000099.0"}],
+        [ASKED, f"{SAID}\nOr so.", MORE, REST],
+        [f"{SAID}\nOr so.", REST],
+    ),
+    "discord": (
+        "channel.json",
+        {
+            "guild": {"id": "1", "name": "Harbour"},
+            "channel": {"id": "2", "name": "tides"},
+            "messages": [
+                {
+                    "id": str(number),
+                    "type": "Default",
+                    "timestamp": f"2026-05-01T10:0{number}:00.123+00:00",
+                    "content": text,
+                    "author": {"id": str(by), "name": f"U{by}", "isBot": False},
+                }
+                for number, (by, text) in enumerate([(0, ASKED), (1, SAID)])
+            ],
+        },
+        [ASKED, SAID],
+        [SAID],
+    ),
     "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
 }
 
@@ -803,6 +1061,47 @@ CUT: dict[str, tuple[str, Any]] = {
                 "messages": [
                     ui_message("1", "user", ASKED),
                     ui_message("2", "assistant", SAID) | {"metadata": {"finishReason": "length"}},
+                ]
+            }
+        ],
+    ),
+    "langsmith": (
+        "runs.jsonl",
+        [
+            EXPORTS["langsmith"][1][0]
+            | {
+                "outputs": {
+                    "generations": [
+                        [{"generation_info": {"finish_reason": "length"}, "message": dumped("AIMessage", SAID, "ai")}]
+                    ]
+                }
+            }
+        ],
+    ),
+    "google-adk": (
+        "sessions.jsonl",
+        [
+            {
+                "events": [
+                    {"author": "user", "content": {"role": "user", "parts": [{"text": ASKED}]}},
+                    {"author": "guide", "interrupted": True, "content": {"role": "model", "parts": [{"text": SAID}]}},
+                ]
+            }
+        ],
+    ),
+    "opentelemetry": (
+        "spans.jsonl",
+        [
+            {
+                "attributes": [
+                    {"key": f"gen_ai.{key}", "value": {"stringValue": text}}
+                    for key, text in {
+                        "prompt.0.role": "user",
+                        "prompt.0.content": ASKED,
+                        "completion.0.role": "assistant",
+                        "completion.0.content": SAID,
+                        "completion.0.finish_reason": "length",
+                    }.items()
                 ]
             }
         ],
@@ -983,7 +1282,7 @@ def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content(
         {"author": author, "run": "run-of-the-guide", "content": {"role": role, "parts": [{"text": text}]}}
         for author, role, text in said
     ]
-    row = {"events": events}
+    row = {"steps": events}
     assert export_hint(write(tmp_path / "rows.jsonl", [row]), [row]) is None
 
 
@@ -1011,6 +1310,17 @@ def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path:
     with pytest.raises(InputError) as caught:
         packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
+
+
+def test_rows_with_a_question_of_their_own_are_read_with_it_or_with_the_exchanges_before_it(tmp_path: Path) -> None:
+    row = {"examples": [{"question": ASKED, "answer": SAID}], "question": MORE, "answer": REST}
+    with pytest.raises(InputError) as caught:
+        packer.build(
+            write(tmp_path / "rows.jsonl", [row]), tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model")
+        )
+    hint = caught.value.hint or ""
+    assert "in `examples` are questions and answers, one after the other, before `question` and `answer`: jq" in hint
+    assert "columns={'instruction': 'question', 'output': 'answer'}, ignore=['examples']" in hint
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:

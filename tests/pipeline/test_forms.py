@@ -145,6 +145,23 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         LAST,
     ),
+    "a log of chats in two bodies": (
+        {
+            "request_id": "r",
+            "request_body": {"model": "m", "messages": CHAT, "tools": CHAT_TOOLS},
+            "response_body": {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}]},
+        },
+        LAST,
+    ),
+    "a conversation of responses": (
+        {
+            "id": "conv_1",
+            "instructions": SYSTEM,
+            "tools": RESPONSES["tools"],
+            "items": [{"type": "message"} | ITEMS[0], *ITEMS[1:], ANSWER_ITEM],
+        },
+        ALL,
+    ),
     "a log of chats in fields of the row": (
         {
             "messages": CHAT,
@@ -324,6 +341,8 @@ ENDINGS = [
     ("a log of chats", "finish_reason", "length", "stop"),
     ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
     ("a log of chats in fields of the row", "finish_reason", "length", "stop"),
+    ("a log of chats in two bodies", "finish_reason", "length", "stop"),
+    ("a conversation of responses", "status", "incomplete", "completed"),
     ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
     ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
     ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
@@ -361,6 +380,8 @@ def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
             "request": {"messages": CHAT},
             "response": {"a": 1},
         },
+        {"items": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}]},
+        {"items": [{"type": "message", "role": "user", "content": ASKED}, {"name": "a lamp"}]},
         {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
         {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
         {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "preference": 1},

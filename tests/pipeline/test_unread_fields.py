@@ -490,13 +490,26 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
             assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_scores_beside_one_answer_are_asked_about_in_lines_and_in_tables(name, inside, tokenizer, tmp_path) -> None:
+    scores = [{"scores": [0.5, number + 0.25]} for number in range(3)]
+    rows = [ROW | ({"meta": each} if inside else each) for each in scores]
+    path = written(tmp_path / name, *(row | {"vector": [number / 70 for number in range(70)]} for row in rows))
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False)
+    assert f"is not read: `{'meta.' * inside}scores` (" in str(caught.value)
+    assert "vector" not in str(caught.value)
+
+
 def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, tmp_path: Path) -> None:
     meta = [{"ok": number > 1, "number": number, "gain": number / 2} for number in range(4)]
     rows = [ROW | {"meta": each, "passed": [each["ok"], True], "steps": [0.5, each["gain"]]} for each in meta]
     path = written(tmp_path / "rows.parquet", *rows)
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
     said = "(in 4 of 4 rows: `false or true`)"
-    assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}")
+    scores = "`steps` (in 4 of 4 rows: `several numbers, as scores of several answers are`)"
+    assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}, {scores}")
 
 
 CALL_FLAGS: list[tuple[str, list[Any], list[int]]] = [

@@ -197,7 +197,7 @@ FOREIGN = {
     "decimal": pa.array([decimal.Decimal(1)], pa.decimal128(5, 2)),
     "bytes": pa.array([b"x"]),
     "infinite": pa.array([float("inf")]),
-    "embedding": pa.array([[[float("inf")]]]),
+    "embedding": pa.array([[float("inf")]], pa.list_(pa.float64(), 1)),
     "places": pa.array([{"at": b"x"}]),
 }
 

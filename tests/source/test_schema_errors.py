@@ -260,13 +260,64 @@ SEVERAL = {
             EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
         },
     ),
+    "scores in an object": (
+        {"responses": SAID[:2], "judged": {"by": "x", "marks": [3, 5]}},
+        {
+            "with the highest `judged.marks` alone": [{"responses": SAID[1], "judged": {"by": "x", "marks": 5}}],
+            f"{EACH} with its `judged.marks`": [
+                {"responses": each, "judged": {"by": "x", "marks": mark}}
+                for each, mark in zip(SAID[:2], [3, 5], strict=True)
+            ],
+            PARTS: [{"responses": "\n".join(SAID[:2]), "judged": {"by": "x", "marks": [3, 5]}}],
+        },
+    ),
+    "scores as texts, and several for each": (
+        {"responses": SAID[:2], "mark": ["9", "10"], "by_two": [{"ok": True, "mark": 3}, {"ok": False, "mark": 1}]},
+        {
+            "with the highest `mark` alone": [{"responses": SAID[1], "mark": "10", "by_two": {"ok": False, "mark": 1}}],
+            f"{EACH} with its `mark`, `by_two`": [
+                {"responses": SAID[0], "mark": "9", "by_two": {"ok": True, "mark": 3}},
+                {"responses": SAID[1], "mark": "10", "by_two": {"ok": False, "mark": 1}},
+            ],
+            PARTS: [
+                {
+                    "responses": "\n".join(SAID[:2]),
+                    "mark": ["9", "10"],
+                    "by_two": [{"ok": True, "mark": 3}, {"ok": False, "mark": 1}],
+                }
+            ],
+        },
+    ),
+    "fields with scores whose names have more": (
+        {f"solution_{k}": each for k, each in enumerate(SAID, 1)} | {f"s{k}_score": k / 8 for k in (1, 2, 3)},
+        {
+            "with the highest `s_score` alone": [{"solution_1": SAID[2], "s1_score": 0.375}],
+            f"{EACH} with its `s_score`": [{"solution_1": each, "s1_score": k / 8} for k, each in enumerate(SAID, 1)],
+        },
+    ),
     "texts in JSON": (
         {"solutions": json.dumps(SAID)},
         {EACH: [{"solutions": each} for each in SAID], PARTS: [{"solutions": "\n".join(SAID)}]},
     ),
+    "numbers": (
+        {"answers": ["12", "13"]},
+        {EACH: [{"answers": "12"}, {"answers": "13"}], PARTS: [{"answers": "12\n13"}]},
+    ),
     "fields": (
         {f"my_solution_{k}": each for k, each in enumerate(SAID, 1)},
         {EACH: [{"my_solution_1": each} for each in SAID], "`my_solution_1` alone": [{"my_solution_1": SAID[0]}]},
+    ),
+    "fields with scores": (
+        {f"solution_{k}": each for k, each in enumerate(SAID, 1)}
+        | {f"score_{k}": each for k, each in enumerate([0.5, 0.25, 0.75], 1)}
+        | {"passed": [True, False, True]},
+        {
+            "with the highest `score` alone": [{"solution_1": SAID[2], "score_1": 0.75, "passed": True}],
+            f"{EACH} with its `score`, `passed`": [
+                {"solution_1": each, "score_1": score, "passed": score > 0.3}
+                for each, score in zip(SAID, [0.5, 0.25, 0.75], strict=True)
+            ],
+        },
     ),
 }
 """Answers to one question, and the rows that each way makes of them."""

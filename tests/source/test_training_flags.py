@@ -47,7 +47,7 @@ def found_in(*rows: dict[str, Any], schema: str = "messages", roles: Any = None,
         ((0.1, 1.0), "a number from 0 to 1"),
         ((0.5, 0.5), None),
         ((1, 2), None),
-        (("no", "other"), "false or other"),
+        (("no", "other"), "no or other"),
         (("ignore", "train"), "ignore or train"),
         (("a1", "a2"), None),
     ],
@@ -71,6 +71,8 @@ def test_numbers_differ_within_a_conversation_and_words_are_two_or_verdicts() ->
         "messages[].mask": "failed or passed or skipped"
     }
     assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
+    assert found_in(talk("yes", "maybe"), talk("maybe", "no")) == {"messages[].mask": "maybe or no or yes"}
+    assert found_in(talk("no", "maybe"), talk("some", "no")) == {}, "nothing says yes"
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
-from packer.source.conversations import turns_hint
 from packer.source.detect import first_rows
+from packer.source.exchanges import turns_hint
 from packer.source.exports import export_hint
 from packer.source.proposals import Reading, ways_to_read_variables
 from packer.source.roles import roles_hint
@@ -201,7 +201,7 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         return roles_hint(first_rows(file.path, file.format, file.columns), file.columns)
     if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
         field = file.columns.get(keys["field"]) or keys["field"]
-        first = [*first_rows(file.path, file.format, file.columns, every_column=True)] if "json" in file.format else []
+        first = [*first_rows(file.path, file.format, file.columns, every_column=True)]
         if (step := export_hint(file.path, first, field) or turns_hint(file.path, first, field)) is not None:
             return step
     if code == "no_content" and reason.endswith("the user message is empty"):

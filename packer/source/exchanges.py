@@ -1,0 +1,142 @@
+"""Recognizes conversations without speakers: texts in turn, and questions with their answers, one after the other.
+
+An exchange is a pair of texts, in a list or in an object with two keys of text, or it is in two lists. Names may say
+which text answers the other one; where they do not, the step has its condition.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, permutations
+from typing import Any
+
+from packer.source.conversations import step
+from packer.source.decode import decoded_json
+from packer.source.field_names import meant_field
+from packer.source.file_bytes import FilePath, quoted
+from packer.source.jq_commands import jq_field, jq_path, row_command
+from packer.source.prose import has_word
+from packer.source.roles import ROLES, SPEAKERS, side_of
+from packer.source.row import ID_FIELDS, field_value, first_name
+
+_SIDES = {"instruction": "user", "output": "assistant"}
+"""Who says what a name means."""
+
+_IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
+
+
+def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
+    """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none.
+
+    A pair may also be an object with two texts.
+    """
+    if (rounds := _rounds_hint(path, rows, field, are_named=False)) is not None:
+        return rounds
+    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
+        at, lists = jq_field(name), [row[name] for row in rows if row.get(name)]
+        items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
+        are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
+        if not items or not (are_pairs or all(isinstance(item, str) for item in items)):
+            continue
+        what, said = f"if the texts in `{name}` are a user's and the assistant's in turn", f"{at} | {_IN_TURN}"
+        if are_pairs:
+            what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
+        if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
+            what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
+        return step(what, row_command(path, f"{{messages: [{said}]}} + del({at})"))
+    return None
+
+
+def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step for questions and their answers, as their names say, in two lists or in the objects of one.
+
+    None if there are none.
+    """
+    if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
+        return rounds
+    lists: dict[str, list[list[str]]] = {}
+    for place in map(".".join, _places(rows)):
+        found = [field_value(row, place) for row in rows]
+        if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
+            lists[place] = found
+    for asked, said in permutations(lists, 2):
+        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
+        answers = "output" in (meant_field(said), meant_field(first_name(said)))
+        if are_pairs and answers and meant_field(asked) == "instruction":
+            one, other = (jq_path(place.split(".")) for place in (asked, said))
+            program = (
+                f"{{messages: [[{one}, {other}] | transpose[] | {_asked('.[0]')}, {_said('.[1]')}]}}"
+                f" + del({one}, {other})"
+            )
+            what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
+            return step(what, row_command(path, program))
+    return None
+
+
+def _rounds_hint(
+    path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None, *, are_named: bool
+) -> str | None:
+    """Return the step for a list of objects that all have the same two keys of text; None if there is none.
+
+    With `are_named`, their names have to say who speaks. A question and an answer of the row itself come last.
+    """
+    own = _keys_of_text(rows)
+    last = _pair(own, _meant_side)
+    if last is None and "user" in map(_meant_side, own):
+        return None  # of which the objects may be answers
+    for place in _places(rows) if field is None else ((field,),):
+        name = ".".join(place)
+        values = [field_value(row, name) for row in rows]
+        lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
+        keys = _keys_of_text([item for each in lists if isinstance(each, list) for item in each])
+        named = _pair(keys, _meant_side) or _pair(keys, side_of)
+        if named is None and (are_named or len(keys) != 2 or not SPEAKERS.isdisjoint(keys)):
+            continue
+        asked, said = named or keys
+        at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
+        decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
+        more = f"del({question}) | select({answer}) | {_said(answer)} + del({answer})"
+        turns = f"{at}{decoded} | .[]? | (select({question}) | {_asked(question)}), ({more})"
+        what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
+        if named is None:
+            what += f", and {quoted(said)} answers {quoted(asked)}"
+        if last is not None:
+            what += f", before {quoted(last[0])} and {quoted(last[1])}"
+            gone += map(jq_field, last)
+            turns = f"({turns}), {_asked(gone[1])}, {_said(gone[2])}"
+        return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
+    return None
+
+
+def _places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of rows, and those of their objects."""
+    for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
+        yield from [(name, key) for key in value] if isinstance(value, dict) else [(name,)]
+
+
+def _keys_of_text(objects: Sequence[Any]) -> list[str]:
+    """Return the keys under which all objects have a text, or null, and some have words."""
+    keys = dict.fromkeys(key for each in objects if isinstance(each, dict) for key in each if key not in ID_FIELDS)
+    texts = {key: [each.get(key) if isinstance(each, dict) else 0 for each in objects] for key in keys}
+    return [
+        key
+        for key, every in texts.items()
+        if all(text is None or isinstance(text, str) for text in every)
+        and any(isinstance(text, str) and has_word(text) for text in every)
+    ]
+
+
+def _meant_side(name: str) -> str | None:
+    return "user" if name == "input" else _SIDES.get(meant_field(name) or "")
+
+
+def _pair(names: Sequence[str], side: Callable[[str], str | None]) -> tuple[str, str] | None:
+    """Return the one of some names that is the user's, and the one that is the assistant's."""
+    asked, said = ([name for name in names if side(name) == role] for role in ("user", "assistant"))
+    return (asked[0], said[0]) if len(asked) == len(said) == 1 else None
+
+
+def _asked(at: str) -> str:
+    return f'{{role: "user", content: {at}}}'
+
+
+def _said(at: str) -> str:
+    return f'{{role: "assistant", content: {at}}}'
