@@ -18,7 +18,7 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.prose import is_text
+from packer.source.options import numbered, options
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
@@ -28,9 +28,6 @@ KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 """The path of a key of messages, which may be in an object of the row."""
 
 _KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\[\]]+)")
-
-_FEWEST_SIBLINGS = 3
-"""Of two texts in fields that differ in a last letter, either may be the better answer."""
 
 _MOST_SCORES = 2
 """Of which each answer has one: what keeps the best by them is named."""
@@ -45,26 +42,9 @@ _SAID = (
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
     """Return the steps that leave one of several answers to a question in each row; None for rows that have one."""
-    ways = (*_numbered(rows, question), *_siblings(rows, question), *_of_list(rows, question))
+    ways = (*numbered(rows, question), *_siblings(rows, question), *_of_list(rows, question))
     steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program)) is not None]
     return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
-
-
-def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
-    """Yield what picks the answer by its number, and writes all of them into the question."""
-    for names, options, listed in _options(rows, but=question):
-        numbers = {name: _first_numbers([row.get(name) for row in rows], options) for name in rows[0]}
-        found = sorted(filter(numbers.get, numbers), key=lambda name: meant_field(name) != "output")
-        field = next(iter(found), "")
-        for first in numbers.get(field, ()):
-            lettered = '[$all | to_entries[] | "\\([.key + 65] | implode). \\(.value)"] | join("\\n")'
-            asked = f'.instruction = {jq_field(question)} + "\\n" + ({lettered})'
-            said = f".output = $all[({jq_field(field)} | tonumber) - {first}]"
-            gone = (each for each in (*names, field, question) if each not in ("instruction", "output"))
-            yield (
-                f"if {quoted(field)} is the number, from {first}, of the right one in {list_names(names)}",
-                f"{listed} as $all | {asked} | {said} | del({', '.join(map(jq_field, gone))})",
-            )
 
 
 def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
@@ -72,7 +52,7 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
 
     Their scores are numbers in fields that end alike, or in lists.
     """
-    for names, answers, _ in _options(rows, but=question):
+    for names, answers, _, _ in options(rows, question):
         if len(names) > 1 and meant_field(names[0]) == "output":
             scores = [*_in_fields(rows, names), *_in_lists(rows, answers)]
             picks = " | ".join([_picked(names), *(each.picked for each in scores)])
@@ -80,39 +60,6 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
             each = f"to train each of {list_names(names)}, a row for each{_with(scores)}"
             yield each, f"range({len(names)}) as $n | {picks}"
             yield from [(f"to train {quoted(names[0])} alone", f"0 as $n | {picks}")] * (not best)
-
-
-def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
-    """Return the numbers from which values, or their texts, may count the answers of their rows."""
-    if not all(type(value) is int or str(value).isdecimal() for value in values) or len({*values}) == 1 < len(values):
-        return []
-    return [
-        first
-        for first in (0, 1)
-        if all(first <= int(value) < first + len(each) for value, each in zip(values, options, strict=True))
-    ]
-
-
-def _options(
-    rows: Sequence[Mapping[str, Any]], but: str
-) -> Iterator[tuple[Sequence[str], Sequence[Sequence[str]], str]]:
-    """Yield fields with the answers to choose from, these answers in each row, and the program that lists them."""
-    siblings: dict[str, list[str]] = {}
-    for name in sorted(rows[0].keys() - {but}):
-        values = [row.get(name) for row in rows]
-        lists = [each for each in values if isinstance(each, list) and len(each) > 1 and _are_texts(each)]
-        if len(lists) == len(rows):
-            yield [name], lists, jq_field(name)
-        elif _are_texts(values) and len(name) > 1:
-            siblings.setdefault(name[:-1], []).append(name)
-    for names in siblings.values():
-        if len(names) < 2 or (
-            len(names) < _FEWEST_SIBLINGS and any(is_text(row[name]) for row in rows for name in names)
-        ):
-            continue
-        first = ord(names[0][-1])
-        if [ord(name[-1]) for name in names] == [*range(first, first + len(names))]:
-            yield names, [[row[name] for name in names] for row in rows], f"[{', '.join(map(jq_field, names))}]"
 
 
 def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:

@@ -88,7 +88,6 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "an answer": ({"messages": CHAT["messages"][:1], "answer": GAELIC}, GAELIC, ""),
     "a name to quote": (ROW | {"it's a persona": GAELIC}, GAELIC, ""),
     "calls": ({"messages": [*CHAT["messages"][:1], CHAT["messages"][1] | {"apis": TOOLS}]}, "", "tide"),
-    "an object": (ROW | {"options": {"A": "It leaves at six.", "B": "It leaves at seven."}}, "", "seven"),
 }
 
 

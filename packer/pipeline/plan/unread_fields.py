@@ -36,6 +36,7 @@ from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_f
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.null_names import said_of
+from packer.source.options import into_question
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, field_value
@@ -129,7 +130,10 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
-    programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
+    chosen = [*into_question(tried, entry.columns, {_top(path) for path in texts})]
+    programs += [(when, program) for _, when, program in chosen]
+    options = {name for names, _, _ in chosen for name in names}
+    programs += [each for path in left if path not in options for each in programs_for_key(path, tried, entry.roles)]
     commands = [(when, row_command(file.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
     values = [(path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))]
