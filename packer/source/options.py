@@ -128,10 +128,12 @@ def into_question(
     """Yield fields that rows with answers choose from, and when and how a program writes them into the question."""
     read = [rename(dict(row), columns) for row in rows]
     answers = [_answer(row) for row in read]
-    if not all(answers):
+    if not answers or not all(answers):
         return
     for each in options(rows, None):
-        fits = all(is_one_of(answer or "", said) for answer, said in zip(answers, each.values, strict=True))
+        both = [*zip(answers, each.values, strict=True)]
+        fits = all(is_one_of(answer or "", said) for answer, said in both)
+        fits &= not (each.are_texts and any(answer in said and is_text(answer) for answer, said in both))  # other answers
         into = _question_at(rows, columns)
         if fits and into is not None and not {*each.names}.isdisjoint(fields):
             written = f'{each.listed} as $all | {into} += "\\n" + {_LETTERED}'

@@ -457,6 +457,7 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("status", ["approved", "pending", "rejected", "Approved"], [0, 3]),
     ("meta/safety", ["unsafe", "safe"], [1]),
     ("keep", ["Y", "N", "N"], [1, 2]),
+    ("meta/judgement", ["right", "wrong", "right"], [0, 2]),
     ("meta/vote", ["👍", "👎"], [0]),
     ("meta/quality", ["bad", "good"], [1]),
     ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
