@@ -9,16 +9,17 @@ or to the beginning of what is said.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, permutations
 from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
+from packer.source.exchanges import after_history
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.options import numbered, options
+from packer.source.options import numbered, options, options_into_question
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
@@ -242,7 +243,24 @@ def in_place_of(path: FilePath, rows: Sequence[Mapping[str, Any]], names: Sequen
                 yield f"if {quoted(one)} is asked in place of {quoted(other)} where a row has it: {command}"
 
 
-def programs_for_key(
+def programs_for_fields(
+    paths: Collection[str],
+    left: Collection[str],
+    rows: Sequence[Mapping[str, Any]],
+    columns: Columns,
+    roles: Mapping[str, str],
+) -> Iterator[tuple[str, str]]:
+    """Yield what unread fields may be, and the programs that move them; `left` are those that no column reads."""
+    yield from after_history(rows, columns, paths)
+    options = set[str]()
+    for names, when, program in options_into_question(rows, columns, paths):
+        options.update(names)
+        yield when, program
+    for path in left:
+        yield from () if path in options else _programs_for_key(path, rows, roles)
+
+
+def _programs_for_key(
     path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield what a key such as ``messages[].tools``, or a field, may be: a condition, and the program that moves it."""

@@ -13,7 +13,7 @@ from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_field
 from packer.source.prose import has_word, is_text
 from packer.source.question_fields import list_names
-from packer.source.row import LETTERS, Columns, rename
+from packer.source.row import LETTERS, Columns, first_name, rename
 
 FEWEST = 3
 """Of two texts in fields that differ in a last letter, either may be the better answer."""
@@ -122,10 +122,11 @@ def _picks(at: str, values: Sequence[Any], given: Options) -> Iterator[tuple[str
         yield "the letter, to be trained alone,", at
 
 
-def into_question(
-    rows: Sequence[Mapping[str, Any]], columns: Columns, fields: Collection[str]
+def options_into_question(
+    rows: Sequence[Mapping[str, Any]], columns: Columns, paths: Collection[str]
 ) -> Iterator[tuple[Sequence[str], str, str]]:
     """Yield fields that rows with answers choose from, and when and how a program writes them into the question."""
+    fields = {*map(first_name, paths)}
     read = [rename(dict(row), columns) for row in rows]
     answers = [_answer(row) for row in read]
     if not answers or not all(answers):
@@ -133,9 +134,9 @@ def into_question(
     for each in options(rows, None):
         both = [*zip(answers, each.values, strict=True)]
         fits = all(is_one_of(answer or "", said) for answer, said in both)
-        fits &= not (each.are_texts and any(answer in said and is_text(answer) for answer, said in both))  # other answers
+        are_other_answers = each.are_texts and any(answer in said and is_text(str(answer)) for answer, said in both)
         into = _question_at(rows, columns)
-        if fits and into is not None and not {*each.names}.isdisjoint(fields):
+        if fits and not are_other_answers and into is not None and not {*each.names}.isdisjoint(fields):
             written = f'{each.listed} as $all | {into} += "\\n" + {_LETTERED}'
             gone = ", ".join(map(jq_field, each.names))
             what = f"if the question is to choose from {list_names(each.names)}"

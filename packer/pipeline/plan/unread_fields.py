@@ -32,11 +32,10 @@ from packer.source.answer_blocks import BETWEEN, ways_to_read
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_names import meant_field
-from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_for_key
+from packer.source.field_programs import KEY_OF_MESSAGES, goes_along, programs_for_fields
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import row_command
 from packer.source.null_names import said_of
-from packer.source.options import into_question
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, field_value
@@ -130,10 +129,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
-    chosen = [*into_question(tried, entry.columns, {_top(path) for path in texts})]
-    programs += [(when, program) for _, when, program in chosen]
-    options = {name for names, _, _ in chosen for name in names}
-    programs += [each for path in left if path not in options for each in programs_for_key(path, tried, entry.roles)]
+    programs += programs_for_fields(texts, left, tried, entry.columns, entry.roles)
     commands = [(when, row_command(file.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
     values = [(path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))]
@@ -203,11 +199,11 @@ class Question:
             yield f"give rows true and false under `{field.path}`, in place of {field.example}"
         if (found := self.proposal) is None:
             return
-        if found.places:
-            reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
-            yield f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}"
+        reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
+        ways = [(found.left, f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}")] * bool(reads)
         for choice in found.choices:
-            yield f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}"
+            ways += [(choice.left, f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}")]
+        yield from (way for _, way in sorted(ways, key=lambda each: len(each[0])))  # what leaves out least is first
 
 
 class Questions:
