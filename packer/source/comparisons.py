@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from packer.source.decode import Refused
 from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
+from packer.source.prose import is_text
 from packer.source.row import LETTERS, as_number
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
@@ -78,6 +79,19 @@ def named_sides(rows: Sequence[Mapping[str, Any]]) -> Sides | None:
             if are_two and not _has_third([name for name in texts if name not in (one, other)], words, at, values):
                 return Sides(field, (one, other), (first, second))
     return None
+
+
+def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
+    """Return both ways to read a number, yes or no that says which of two texts is better: nothing says its sense."""
+    for *texts, last in siblings(rows[0]):
+        said = [row.get(name) for row in rows for name in (*texts, last)]
+        are_sides = len(texts) == 1 and all(isinstance(text, str) and is_text(text) for text in said)
+        for field in (name for name in rows[0] if are_sides and is_verdict(name.removesuffix("s"))):
+            values = {str(row.get(field)): row.get(field) for row in rows}
+            if {*values} in ({"0", "1"}, {"1", "2"}, {"True", "False"}):
+                one, other = (values[each] for each in sorted(values, key=lambda each: each not in ("1", "True")))
+                return [Sides(field, both, ([one], [other])) for both in ((texts[0], last), (last, texts[0]))]
+    return []
 
 
 def _has_third(names: Collection[str], words: Sequence[str], at: int, values: Sequence[Any]) -> bool:

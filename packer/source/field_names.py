@@ -12,7 +12,18 @@ SYNONYMS = {
     ),
     "output": (
         *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
-        *("generation", "answers", "responses", "outputs", "completions", "solutions", "content", "assistant", "ai"),
+        *(
+            "generation",
+            "answers",
+            "responses",
+            "outputs",
+            "completions",
+            "solutions",
+            "content",
+            "assistant",
+            "ai",
+            "attempt",
+        ),
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
     "system": (

@@ -21,6 +21,7 @@ from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.recipe.recipe import make_recipe
 from packer.source.comparisons import named_sides
+from packer.source.detect import detect_schema
 
 LETTERS = "ABCD"
 WORDS = [
@@ -140,3 +141,32 @@ def test_two_texts_of_three_are_no_sides_of_a_comparison(names: Sequence[str], v
     two = [{name: said for name, said in row.items() if name != names[2]} for row in rows[:2]]
     sides = named_sides(two)
     assert sides is not None and sides.texts == (*names[:2],)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("values", [(1, 0), (1, 2), (True, False)])
+def test_a_number_that_says_which_of_two_answers_is_better_has_both_senses(tmp_path: Path, values: Any) -> None:
+    texts = ["I would take the ferry at six.", "Nobody goes there in winter."]
+    rows = [
+        {
+            "question": f"{asked} And why?",
+            "by_A": f"a{n}",
+            "by_B": f"b{n}",
+            "reply_A": texts[0],
+            "reply_B": texts[1],
+            "labels": value,
+        }
+        for n, (asked, value) in enumerate(zip(ASKED, values, strict=True))
+    ]
+    path = written(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    hint = str(caught.value.hint)
+    commands = re.findall(r"if `labels` is (\w+) where `(\w+)` is better: (jq .*?_lines.jsonl)", hint)
+    assert [name for _, name, _ in commands] == ["reply_A", "reply_B"]
+    for number, (said, _, command) in enumerate(commands):
+        assert said == json.dumps(values[0])
+        subprocess.run(["bash", "-euc", command], check=True, cwd=tmp_path)
+        made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+        better = [texts[number], texts[1 - number]]
+        assert [(row["chosen"], row["rejected"]) for row in made] == [(*better,), (*better[::-1],)]
