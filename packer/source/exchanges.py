@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, permutations
 from typing import Any
 
-from packer.source.conversations import step
+from packer.source.conversations import dialogue, step
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
@@ -93,35 +93,20 @@ def after_history(
     sides |= {str(columns[new]): side for new, side in _SIDES.items() if columns.get(new) in texts}
     for place in _places(rows):
         lists = [field_value(row, name := ".".join(place)) or [] for row in rows]
-        found = _spoken(lists) if fields is None or place[0] in fields else None
+        is_asked = (fields is None or place[0] in fields) and all(isinstance(each, list) for each in lists)
+        found = dialogue(lists, are_own=True) if is_asked else None
         if found is None or any(map(ends_in_question, lists)):
             continue
-        speaker, text, roles = found
-        asked = [name for name in texts if sides.get(name) == "user" or name == text]
-        said = [name for name in texts if sides.get(name) == "assistant"] or [name for name in texts if name == "text"]
+        said_in = {key: text for each in lists for message in each for key, text in message.items()}
+        asked = [each for each in texts if sides.get(each) == "user" or each in said_in]
+        said = [each for each in texts if sides.get(each) == "assistant"] or [each for each in texts if each == "text"]
         both = (*asked, *said)
-        in_history = {message[text] for each in lists for message in each}
-        if len(asked) == len(said) == 1 and not any(row[name] in in_history for row in rows for name in both):
-            keys = jq_field(speaker), jq_field(text)
-            turn = f"del({', '.join(keys)}) + {{role: {json.dumps(roles)}[{keys[0]}], content: {keys[1]}}}"
+        told = json.dumps(lists)
+        if len(asked) == len(said) == 1 and not any(json.dumps(row[each]) in told for row in rows for each in both):
             last = f"{_asked(jq_field(asked[0]))}, {_said(jq_field(said[0]))}"
             gone = ", ".join([jq_path(place), *map(jq_field, both)])
             what = f"if the messages in {quoted(name)} come before {quoted(asked[0])}, which {quoted(said[0])} answers"
-            yield what, f"{{messages: [({jq_path(place)}[]? | {turn}), {last}]}} + del({gone})"
-
-
-def _spoken(lists: Sequence[Any]) -> tuple[str, str, dict[str, str]] | None:
-    """Return the key of who speaks in lists of messages, that of what is said, and the roles; None for other values."""
-    if not any(lists) or not all(isinstance(each, list) for each in lists):
-        return None
-    messages = [message for each in lists for message in each]
-    for speaker in sorted(SPEAKERS):
-        names = dict.fromkeys(message.get(speaker) if isinstance(message, dict) else None for message in messages)
-        texts = [key for key in _keys_of_text(messages) if key != speaker]
-        roles = {name: ROLES.get(name.lower()) or side_of(name) for name in names if isinstance(name, str)}
-        if len(texts) == 1 and len(roles) == len(names) and None not in roles.values():
-            return speaker, texts[0], {name: str(role) for name, role in roles.items()}
-    return None
+            yield what, f"{{messages: [({jq_path(place)}[]? | {found[0]}), {last}]}} + del({gone})"
 
 
 def _rounds_hint(

@@ -67,7 +67,7 @@ def _are_options(value: Any) -> bool:
 
 def are_lettered(value: Any) -> bool:
     """Whether a value is an object with texts or numbers under A, B and so on."""
-    are_letters = isinstance(value, dict) and sorted(value) == [*LETTERS[: len(value)]]
+    are_letters = isinstance(value, dict) and sorted(map(str, value)) == [*LETTERS[: len(value)]]
     return are_letters and _are_options([*value.values()])
 
 
