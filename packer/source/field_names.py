@@ -11,19 +11,8 @@ SYNONYMS = {
         *("instruction", "question", "prompt", "query", "problem", "inputs", "user", "human", "userinput", "questions"),
     ),
     "output": (
-        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
-        *(
-            "generation",
-            "answers",
-            "responses",
-            "outputs",
-            "completions",
-            "solutions",
-            "content",
-            "assistant",
-            "ai",
-            "attempt",
-        ),
+        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply", "attempt"),
+        *("generation", "answers", "responses", "outputs", "completions", "solutions", "content", "assistant", "ai"),
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),
     "system": (

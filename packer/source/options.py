@@ -3,7 +3,7 @@ whose names differ in a last letter. A question without its options teaches lett
 into it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.source.comparisons import is_one_of, siblings
@@ -42,9 +42,9 @@ def options(rows: Sequence[Mapping[str, Any]], but: str | None) -> Iterator[Opti
     """Yield what rows have to choose from; `but` is the name of their question. Ids are nothing to choose from."""
     names = sorted({*rows[0]} - {but})
     for name in names:
-        given = [row.get(name) for row in rows]
-        is_json = any(isinstance(each, str) for each in given)
-        lists = [decoded_json(each) if isinstance(each, str) else each for each in given]
+        found: list[Any] = [row.get(name) for row in rows]
+        is_json = any(isinstance(each, str) for each in found)
+        lists: list[Any] = [decoded_json(each) if isinstance(each, str) else each for each in found]
         at = f"({jq_field(name)} | fromjson)" if is_json else jq_field(name)
         if all(map(_are_options, lists)):
             yield Options([name], lists, at, all(map(_are_texts, lists)) and not is_json)
@@ -71,7 +71,7 @@ def are_lettered(value: Any) -> bool:
     return are_letters and _are_options([*value.values()])
 
 
-def _are_texts(values: Sequence[Any]) -> bool:
+def _are_texts(values: Iterable[Any]) -> bool:
     return all(isinstance(each, str) for each in values)
 
 

@@ -45,7 +45,7 @@ class Fields:
         """Texts that are objects or lists as JSON: the answer, or what it is tested with."""
 
         self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
-        self._texts = sorted(texts.keys() - verdicts, key=lambda path: -texts[path])
+        self._texts = sorted(texts.keys() - verdicts, key=lambda path: (-texts[path], path))
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
         pairs = [(one, other) for one, other, *more in siblings(found) if not more and {one, other} <= texts.keys()]
