@@ -19,7 +19,7 @@ from packer.source.exchanges import after_history
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.options import numbered, options, options_into_question
+from packer.source.options import first_question, numbered, options, options_into_question
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
@@ -313,14 +313,10 @@ def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterat
     if is_said or any(map(_has_answer, values)):
         return
     at = jq_field(field)
-    for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
-        lists = [row.get(name) for row in rows]
-        turns = [turn for each in lists if isinstance(each, list) for turn in each]
-        if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
-            is_asked = f'.{speaker} | IN("user", "human")'
-            asked = f"(first(.{name}[] | select({is_asked})) | .{said})"
-            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | strings // tojson)'
-            yield (
-                f"if `{field}` belongs to the question",
-                f"{at} as $more | if $more and any(.{name}[]?; {is_asked}) then {written} | del({at}) else . end",
-            )
+    if (question := first_question(rows)) is not None:
+        asked, is_there = question
+        written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | strings // tojson)'
+        yield (
+            f"if `{field}` belongs to the question",
+            f"{at} as $more | if $more and {is_there} then {written} | del({at}) else . end",
+        )

@@ -96,10 +96,7 @@ def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             read = {*each.names, field, question} - {"instruction", "output"}
             gone = ", ".join(map(jq_field, sorted(read)))
             when = f"if {quoted(field)} is {what} of the right one in {list_names(each.names)}"
-            yield (
-                when,
-                f"{each.listed} as $all | {asked} | .output = ({picked}) | del({gone})",
-            )
+            yield when, f"{each.listed} as $all | {asked} | .output = ({picked}) | del({gone})"
 
 
 def _are_all_in(values: Sequence[Any], given: Options) -> bool:
@@ -133,26 +130,33 @@ def options_into_question(
         return
     for each in options(rows, None):
         both = [*zip(answers, each.values, strict=True)]
-        fits = all(is_one_of(answer or "", said) for answer, said in both)
+        fits = all(is_one_of(answer or "", said) for answer, said in both) and not fields.isdisjoint(each.names)
         are_other_answers = each.are_texts and any(answer in said and is_text(str(answer)) for answer, said in both)
-        into = _question_at(rows, columns)
-        if fits and not are_other_answers and into is not None and not {*each.names}.isdisjoint(fields):
-            written = f'{each.listed} as $all | {into} += "\\n" + {_LETTERED}'
+        if fits and not are_other_answers and (into := _question_at(rows, columns)) is not None:
             gone = ", ".join(map(jq_field, each.names))
+            written = f'{each.listed} as $all | {into[0]} += "\\n" + {_LETTERED} | del({gone})'
             what = f"if the question is to choose from {list_names(each.names)}"
-            yield each.names, what, f"{written} | del({gone})"
+            yield each.names, what, f"if {jq_field(each.names[0])} != null and {into[1]} then {written} else . end"
 
 
-def _question_at(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str | None:
-    """Return what a program calls the end of the question, or the first one; None if rows have none."""
+def _question_at(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[str, str] | None:
+    """Return what a program calls the end of the question, or the first one, and whether a row has it."""
     asked, more = (columns.get(name) or name for name in ("instruction", "input"))
-    if all(isinstance(row.get(asked), str) for row in rows):
-        if not any(row.get(more) for row in rows):
-            return jq_field(asked)
-        return f'(if ({jq_field(more)} // "") != "" then {jq_field(more)} else {jq_field(asked)} end)'
+    if not all(isinstance(row.get(asked), str) for row in rows):
+        return first_question(rows)
+    if not any(row.get(more) for row in rows):
+        return jq_field(asked), jq_field(asked)
+    return f'(if ({jq_field(more)} // "") != "" then {jq_field(more)} else {jq_field(asked)} end)', jq_field(asked)
+
+
+def first_question(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Return what a program calls the first question in messages, and whether a row has it; None for other rows."""
     for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
-        if all(isinstance(row.get(name), list) for row in rows):
-            return f'(first(.{name}[] | select(.{speaker} | IN("user", "human"))) | .{said})'
+        lists = [row.get(name) for row in rows]
+        turns = [turn for each in lists if isinstance(each, list) for turn in each]
+        if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
+            is_asked = f'.{speaker} | IN("user", "human")'
+            return f"(first(.{name}[] | select({is_asked})) | .{said})", f"any(.{name}[]?; {is_asked})"
     return None
 
 

@@ -152,6 +152,8 @@ class _Row:
         return [] if is_read else [((*path, ITEMS), item) for item in reversed(value)]
 
     def _add_numbers(self, path: Path, numbers: Iterable[float]) -> None:
+        if ITEMS in path:
+            return  # of several lists there, one alone may have the answer
         said = [*map(str, numbers)]
         self.numbers[path] = ", ".join(said) if is_one_of(self._texts.answer, said) else None
 
