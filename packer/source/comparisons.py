@@ -1,4 +1,5 @@
 """Two answers to one question, and what a row says about which is better: read, where it can be read without guessing.
+Of three or more, one is the right one, and they are options.
 
 The names of both differ in a last letter: `response_a` and `response_b`. A text names the better one, or has its
 letter, and a `winner` may have its number; scores end as the answers do; the numbers of a few datasets have a known
@@ -6,7 +7,7 @@ sense. Any other number has none: that a `preference` is 1 may mean the first an
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Any, NamedTuple
 
@@ -14,8 +15,12 @@ from packer.source.decode import Refused
 from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
 from packer.source.flag_values import as_number
+from packer.source.prose import is_text
+from packer.source.row import LETTERS
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
+"""Of names that differ in a last letter or digit, those of the first two."""
+
 _COMPARED = {
     f"{stem}{line}{one}": f"{stem}{line}{other}"
     for stem in ("response", "answer", "completion", "output", "conversation")
@@ -63,14 +68,63 @@ def named_sides(rows: Sequence[Mapping[str, Any]]) -> Sides | None:
     for field in (name for name in columns if is_verdict(name) or meant_field(name) == "output"):
         values = [*dict.fromkeys(each for each in columns[field] if type(each) in (str, int))]
         for one, other in combinations([name for name in texts if name != field], 2):
-            differing = [pair for pair in zip(words_of(one), words_of(other), strict=False) if pair[0] != pair[1]]
-            if len(differing) != 1 or len(words_of(one)) != len(words_of(other)):
+            words, others = words_of(one), words_of(other)
+            differing = [k for k, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]]
+            if len(differing) != 1 or len(words) != len(others):
                 continue
-            first, second = ([each for each in values if side in words_of(str(each))] for side in differing[0])
+            at = differing[0]
+            sides = words[at], others[at]
+            first, second = ([each for each in values if side in words_of(str(each))] for side in sides)
             is_known = all(isinstance(each, str) or each in (*first, *second) for each in values)
-            if first and second and is_known and not any(each in second for each in first):
+            are_two = first and second and is_known and not any(each in second for each in first)
+            if are_two and not _has_third([name for name in texts if name not in (one, other)], words, at, values):
                 return Sides(field, (one, other), (first, second))
     return None
+
+
+def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
+    """Return both ways to read a number, yes or no that says which of two texts is better: nothing says its sense."""
+    for *texts, last in siblings(rows[0]):
+        said = [row.get(name) for row in rows for name in (*texts, last)]
+        are_sides = len(texts) == 1 and all(isinstance(text, str) and is_text(text) for text in said)
+        for field in (name for name in rows[0] if are_sides and is_verdict(name.removesuffix("s"))):
+            values = {str(row.get(field)): row.get(field) for row in rows}
+            if {*values} in ({"0", "1"}, {"1", "2"}, {"True", "False"}):
+                one, other = (values[each] for each in sorted(values, key=lambda each: each not in ("1", "True")))
+                return [Sides(field, both, ([one], [other])) for both in ((texts[0], last), (last, texts[0]))]
+    return []
+
+
+def _has_third(names: Collection[str], words: Sequence[str], at: int, values: Sequence[Any]) -> bool:
+    """Whether one more text is called so, but for a letter, or for a word that says that it may be the better one."""
+    for other in map(words_of, names):
+        if len(other) == len(words) and all(other[k] == words[k] for k in range(len(words)) if k != at):
+            is_letter = len(other[at]) == len(words[at]) == 1
+            if is_letter or any(other[at] in words_of(str(value)) for value in values):
+                return True
+    return False
+
+
+def siblings(names: Collection[str]) -> Iterator[list[str]]:
+    """Yield names of a row that differ in nothing but a last letter or digit, in its order, from A, 0 or 1 on.
+
+    Example:
+        >>> [*siblings(["question", "opb", "opa", "opc", "A"])], [*siblings(["side_1", "side_2", "side_4"])]
+        ([['opa', 'opb', 'opc']], [['side_1', 'side_2']])
+    """
+    for first in names:
+        if first[-1:] in _SIDES and not (first[-1] == "1" and f"{first[:-1]}0" in names):
+            run = [first]
+            while (following := f"{first[:-1]}{chr(ord(run[-1][-1]) + 1)}") in names:
+                run.append(following)
+            if len(run) > 1:
+                yield run
+
+
+def is_one_of(answer: str, options: Sequence[Any]) -> bool:
+    """Whether an answer is one of some options, or the letter or the number of one."""
+    count = len(options)
+    return answer in (*map(str, options), *LETTERS[:count], *map(str, range(count + 1)))
 
 
 def other_side(name: str) -> str | None:

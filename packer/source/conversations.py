@@ -49,9 +49,9 @@ _HEADER = re.compile(rf"^{_BEFORE_NAME}([^\W\d_][\w -]{{0,30}}):", re.MULTILINE)
 
 def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step that makes rows of messages; None if nothing in these rows, or their list, is a conversation."""
-    dialogue = _dialogue_hint(path, rows, field)
-    if dialogue is not None or field is not None:
-        return dialogue
+    messages_in = _dialogue_hint(path, rows, field)
+    if messages_in is not None or field is not None:
+        return messages_in
     messages = single_messages(rows)
     return f"each row is a single message; {messages.way}" if messages else _transcript_hint(path, rows)
 
@@ -70,7 +70,7 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
     for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
         values = [row[name] for row in rows if row.get(name)]
         columns = [_rows_of(value) for value in values]
-        found = _dialogue(values) or (_dialogue(columns, are_own=True) if all(columns) else None)
+        found = dialogue(values) or (dialogue(columns, are_own=True) if all(columns) else None)
         if found is not None:
             message, others = found
             at, turns = jq_field(name), "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
@@ -216,7 +216,7 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 
 
-def _dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list[str]] | None:
+def dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list[str]] | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
     What a message says may be in an object within it, as in LangChain's dumps. Also return other keys that may be it.

@@ -4,18 +4,19 @@ An exchange is a pair of texts, in a list or in an object with two keys of text,
 which text answers the other one; where they do not, the step has its condition.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, permutations
 from typing import Any
 
-from packer.source.conversations import step
+from packer.source.conversations import dialogue, step
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import has_word
-from packer.source.roles import ROLES, SPEAKERS, side_of
-from packer.source.row import ID_FIELDS, field_value, first_name
+from packer.source.roles import ROLES, SPEAKERS, ends_in_question, side_of
+from packer.source.row import ID_FIELDS, Columns, field_value, first_name
 
 _SIDES = {"instruction": "user", "output": "assistant"}
 """Who says what a name means."""
@@ -52,6 +53,8 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     """
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
+    if (history := history_hint(path, rows)) is not None:
+        return history
     lists: dict[str, list[list[str]]] = {}
     for place in map(".".join, _places(rows)):
         found = [field_value(row, place) for row in rows]
@@ -69,6 +72,41 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
             what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
             return step(what, row_command(path, program))
     return None
+
+
+def history_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the step for messages in a list before a question and its answer; None if there are none."""
+    found = next(after_history(rows, {}), None)
+    return None if found is None else step(found[0], row_command(path, found[1]))
+
+
+def after_history(
+    rows: Sequence[Mapping[str, Any]], columns: Columns, paths: Collection[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield what makes a conversation of messages in a list, which some paths lead to, and of an exchange after them.
+
+    The question of the row has the name that the texts of the messages have, or one that says so.
+    """
+    fields = None if paths is None else {*map(first_name, paths)}
+    texts = [name for name in _keys_of_text(rows) if all(row.get(name) for row in rows)]
+    sides = {name: side for name in texts if (side := _meant_side(name)) is not None}
+    sides |= {str(columns[new]): side for new, side in _SIDES.items() if columns.get(new) in texts}
+    for place in _places(rows):
+        lists = [field_value(row, name := ".".join(place)) or [] for row in rows]
+        is_asked = (fields is None or place[0] in fields) and all(isinstance(each, list) for each in lists)
+        found = dialogue(lists, are_own=True) if is_asked else None
+        if found is None or any(map(ends_in_question, lists)):
+            continue
+        said_in = {key: text for each in lists for message in each for key, text in message.items()}
+        asked = [each for each in texts if sides.get(each) == "user" or each in said_in]
+        said = [each for each in texts if sides.get(each) == "assistant"] or [each for each in texts if each == "text"]
+        both = (*asked, *said)
+        told = json.dumps(lists)
+        if len(asked) == len(said) == 1 and not any(json.dumps(row[each]) in told for row in rows for each in both):
+            last = f"{_asked(jq_field(asked[0]))}, {_said(jq_field(said[0]))}"
+            gone = ", ".join([jq_path(place), *map(jq_field, both)])
+            what = f"if the messages in {quoted(name)} come before {quoted(asked[0])}, which {quoted(said[0])} answers"
+            yield what, f"{{messages: [({jq_path(place)}[]? | {found[0]}), {last}]}} + del({gone})"
 
 
 def _rounds_hint(

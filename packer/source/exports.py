@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from packer.source.conversations import conversation_hint
+from packer.source.exchanges import history_hint
 from packer.source.file_bytes import FilePath
 
 _Recognizes: TypeAlias = Callable[[Mapping[str, Any]], bool]
@@ -70,4 +71,4 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | 
     for heading, (what, recognizes) in EXPORTS.items():
         if any(map(recognizes, rows)):
             return f"this is {what}; {PAGE}#{heading.lower().replace(' ', '-')} has the command that makes rows of it"
-    return conversation_hint(path, rows, field)
+    return (history_hint(path, rows) if field is None else None) or conversation_hint(path, rows, field)

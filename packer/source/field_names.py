@@ -11,7 +11,7 @@ SYNONYMS = {
         *("instruction", "question", "prompt", "query", "problem", "inputs", "user", "human", "userinput", "questions"),
     ),
     "output": (
-        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply"),
+        *("output", "answer", "response", "completion", "solution", "target", "targets", "reply", "attempt"),
         *("generation", "answers", "responses", "outputs", "completions", "solutions", "content", "assistant", "ai"),
     ),
     "input": ("input", "context", "contexts", "passage", "passages", "document", "documents", "article", "paragraph"),

@@ -9,18 +9,19 @@ or to the beginning of what is said.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, permutations
 from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
+from packer.source.exchanges import after_history
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.flag_programs import masking
 from packer.source.flag_values import as_number
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.prose import is_text
+from packer.source.options import first_question, numbered, options, options_into_question
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
@@ -30,9 +31,6 @@ KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
 """The path of a key of messages, which may be in an object of the row."""
 
 _KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\[\]]+)")
-
-_FEWEST_SIBLINGS = 3
-"""Of two texts in fields that differ in a last letter, either may be the better answer."""
 
 _MOST_SCORES = 2
 """Of which each answer has one: what keeps the best by them is named."""
@@ -47,26 +45,9 @@ _SAID = (
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
     """Return the steps that leave one of several answers to a question in each row; None for rows that have one."""
-    ways = (*_numbered(rows, question), *_siblings(rows, question), *_of_list(rows, question))
+    ways = (*numbered(rows, question), *_siblings(rows, question), *_of_list(rows, question))
     steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program)) is not None]
     return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
-
-
-def _numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
-    """Yield what picks the answer by its number, and writes all of them into the question."""
-    for names, options, listed in _options(rows, but=question):
-        numbers = {name: _first_numbers([row.get(name) for row in rows], options) for name in rows[0]}
-        found = sorted(filter(numbers.get, numbers), key=lambda name: meant_field(name) != "output")
-        field = next(iter(found), "")
-        for first in numbers.get(field, ()):
-            lettered = '[$all | to_entries[] | "\\([.key + 65] | implode). \\(.value)"] | join("\\n")'
-            asked = f'.instruction = {jq_field(question)} + "\\n" + ({lettered})'
-            said = f".output = $all[({jq_field(field)} | tonumber) - {first}]"
-            gone = (each for each in (*names, field, question) if each not in ("instruction", "output"))
-            yield (
-                f"if {quoted(field)} is the number, from {first}, of the right one in {list_names(names)}",
-                f"{listed} as $all | {asked} | {said} | del({', '.join(map(jq_field, gone))})",
-            )
 
 
 def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
@@ -74,7 +55,7 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
 
     Their scores are numbers in fields that end alike, or in lists.
     """
-    for names, answers, _ in _options(rows, but=question):
+    for names, answers, _, _ in options(rows, question):
         if len(names) > 1 and meant_field(names[0]) == "output":
             scores = [*_in_fields(rows, names), *_in_lists(rows, answers)]
             picks = " | ".join([_picked(names), *(each.picked for each in scores)])
@@ -82,39 +63,6 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
             each = f"to train each of {list_names(names)}, a row for each{_with(scores)}"
             yield each, f"range({len(names)}) as $n | {picks}"
             yield from [(f"to train {quoted(names[0])} alone", f"0 as $n | {picks}")] * (not best)
-
-
-def _first_numbers(values: Sequence[Any], options: Sequence[Sequence[str]]) -> list[int]:
-    """Return the numbers from which values, or their texts, may count the answers of their rows."""
-    if not all(type(value) is int or str(value).isdecimal() for value in values) or len({*values}) == 1 < len(values):
-        return []
-    return [
-        first
-        for first in (0, 1)
-        if all(first <= int(value) < first + len(each) for value, each in zip(values, options, strict=True))
-    ]
-
-
-def _options(
-    rows: Sequence[Mapping[str, Any]], but: str
-) -> Iterator[tuple[Sequence[str], Sequence[Sequence[str]], str]]:
-    """Yield fields with the answers to choose from, these answers in each row, and the program that lists them."""
-    siblings: dict[str, list[str]] = {}
-    for name in sorted(rows[0].keys() - {but}):
-        values = [row.get(name) for row in rows]
-        lists = [each for each in values if isinstance(each, list) and len(each) > 1 and _are_texts(each)]
-        if len(lists) == len(rows):
-            yield [name], lists, jq_field(name)
-        elif _are_texts(values) and len(name) > 1:
-            siblings.setdefault(name[:-1], []).append(name)
-    for names in siblings.values():
-        if len(names) < 2 or (
-            len(names) < _FEWEST_SIBLINGS and any(is_text(row[name]) for row in rows for name in names)
-        ):
-            continue
-        first = ord(names[0][-1])
-        if [ord(name[-1]) for name in names] == [*range(first, first + len(names))]:
-            yield names, [[row[name] for name in names] for row in rows], f"[{', '.join(map(jq_field, names))}]"
 
 
 def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
@@ -297,7 +245,24 @@ def in_place_of(path: FilePath, rows: Sequence[Mapping[str, Any]], names: Sequen
                 yield f"if {quoted(one)} is asked in place of {quoted(other)} where a row has it: {command}"
 
 
-def programs_for_key(
+def programs_for_fields(
+    paths: Collection[str],
+    left: Collection[str],
+    rows: Sequence[Mapping[str, Any]],
+    columns: Columns,
+    roles: Mapping[str, str],
+) -> Iterator[tuple[str, str]]:
+    """Yield what unread fields may be, and the programs that move them; `left` are those that no column reads."""
+    yield from after_history(rows, columns, paths)
+    options = set[str]()
+    for names, when, program in options_into_question(rows, columns, paths):
+        options.update(names)
+        yield when, program
+    for path in left:
+        yield from () if path in options else _programs_for_key(path, rows, roles)
+
+
+def _programs_for_key(
     path: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield what a key such as ``messages[].tools``, or a field, may be: a condition, and the program that moves it."""
@@ -374,14 +339,10 @@ def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterat
     if is_said or any(map(_has_answer, values)):
         return
     at = jq_field(field)
-    for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
-        lists = [row.get(name) for row in rows]
-        turns = [turn for each in lists if isinstance(each, list) for turn in each]
-        if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):
-            is_asked = f'.{speaker} | IN("user", "human")'
-            asked = f"(first(.{name}[] | select({is_asked})) | .{said})"
-            written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | strings // tojson)'
-            yield (
-                f"if `{field}` belongs to the question",
-                f"{at} as $more | if $more and any(.{name}[]?; {is_asked}) then {written} | del({at}) else . end",
-            )
+    if (question := first_question(rows)) is not None:
+        asked, is_there = question
+        written = f'{asked} += "\\n\\n" + {json.dumps(f"{field}: ")} + ($more | strings // tojson)'
+        yield (
+            f"if `{field}` belongs to the question",
+            f"{at} as $more | if $more and {is_there} then {written} | del({at}) else . end",
+        )

@@ -19,9 +19,10 @@ from packer.source.file_bytes import quoted
 from packer.source.prose import is_code, is_phrase, is_text
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS, UnreadField
+from packer.source.read_texts import spaced
 from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
-from packer.source.schema import fields_read, schema_of
+from packer.source.schema import fields_read, read_row, schema_of
 from packer.source.tools_and_calls import read_tools
 from packer.source.unread_text import Unread, find_unread, is_below
 
@@ -133,6 +134,8 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     answers: list[tuple[str, Sequence[str]]] = []
     for source, meant in meanings.items():
         example = found_in[source].example
+        if meant != "reasoning" and _repeats(rows, reading, source):
+            continue  # no context: it would give the answer away
         is_of_example = ITEMS in source and source.rpartition(".")[2] in names  # an `input` in a list beside the row's
         is_claimed = meant in _PLACES and (claims[meant] > 1 or is_of_example)
         found = next(_readings(rows, reading, source, [meant]), None) if meant and not is_claimed else None
@@ -156,6 +159,20 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def _repeats(rows: Sequence[dict[str, Any]], reading: Reading, source: str) -> bool:
+    """Whether most texts in a field have the answer of their row, and the beginning of its question or little else."""
+    schema, num_copies = reading.schema or most_fit(rows, reading.columns) or "", 0
+    for row in rows:
+        text = spaced(str(field_value(row, source) or ""))
+        with suppress(Refused):
+            sample = read_row(row, number=0, schema=schema, columns=reading.columns, roles=reading.roles)
+            said = [str(each.fields.get("content")) for each in sample.messages] or [sample.prompt, sample.text]
+            asked, answer = "".join(said[-2:-1]), spaced(said[-1]) if is_text(said[-1]) else f"{text} "
+            first = spaced(asked.partition("\n")[0])
+            num_copies += answer in text and (2 * len(answer) > len(text) or first in text)
+    return 2 * num_copies > len(rows)
 
 
 def _as_answers(rows: Sequence[dict[str, Any]], reading: Reading, before: Unread) -> Iterator[Choice]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.source.comparisons import chosen_and_rejected, other_side
+from packer.source.comparisons import chosen_and_rejected, other_side, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better
 from packer.source.file_bytes import quoted
@@ -45,10 +45,10 @@ class Fields:
         """Texts that are objects or lists as JSON: the answer, or what it is tested with."""
 
         self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
-        self._texts = sorted(texts.keys() - verdicts, key=lambda path: -texts[path])
+        self._texts = sorted(texts.keys() - verdicts, key=lambda path: (-texts[path], path))
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
-        pairs = [(path, other) for path in texts if (other := other_side(path)) in texts]
+        pairs = [(one, other) for one, other, *more in siblings(found) if not more and {one, other} <= texts.keys()]
         if not self.no_texts and self._meant(None, "instruction", "input", but=pairs):
             self._compared = pairs
 

@@ -8,7 +8,7 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import is_verdict, named_sides
+from packer.source.comparisons import Sides, is_verdict, named_sides, numbered_sides
 from packer.source.decode import Refused
 from packer.source.exchanges import exchanges_hint, turns_hint
 from packer.source.exports import PAGE, export_hint
@@ -129,7 +129,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         return exchanges
     if question and path is not None and (several := one_answer(path, sampled, question)) is not None:
         return several
-    is_read = any({"rejected", "response_a"} & each.reading.columns.keys() for _, each in best)
+    is_read = any(new.startswith(("rejected", "response_")) for _, each in best for new in each.reading.columns)
     if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
         return pairs
     rivals = _rivals(best)
@@ -159,9 +159,24 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
 
 
 def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the step that makes pairs of two answers by the field that names the better one; None if there is none."""
-    if (sides := named_sides(rows)) is None:
-        return None
+    """Return the steps that make pairs of two answers by the field that says which one is better; None if none does."""
+    if (sides := named_sides(rows)) is not None:
+        named = " and ".join(map(quoted, sides.texts))
+        what = f"if {quoted(sides.field)} names the better one of {named}, and other rows are left out"
+        return _pairs_step(path, sides, what)
+    found = numbered_sides(rows)
+    steps = [
+        _pairs_step(
+            path,
+            each,
+            f"if {quoted(each.field)} is {json.dumps(each.said[0][0])} where {quoted(each.texts[0])} is better",
+        )
+        for each in found
+    ]
+    return "; ".join(steps) or None
+
+
+def _pairs_step(path: FilePath | None, sides: Sides, what: str) -> str:
     one, other = map(jq_field, sides.texts)
     is_first, is_second = (
         f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
@@ -170,8 +185,6 @@ def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str
     program = (
         f"({chosen}) as $pair | del({one}, {other}, {jq_field(sides.field)}) + {{chosen: $pair[0], rejected: $pair[1]}}"
     )
-    named = " and ".join(map(quoted, sides.texts))
-    what = f"if {quoted(sides.field)} names the better one of {named}, and other rows are left out"
     command = row_command(path, program) if path is not None else None
     return f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`"
 

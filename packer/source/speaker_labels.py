@@ -6,9 +6,10 @@ have in common is a name if nearly all that users say has one, too, and it is an
 what they say, as in `Answer: 42`.
 """
 
+import operator
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,11 +20,18 @@ from packer.source.file_bytes import quoted
 from packer.source.read_places import UnreadField
 
 _WORD = r"[\w'’.-]{1,24}"
-_LABEL = re.compile(
-    rf"\s*(?P<label>(?:[#*_\[<(【>|]{{1,6}}\s?)?(?=[^\W\d_]){_WORD}(?: {_WORD}){{0,2}}"
-    r"[\])>】*_|]{0,4}\s?[:：][*_\]】]{0,3})(?!//)(?=\s*\S)"
+_NAME = (
+    rf"(?:[#*_\[<(【>|]{{1,6}}\s?)?(?=[^\W\d_]){_WORD}(?: {_WORD}){{0,2}}"
+    r"[\])>】*_|]{0,4}\s?[:：][*_\]】]{0,3}"
 )
+_LABEL = re.compile(rf"\s*(?P<label>{_NAME})(?!//)(?=\s*\S)")
 """Matches a label of one to three words with a colon, also in bold, in brackets or in a heading, that text follows."""
+
+_OF_LINE = re.compile(rf"(?P<label>{_NAME}(?!//)|\#{{1,6}} ?{_WORD}(?: {_WORD}){{0,2}}(?=\s*\Z))")
+"""Matches a label at the beginning of a line, or a heading without a colon."""
+
+_MOST_LINES = 1000
+"""Of a text, and characters of a line, which are searched for labels."""
 
 _COLONS = (":", "：")
 _FEWEST_ANSWERS = 2
@@ -89,6 +97,28 @@ class Labels:
                 example=" ".join(self._of["assistant"].first[label].split()),
                 roles=tuple((str(name), role) for role, name in names.items()),
             )
+
+
+def speakers_in(texts: Sequence[str]) -> tuple[str, str] | None:
+    r"""Return the two labels that lines of most texts begin with in turn; None if there are none, or more are usual.
+
+    Example:
+        >>> speakers_in(["Q: Six?\nA: Yes.\nQ: Ten?\nA: No.", "Q: Seven?\nA: No."])
+        ('Q:', 'A:')
+        >>> speakers_in(["Title: Six\nBy: Ann\nYear: 7\nText: Ho.", "Title: Ten\nBy: Bo\nYear: 8\nText: Ha."])
+    """
+    lines = [text[: _MOST_LINES * _MOST_LINES].splitlines()[:_MOST_LINES] for text in texts]
+    matches = [[_OF_LINE.match(line[:_MOST_LINES].lstrip()) for line in each] for each in lines]
+    found = [[label["label"] for label in each if label] for each in matches]
+    first = Counter(labels[0] for labels in found if labels)
+    others = Counter(label for labels in found for label in {*labels} - {*labels[:1]})
+    if len(texts) < _FEWEST_ANSWERS or not others:
+        return None
+    asked, answered = pair = first.most_common(1)[0][0], others.most_common(1)[0][0]
+    turns = [[label for label in labels if label in pair] for labels in found]
+    in_turn = [each[:1] == [asked] and len(each) > 1 and all(map(operator.ne, each, each[1:])) for each in turns]
+    are_all = 2 * sum(map(len, turns)) > sum(map(len, found))
+    return (asked, answered) if asked != answered and are_all and 2 * sum(in_turn) > len(texts) else None
 
 
 def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:

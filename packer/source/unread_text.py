@@ -21,12 +21,13 @@ from typing import Any, Literal
 
 from packer.batches import Sample
 from packer.source.answer_blocks import Blocks
-from packer.source.comparisons import VERDICTS
+from packer.source.comparisons import VERDICTS, is_one_of, siblings
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.message_order import Orders
 from packer.source.named_media import names_media
 from packer.source.null_names import NullNames
+from packer.source.options import FEWEST, are_lettered
 from packer.source.own_reasoning import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.read_places import ITEMS, Path, ReadPlaces, UnreadField, shown_path
@@ -60,6 +61,8 @@ _READ_KEYS = MESSAGE_FIELDS | {"name", "from", "value"}
 
 _MOST_ITEMS = 1000
 """Items of a list that are measured together."""
+
+_NUMBERS = frozenset({int, float})
 
 _MOST_UNREAD = 250
 """Places of unread texts in a row, after which it is searched no further: rows may have names or dates as keys."""
@@ -118,6 +121,9 @@ class _Row:
         self.phrases: dict[Path, list[str]] = {}
         """Short texts, which are labels if they repeat."""
 
+        self.numbers: dict[Path, str | None] = {}
+        """Lists and fields with numbers, of which the answer is one, or its letter; None if it is not."""
+
         self._short: dict[Path, list[str]] = {}
         self._options: set[Path] = set()
         stack: list[tuple[Path, Any]] = [((name,), row[name]) for name in sorted(row, reverse=True)]
@@ -127,12 +133,11 @@ class _Row:
                 if (decoded := self._text(path, value)) is not None:
                     stack.append((path, decoded))
             elif isinstance(value, list | tuple):
-                is_read = (reasoning := reasoning_in(value)) is not None and self._texts.hold(spaced(reasoning))
-                stack += [] if is_read else [((*path, ITEMS), item) for item in reversed(value)]
+                stack += self._list(path, value)
             elif isinstance(value, Mapping):
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
-        self._sibling_options()
+        self._sibling_options(row)
         for path, texts in self._short.items():
             some = [*dict.fromkeys(texts[:_MOST_ITEMS])]
             if not self._says(path, texts, some):
@@ -142,6 +147,20 @@ class _Row:
                 self.unread.setdefault(path, ", ".join(others))
             elif says == "phrases":
                 self.phrases[path] = others
+
+    def _list(self, path: Path, value: Sequence[Any]) -> list[tuple[Path, Any]]:
+        """Note a list of numbers; return the items that are to be searched."""
+        if 1 < len(value) <= len(LETTERS) and _NUMBERS.issuperset(map(type, value)):
+            self._add_numbers(path, value)
+            return []
+        is_read = (reasoning := reasoning_in(value)) is not None and self._texts.hold(spaced(reasoning))
+        return [] if is_read else [((*path, ITEMS), item) for item in reversed(value)]
+
+    def _add_numbers(self, path: Path, numbers: Iterable[float]) -> None:
+        if ITEMS in path:
+            return  # of several lists there, one alone may have the answer
+        said = [*map(str, numbers)]
+        self.numbers[path] = ", ".join(said) if is_one_of(self._texts.answer, said) else None
 
     def _says(self, path: Path, texts: Sequence[str], others: Sequence[str]) -> Literal["more", "phrases"] | None:
         """Return what some of the short texts of a place are, taken together; None if they are labels."""
@@ -187,17 +206,16 @@ class _Row:
         self._short.setdefault(path, []).append(text)
         return None
 
-    def _sibling_options(self) -> None:
+    def _sibling_options(self, row: Mapping[str, Any]) -> None:
         """Note the fields of a row that differ in a last letter, such as `A` and `B`, if the answer is one of them."""
-        siblings: dict[str, dict[Path, str]] = {}
-        for path, texts in self._short.items():
-            if len(path) == 1 and path[0] not in self._own:
-                siblings.setdefault(path[0][:-1], {})[path] = texts[0]
-        answer = self._texts.answer
-        for options in siblings.values():
-            names = {name for (name,) in options} | {name[-1:].upper() for (name,) in options}
-            if len(options) > 1 and answer in names.union(options.values()):
+        texts = {path[0]: texts[0] for path, texts in self._short.items() if len(path) == 1}
+        for names in siblings([name for name in row if name not in self._own]):
+            options = {(name,): texts[name] for name in names if name in texts}
+            if options and is_one_of(self._texts.answer, [*options.values(), *names]):
                 self.unread |= {path: text for path, text in options.items() if not self._texts.hold(text)}
+            elif len(names) >= FEWEST and _NUMBERS.issuperset(type(row[name]) for name in names):
+                are_options = is_one_of(self._texts.answer, [row[name] for name in names])
+                self.numbers |= {(name,): str(row[name]) if are_options else None for name in names}
 
     def _names_tool(self, path: Path, text: str) -> bool:
         is_key = (*path[:2], "content") in self._said and _READ_KEYS.isdisjoint(path[2:3])
@@ -222,6 +240,8 @@ class _Row:
         said = [key for key in value if (are_answers or is_text_key(key)) and not self._texts.hold(spaced(key))]
         if said:
             self.unread.setdefault(path, ", ".join(said))
+        if are_lettered(value) and _NUMBERS.issuperset(map(type, value.values())):
+            self._add_numbers(path, [value[key] for key in sorted(value)])
         is_message = (*path, "content") in self._said
         if is_message and _is_named(value):  # which is a call beside what it says
             value = {key: item for key, item in value.items() if key not in _READ_KEYS}
@@ -303,7 +323,7 @@ def find_unread(
         flags.add(shown, sample.template_kwargs)
         is_chat |= sample.kind == "chat"
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
-        if texts.unread or texts.phrases:
+        if texts.unread or texts.phrases or texts.numbers:
             found.append(texts)
     differing = flags.differing()
     lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
@@ -375,14 +395,16 @@ def _fields(
 
 
 def _with_phrases(rows: Sequence[_Row]) -> Iterable[dict[Path, str]]:
-    """Yield what is unread in each of some rows, with the short texts at those places where they hardly ever repeat."""
+    """Yield what is unread in each of some rows, with short texts where they hardly ever repeat, and with options."""
     said: dict[Path, Counter[str]] = {}
     for row in rows:
         for path, texts in row.phrases.items():
             said.setdefault(path, Counter()).update(texts)
     differ = {path for path, texts in said.items() if 2 * len(texts) > texts.total()}
+    others = {path for row in rows for path, options in row.numbers.items() if options is None}
     for row in rows:
-        yield row.unread | {path: ", ".join(texts) for path, texts in row.phrases.items() if path in differ}
+        phrases = {path: ", ".join(texts) for path, texts in row.phrases.items() if path in differ}
+        yield row.unread | phrases | {path: said for path, said in row.numbers.items() if said and path not in others}
 
 
 def _field(path: Path, read: Collection[Path]) -> str:

@@ -462,11 +462,33 @@ def test_answers_that_are_more_than_answers_are_reported(
 
 
 @pytest.mark.parametrize(
+    ("asked", "answer", "says"),
+    [
+        ("- ? {0:.0}", "At {} o'clock.", "4 of its first 4 rows ask nothing but `- ?`"),
+        ("When?", "{} " * 200, "4 of its first 4 rows have one prompt, `When?`, and long answers that differ"),
+        ("When?", "At {} o'clock.", None),
+        ("When is {}?", "{} " * 200, None),
+        ("When?", "ten " * 200, None),
+    ],
+)
+def test_questions_that_say_nothing_are_reported(tokenizer, tmp_path, capsys, asked, answer, says):
+    rows = [{"instruction": asked.format(n), "output": answer.replace("{}", n)} for n in ("one", "two", "six", "ten")]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True, "pack": {"mode": "none"}})
+    said = " ".join(capsys.readouterr().err.split())
+    assert says in said if says else " of its first " not in said
+
+
+@pytest.mark.parametrize(
     ("text", "headers"),
     [
         ("### Human: 1+1?### Assistant: 2.", "'Human:' … 'Assistant:'"),
         ("Below is a task.\n\n### Instruction:\nAdd.\n\n### Response:\n2", "'Instruction:' … 'Response:'"),
+        ("Frage: 1+1?\nAntwort: 2.\nFrage: 1+2?\nAntwort: 3.", "'Frage:' … 'Antwort:'"),
+        ("**Patient:** 1+1?\n\n**Dr. Ode:** 2.", "'**Patient:**' … '**Dr. Ode:**'"),
+        ("### 指示\n1+1?\n\n### 応答\n2", "'### 指示' … '### 応答'"),
         ("She asked the assistant: is it 2? Human: no.", None),
+        ("Frage: 1+1?\nFrage: 1+2?\nAntwort: 3.", None),
+        ("Title: One\nBy: Ann\nYear: 7\nText: It is one.", None),
     ],
 )
 def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text, headers):

@@ -88,7 +88,6 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "an answer": ({"messages": CHAT["messages"][:1], "answer": GAELIC}, GAELIC, ""),
     "a name to quote": (ROW | {"it's a persona": GAELIC}, GAELIC, ""),
     "calls": ({"messages": [*CHAT["messages"][:1], CHAT["messages"][1] | {"apis": TOOLS}]}, "", "tide"),
-    "an object": (ROW | {"options": {"A": "It leaves at six.", "B": "It leaves at seven."}}, "", "seven"),
 }
 
 
@@ -508,6 +507,7 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
     ("status", ["approved", "pending", "rejected", "Approved"], [0, 3]),
     ("meta/safety", ["unsafe", "safe"], [1]),
     ("keep", ["Y", "N", "N"], [1, 2]),
+    ("meta/judgement", ["right", "wrong", "right"], [0, 2]),
     ("meta/vote", ["👍", "👎"], [0]),
     ("meta/quality", ["bad", "good"], [1]),
     ("feedback/thumbs", ["up", "down", "up"], [0, 2]),

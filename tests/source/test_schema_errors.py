@@ -470,7 +470,9 @@ def test_what_may_say_which_of_two_answers_is_better_is_no_answer_and_is_named(n
     ]
     hint = columns_hint(rows, {})
     assert "output=better" not in hint
-    assert "as `better` may say, give rows `chosen` and `rejected`" in hint
+    is_numbered = names[0] == "answer_1" and values[0] == 0
+    way = f"if `better` is 1 where `{names[0]}` is better," if is_numbered else "as `better` may say,"
+    assert f"{way} give rows `chosen` and `rejected`" in hint
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")

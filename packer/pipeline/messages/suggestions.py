@@ -53,6 +53,9 @@ _OTHER_KEYS = re.compile(
 )
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
+_END = re.compile(r"`(?:[^`]*\.)?(\w+)` is .* at \$: the answer did not end")
+"""The reason given for a row with a field that says so."""
+
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
 
 _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\Z)")
@@ -74,6 +77,7 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     """
     hint = _about_reading(code, reason, file) or about_calls_in_text(code, reason, file) or _columns_of(code, reason)
     hint = hint or about_results(reason, file)
+    hint = hint or _about_cut_rows(code, reason, file)
     hint = hint or about_definitions(reason, file, partial(_are_kept, recipe=recipe, model=model))
     if hint is None:
         hint = tried_hint(code, reason, (row.batch for row in file.rows()), recipe, model, lost=lost)
@@ -233,6 +237,18 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
     return None
+
+
+def _about_cut_rows(code: str, reason: str, file: InputFile) -> str | None:
+    """Return the hint for rows of which a field says that an answer did not end, as it may say of another answer."""
+    if code != "cut_off" or (end := _END.match(reason)) is None:
+        return None
+    first = [*first_rows(file.path, file.format, file.columns, every_column=True)]
+    said = f'"{end[1]}"'
+    fields = {name: None for row in first for name in row if said in json.dumps({name: row[name]}, default=str)}
+    option = as_option(f"sources.columns={flow_mapping(fields)}")
+    hint = rejection_hint(code)
+    return re.sub(r"--columns \S+, or what the reason names,", lambda _: option, hint) if fields else None
 
 
 def _columns_of(code: str, reason: str) -> str | None:

@@ -13,7 +13,7 @@ from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
-from packer.source.field_programs import goes_along, programs_for_key
+from packer.source.field_programs import goes_along, programs_for_fields
 from packer.source.jq_commands import row_command
 from packer.source.named_media import without_media
 from packer.source.proposals import Proposal, Reading, propose
@@ -95,7 +95,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by)]
-    programs += [program for path in left for program in programs_for_key(path, tried, entry.roles)]
+    programs += programs_for_fields(texts, left, tried, entry.columns, entry.roles)
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(

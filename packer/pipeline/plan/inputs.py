@@ -1,6 +1,7 @@
 """Open a recipe's inputs: determine each file's format, schema and columns."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ from packer.source.question_fields import list_names
 from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
-from packer.source.speaker_labels import Labels
+from packer.source.speaker_labels import Labels, speakers_in
 from packer.source.unread_text import Unread
 from packer.store.manifest import Input
 
@@ -60,6 +61,9 @@ _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}
 
 _LONGEST_QUESTION = 20_000
 """Characters after the header of a question among which that of an answer is searched for."""
+
+_LONG_ANSWER = 200
+"""Characters of an answer, of which many to one question are unusual."""
 
 _CHATS = re.compile(r"--columns \S*\b(?:instruction|messages|conversations)=")
 """Columns that make rows of a schema that needs a chat template."""
@@ -240,11 +244,11 @@ def note_first_rows(entry: InputFile, template: str | None, note: Callable[[str]
 def _dialogues(entry: InputFile) -> Iterator[str]:
     """Report texts of which most are dialogues: their questions are trained, too."""
     first = first_rows(entry.path, entry.format, entry.columns, _FEW_ROWS, every_column=True)
-    texts = [rename(row, entry.columns).get("text") for row in first]
-    found = [_headers(text) for text in texts if isinstance(text, str)]
-    headers = [each for each in found if each is not None]
-    if 2 * len(headers) > len(found):
-        asked, answered = headers[0]
+    texts = [text for row in first if isinstance(text := rename(row, entry.columns).get("text"), str)]
+    headers = [each for each in map(_headers, texts) if each is not None]
+    in_turn = headers[0] if 2 * len(headers) > len(texts) else speakers_in(texts)
+    if in_turn is not None:
+        asked, answered = in_turn
         yield (
             f"{entry.name}: its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to "
             "train only the answers, give messages, or prompt and completion"
@@ -262,12 +266,27 @@ def _more_than_answers(entry: InputFile) -> Iterator[str]:
         if 2 * found > len(samples):
             of_all = f"{found} of its first {plural(len(samples), 'row')}"
             yield f"{entry.name}: {of_all} have an answer that {what}; cut it off if a model gave it with the answer"
+    yield from (f"{entry.name}: {each}" for each in _placeholders(samples))
     labels = Labels()
     for sample in samples:
         labels.add(sample)
     label = labels.of_answers()
     if label is not None and not (any(labels.speakers()) or is_header(label, "assistant")):
         yield f"{entry.name}: its answers begin with {quoted(label)}, which is trained with them"
+
+
+def _placeholders(samples: Sequence[Sample]) -> Iterator[str]:
+    """Report questions that say nothing, and one that most rows have, whose long answers may answer others."""
+    said = [each for sample in samples if len(each := _said(sample)) > 1]
+    asked = [" ".join(text for role, text in each if role == "user") for each in said]
+    empty = [each for each in asked if each and not any(map(str.isalnum, each))]
+    same = Counter(tuple(each[:-1]) for each in {*map(tuple, said)} if len(each[-1][1]) > _LONG_ANSWER)
+    of_all = f"of its first {plural(len(samples), 'row')}"
+    if len(empty) > 1:
+        yield f"{len(empty)} {of_all} ask nothing but {quoted(empty[0])}, which may stand for a question elsewhere"
+    for prompt, count in same.most_common(1):
+        if 2 * count > len(samples) > 1 and prompt[-1][1]:
+            yield f"{count} {of_all} have one prompt, {quoted(prompt[-1][1])}, and long answers that differ"
 
 
 def _said(sample: Sample) -> list[tuple[str, str]]:

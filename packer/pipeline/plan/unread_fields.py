@@ -94,11 +94,11 @@ class Question:
             yield f"give rows true and false under `{field.path}`, in place of {field.example}"
         if (found := self.proposal) is None:
             return
-        if found.places:
-            reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
-            yield f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}"
+        reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
+        ways = [(found.left, f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}")] * bool(reads)
         for choice in found.choices:
-            yield f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}"
+            ways += [(choice.left, f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}")]
+        yield from (way for _, way in sorted(ways, key=lambda each: len(each[0])))  # what leaves out least is first
 
 
 class Questions:
