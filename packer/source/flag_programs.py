@@ -81,14 +81,14 @@ def programs(
         "signs": [("more than 0", "train", "tonumber > 0")],
         "weights": [("a number", "weight", ".")],
     }
-    if kind == "marks":
+    is_of_message = place.of == "message" and place.path.count(ITEMS) == 1
+    if kind == "marks" or (kind == "words" and is_silent and is_of_message):
         yield masking(place.whose, place.path[len(place.whose) :])
-        return
     if place.of == "numbers":
         when = f"if {name} numbers the trained messages from {place.first}"
         yield when, _of_list(place, "train", f".key + {place.first} | IN($flags[])")
         return
-    for word, key, value in keys[kind] if place.of in ("message", "list") else ():
+    for word, key, value in keys.get(kind, ()) if place.of in ("message", "list") else ():
         says = "how much an answer is trained" if kind == "weights" else "that an answer is trained"
         when = f"if {word} under {name} says {says}"
         if place.of == "list":

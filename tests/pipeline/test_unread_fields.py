@@ -434,6 +434,7 @@ def test_each_way_on_for_a_flag_trains_what_it_says(
 
 MARKS: dict[str, list[Any]] = {
     "label": ["overloaded_error"] * 2,
+    "two labels": ["overloaded_error", "timeout"],
     "time": ["2025-03-01T10:00:00Z", "2025-03-02T10:00:00Z"],
     "object": [{"type": "busy", "message": "Overloaded"}] * 2,
     "labels": [{"code": "busy", "message": "Overloaded", "status": 529}] * 2,
