@@ -162,6 +162,7 @@ def first_question(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
 
 def _answer(row: Mapping[str, Any]) -> str | None:
     """Return the answer of a row that has one."""
-    last = next((row[name][-1] for name in ("messages", "conversations") if row.get(name)), None)
+    lists = (row.get(name) for name in ("messages", "conversations"))
+    last = next((each[-1] for each in lists if isinstance(each, list) and each), None)
     said = last.get("content", last.get("value")) if isinstance(last, dict) else None
     return next((each.strip() for each in (said, *map(row.get, _ANSWERS)) if isinstance(each, str)), None)

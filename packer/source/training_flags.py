@@ -300,13 +300,14 @@ def _word(value: Any) -> str | None:
 
 
 def _mark(place: Place, values: Sequence[Any]) -> str | None:
-    """Return what marks some messages, if it is one and the same label in all that have a key, or times; or None."""
+    """Return what marks some messages: times, or one label in all that have a key, unless it says that all is well."""
     given = [value for value in values if value != ""]
     if place.of != "message" or place.path.count(ITEMS) > 1 or place.path[-1] in _READ or not given:
         return None
     label = given[0] if len(given) == 1 and isinstance(given[0], str) else ""
     is_word = as_flag(label) is None and not is_text(label) and _word(label.replace(" ", "_")) is not None
-    return "a time" if _are_times(given) else label if is_word else None
+    is_well = may_say_end(label) or bool(verdicts([label])[0])  # `completed`, as items of a response are that have it
+    return "a time" if _are_times(given) else label if is_word and not is_well else None
 
 
 def _are_times(values: Sequence[Any]) -> bool:

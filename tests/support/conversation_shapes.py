@@ -42,14 +42,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "two assistants": {"messages": [user("zebrauser"), assistant("ambercontent"), assistant("olivecontent")]},
     "assistant first": {"messages": [assistant("ambercontent"), user("zebrauser"), assistant("olivecontent")]},
     "trailing user": {"messages": [user("zebrauser"), assistant("ambercontent"), user("tigeruser")]},
-    "prefilled": {
-        "messages": [
-            user("zebrauser"),
-            assistant("ambercontent"),
-            user("tigeruser"),
-            assistant("olivecontent", prefix=True),
-        ]
-    },
     "call": {
         "messages": [*ASKED, assistant(None, tool_calls=[LOOK]), ANSWER, assistant("ambercontent")],
         "tools": [TOOL],
