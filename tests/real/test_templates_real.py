@@ -69,9 +69,9 @@ def test_every_template_and_shape_ends_in_the_definition_or_in_words(
             assert not isinstance(outcome, str) or outcome in CODES, f"{name} {shape}"
             seen[outcome if isinstance(outcome, str) else "supervised"] += 1
     print(f"{tokenizer} {rule}: {dict(seen.most_common())}")
-    assert seen["supervised"] > seen.total() * 0.59
+    assert seen["supervised"] > seen.total() * 0.58
     assert len(names) == 138
-    assert seen.total() == len(names[::every]) * len(SHAPES) // every
+    assert seen.total() == sum(len(list(SHAPES)[number % every :: every]) for number in range(len(names[::every])))
 
 
 SWITCHED = {
@@ -115,7 +115,7 @@ def test_nothing_is_refused_that_can_be_learned(real: Path, fitted: Fitted) -> N
             ), f"{name} {shape} {outcome}"
             counts[shape][outcome if isinstance(outcome, str) else "supervised"] += 1
             counts[shape]["possible"] += possible
-    assert sum(count["possible"] for count in counts.values()) > 2000
+    assert sum(count["possible"] for count in counts.values()) > 1900
     page = (Path(__file__).parents[2] / "docs" / "explanation" / "templates.md").read_text("utf-8")
     columns = (
         "supervised",
