@@ -29,6 +29,8 @@ _COMPARED = {
 }
 """The second of two answers, by the first."""
 
+_BEHIND_ANSWER = " \n.)]}*:;!\"'"
+
 _STRENGTHS = ("overall_preference", "preference_strength")
 """Numbers that are negative if the first answer is better, and 0 if neither is: HelpSteer3 and HelpSteer2."""
 
@@ -125,6 +127,19 @@ def is_one_of(answer: str, options: Sequence[Any]) -> bool:
     """Whether an answer is one of some options, or the letter or the number of one."""
     count = len(options)
     return answer in (*map(str, options), *LETTERS[:count], *map(str, range(count + 1)))
+
+
+def names_one_of(answer: str, options: Sequence[str]) -> bool:
+    """Whether an answer ends with one of some options, or with the letter of one.
+
+    Example:
+        >>> names_one_of("So it is (B).", ["Oban", "Mallaig"]), names_one_of("B. Mallaig", ["Oban", "Mallaig"])
+        (True, True)
+    """
+    end = answer.rstrip(_BEHIND_ANSWER)
+    letter = end[-1:] if not end[-2:-1].isalnum() else ""
+    named = any(option and end.endswith(option.rstrip(_BEHIND_ANSWER)) for option in options)
+    return named or letter in [*LETTERS[: len(options)]]
 
 
 def other_side(name: str) -> str | None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from packer.source.comparisons import is_one_of, siblings
+from packer.source.comparisons import is_one_of, names_one_of, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.named_media import names_media
@@ -62,8 +62,8 @@ class RowTexts:
         self.phrases: dict[Path, list[str]] = {}
         """Short texts, which are labels if they repeat."""
 
-        self.numbers: dict[Path, str | None] = {}
-        """Lists and fields with numbers, of which the answer is one, or its letter; None if it is not."""
+        self.choices: dict[Path, str | None] = {}
+        """Lists and fields with numbers or short texts, of which the answer is or names one; None if it does not."""
 
         self._short: dict[Path, list[str]] = {}
         self._options: set[Path] = set()
@@ -79,8 +79,14 @@ class RowTexts:
                 self._object(path, value)
                 stack += [((*path, str(key)), value[key]) for key in sorted(value, key=str, reverse=True)]
         self._sibling_options(row)
+        self._measure()
+
+    def _measure(self) -> None:
+        """Note what the short texts of each place are, taken together."""
         for path, texts in self._short.items():
             some = [*dict.fromkeys(texts[:_MOST_ITEMS])]
+            if 1 < len(texts) <= len(LETTERS) and path.count(ITEMS) + (path in self._options) == 1:
+                self._choices(path, texts)
             if not self._says(path, texts, some):
                 continue  # nor would fewer of them: nearly always
             others = [text for text in some if not self._texts.hold(text)]
@@ -101,7 +107,12 @@ class RowTexts:
         if ITEMS in path:
             return  # of several lists there, one alone may have the answer
         said = [*map(str, numbers)]
-        self.numbers[path] = ", ".join(said) if is_one_of(self._texts.answer, said) else None
+        self.choices[path] = ", ".join(said) if is_one_of(self._texts.answer, said) else None
+
+    def _choices(self, path: Path, texts: Sequence[str]) -> None:
+        others = [text for text in texts if not self._texts.hold(text)]
+        if others:
+            self.choices[path] = ", ".join(others) if names_one_of(self._texts.answer, texts) else None
 
     def _says(self, path: Path, texts: Sequence[str], others: Sequence[str]) -> Literal["more", "phrases"] | None:
         """Return what some of the short texts of a place are, taken together; None if they are labels."""
@@ -156,7 +167,7 @@ class RowTexts:
                 self.unread |= {path: text for path, text in options.items() if not self._texts.hold(text)}
             elif len(names) >= FEWEST and _NUMBERS.issuperset(type(row[name]) for name in names):
                 are_options = is_one_of(self._texts.answer, [row[name] for name in names])
-                self.numbers |= {(name,): str(row[name]) if are_options else None for name in names}
+                self.choices |= {(name,): str(row[name]) if are_options else None for name in names}
 
     def _names_tool(self, path: Path, text: str) -> bool:
         is_key = (*path[:2], "content") in self._said and _READ_KEYS.isdisjoint(path[2:3])

@@ -125,7 +125,7 @@ def find_unread(
         flags.add(shown, sample.template_kwargs)
         is_chat |= sample.kind == "chat"
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
-        if texts.unread or texts.phrases or texts.numbers:
+        if texts.unread or texts.phrases or texts.choices:
             found.append(texts)
     differing = flags.differing()
     lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
@@ -203,10 +203,10 @@ def _with_phrases(rows: Sequence[RowTexts]) -> Iterable[dict[Path, str]]:
         for path, texts in row.phrases.items():
             said.setdefault(path, Counter()).update(texts)
     differ = {path for path, texts in said.items() if 2 * len(texts) > texts.total()}
-    others = {path for row in rows for path, options in row.numbers.items() if options is None}
+    others = {path for row in rows for path, options in row.choices.items() if options is None}
     for row in rows:
         phrases = {path: ", ".join(texts) for path, texts in row.phrases.items() if path in differ}
-        yield row.unread | phrases | {path: said for path, said in row.numbers.items() if said and path not in others}
+        yield row.unread | phrases | {path: said for path, said in row.choices.items() if said and path not in others}
 
 
 def _field(path: Path, read: Collection[Path]) -> str:

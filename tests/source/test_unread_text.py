@@ -459,3 +459,23 @@ def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them
 def test_of_a_message_that_is_a_call_beside_its_text_the_keys_are_asked_about(asked) -> None:
     row = {"messages": [CHAT[0], CHAT[1] | {"tool": "tide", "tool_input": {"harbor": "Oban"}}], "tools": [TOOL]}
     assert asked(row) == ["messages[].tool", "messages[].tool_input"]
+
+
+def talk(asked: str, said: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
+
+
+@pytest.mark.parametrize("answer", ["(B)", "The answer is B.", "They sail from there.\nB. Mallaig", "**Mallaig**"])
+def test_options_that_an_answer_ends_with_or_names_by_letter_are_asked_about(answer: str) -> None:
+    rows = [talk("From where?", answer.replace("Mallaig", f"Mallaig {k}")) for k in range(4)]
+    asked = [row | {"choices": [f"Oban {k}", f"Mallaig {k}"]} for k, row in enumerate(rows)]
+    assert found_in(*asked, schema="messages") == ["choices"]
+    in_prompt = [talk(f"From Oban {k} or Mallaig {k}?", answer.replace("Mallaig", f"Mallaig {k}")) for k in range(4)]
+    assert not found_in(
+        *({**row, "choices": [f"Oban {k}", f"Mallaig {k}"]} for k, row in enumerate(in_prompt)), schema="messages"
+    )
+
+
+def test_labels_that_only_some_answers_end_with_are_no_options() -> None:
+    rows = [talk("Where?", said) | {"tags": ["sea", "boat"]} for said in ("In a boat.", *["There."] * 9)]
+    assert not found_in(*rows, schema="messages")
