@@ -35,7 +35,7 @@ _KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\
 _MOST_SCORES = 2
 """Of which each answer has one: what keeps the best by them is named."""
 
-_SAID_BY_MODELS = ("output", "rejected", "reasoning")
+_NO_CONTEXT = ("output", "rejected", "reasoning", "system", "tools")
 
 _SAID = (
     '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
@@ -332,11 +332,12 @@ def _has_answer(value: Any) -> bool:
 def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield what writes a field into the first question of a row with messages: a text, or anything else as JSON.
 
-    Nothing if it has an answer, or is one by its name.
+    Nothing if it has an answer, or is a text whose name says that it is something else, or that is JSON itself.
     """
     values = [row[field] for row in rows if row.get(field)]
-    is_said = isinstance(values[0], str) and meant_field(field) in _SAID_BY_MODELS if values else True
-    if is_said or any(map(_has_answer, values)):
+    texts = [value for value in values if isinstance(value, str)]
+    is_other = bool(texts) and (meant_field(field) in _NO_CONTEXT or decoded_json(texts[0]) is not None)
+    if not values or is_other or any(map(_has_answer, values)):
         return
     at = jq_field(field)
     if (question := first_question(rows)) is not None:
