@@ -261,6 +261,8 @@ def _as_message(
     said = ", ".join(map(jq_field, texts))
     if len(texts) > 1:  # one of them, and others may be there without a text
         said = f'[{said}] | map(select((. // "") != "")) | first'
+    if "content" not in texts and any(turn.get("content") for turn in turns):
+        said = f'.["content"] // ({said})'  # LibreChat has the parts of some answers there, beside an empty text
     return f". + {{role: {role}, content: ({said})}}{deleted}"
 
 
