@@ -56,7 +56,8 @@ class Packer(click.Group):
             from packer.errors import UsageError  # noqa: PLC0415 - only on this path
             from packer.near_names import did_you_mean, near  # noqa: PLC0415 - as above
 
-            meant = (f"packer {name}" for name in near(args[0], COMMANDS))
+            names = ["preview"] if args[0] == "lint" else near(args[0], COMMANDS)  # which says what lint said
+            meant = (f"packer {name}" for name in names)
             hint = did_you_mean(meant, f"the commands: {', '.join(COMMANDS)}")
             raise UsageError(f"no command is called '{args[0]}'", hint=hint)
         return super().resolve_command(ctx, args)

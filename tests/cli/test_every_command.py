@@ -141,3 +141,7 @@ def test_a_terminal_of_hardly_any_width_gets_every_word(command, columns, places
     )
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "warning[", "note[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
+
+
+def test_a_command_that_went_into_another_is_answered_with_it():
+    assert "did you mean 'packer preview'?" in run("lint", "rows.jsonl", exit_code=2).stderr
