@@ -1,7 +1,7 @@
 """Freed memory that the process still holds.
 
-A vocabulary is loaded in a thread, whose allocator keeps what was freed for that thread alone: of Llama 3's, a hundred
-megabytes, which nothing else of a build could use.
+A vocabulary is loaded in a thread, whose allocator keeps what was freed for that thread alone: of Llama 3's, about
+fifty megabytes, which nothing else of a build could use.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Finds texts that are only the name of a null, such as `None` or `nan`, as tables written from Python have them.
 
-They are read as texts, so a reasoning `nan` is trained. Where the others are texts, or there are none, such a name is
+They are read as texts, so an answer `nan` is trained. Where the others are texts, or there are none, such a name is
 most likely no part of a prompt or an answer, and a note says so. Among labels, `None` is one.
 """
 
