@@ -22,7 +22,7 @@ from packer.pipeline.messages.losses import last_tokens, rewrite_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
-from packer.pipeline.plan.inputs import note_first_rows, note_labels, open_inputs
+from packer.pipeline.plan.inputs import note_first_rows, open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
@@ -137,7 +137,6 @@ def preview(
     stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
     for source, entry in opened:
         if files and source is not noted:
-            note_labels(entry, questions.asked(source), questions.unread_keys(source), note)
             note_first_rows(entry, model.template, note)
         noted = source
         left = rows
@@ -149,6 +148,7 @@ def preview(
                 left -= 1
             if rejected_only and not left:
                 break
+    questions.note_labels(note)
     questions.note_rare(note)
     asked = questions.questions
     hint = questions.hint(asked) if asked else None

@@ -69,8 +69,11 @@ class Unread:
     keys: frozenset[str]
     """Keys of messages that packer does not read, and their templates may."""
 
+    is_chat: bool
+    """Whether any of them is rendered by a template."""
+
     labels: Mapping[str, Counter[str]]
-    """Values of other fields, also in objects, by their paths, as JSON: templates may have variables of such names."""
+    """Short values of other fields, also in objects, by their paths, as JSON."""
 
 
 def _uncalled_tools(sample: Sample) -> set[str]:
@@ -159,7 +162,8 @@ def find_unread(
         num_begin=orders.num_begin,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
-        labels={path: said for path, said in flags.labels().items() if is_chat and not is_below(path, hidden)},
+        is_chat=is_chat,
+        labels={path: said for path, said in flags.labels().items() if not is_below(path, hidden)},
     )
 
 

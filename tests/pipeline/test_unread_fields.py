@@ -323,6 +323,21 @@ def test_a_preview_shows_the_question_and_go_on(tokenizer: Path, tmp_path: Path)
     assert "would stop" not in run("preview", path, "--tokenizer", tokenizer, *ignored).stderr
 
 
+def test_a_build_names_fields_that_nothing_reads_with_what_they_most_often_say(tokenizer: Path, tmp_path: Path) -> None:
+    said = [{"verdict": "keep", "page": {"cells": 3}}, {"verdict": "drop"}, {"verdict": "keep", "by": "o" * 40}]
+    tables = [{"table": [[f"c{number}", "4"]], "rank": number} for number in range(5)]
+    rows = [CHAT | of_row | table for of_row in said for table in tables]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    told = " ".join(run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache").stderr.split())
+    shown = f"`by` ({'o' * 22} …), `page.cells` (3), `rank` (0, 1, 2, …), `table`, `verdict` (keep, drop)"
+    assert f"note: {path}: fields of rows that are not read: {shown}" in told.replace("\n", " ")
+    ignored = [word for name in ("by", "page", "rank", "table") for word in ("--ignore", name)]
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "other", *ignored).stderr
+    assert "not read: `verdict` (keep, drop)" in " ".join(told.split())
+    ignored += ["--ignore", "verdict"]
+    assert "not read" not in run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "last", *ignored).stderr
+
+
 def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:
     meta = {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "image": b"\x00", "notes": GAELIC}
     path = written(tmp_path / "rows.parquet", ROW | {"meta": meta})

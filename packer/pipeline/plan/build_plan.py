@@ -144,6 +144,7 @@ def _opened(
     questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
     for _, file in opened:
         refuse_untemplated(file, model, recipe)
+    questions.note_labels(progress.note)
     questions.note_rare(progress.note)
     return opened
 

@@ -34,7 +34,10 @@ class FileQuestion:
     """What nothing reads in the first rows of a file, and what would."""
 
     unread: Unread
-    proposal: Proposal | None
+    unread_names: frozenset[str]
+    """Fields that neither the schema nor `columns` reads, whatever is in them."""
+
+    proposal: Proposal | None = None
     ways: tuple[str, ...] = ()
     """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
 
@@ -76,12 +79,13 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     unread = find_unread(
         whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
     )
+    names = frozenset(entry.unread(unread.names))
     if entry.schema == "text" and (messages := _single_messages(entry, known)) is not None:
         field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, kind="flag")
         way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
-        return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), proposal=None, ways=(way,))
+        return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), unread_names=names, ways=(way,))
     if not unread.fields:
-        return FileQuestion(unread=unread, proposal=None)
+        return FileQuestion(unread=unread, unread_names=names)
     rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
@@ -100,6 +104,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
         unread=unread,
+        unread_names=names,
         proposal=proposal,
         values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice, pairwise
@@ -26,7 +26,6 @@ from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
 from packer.source.partition import FileStatus
 from packer.source.prose import is_text
-from packer.source.question_fields import list_names
 from packer.source.row import composed, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
@@ -216,18 +215,6 @@ def _refuse_hollow(path: FilePath) -> None:
             f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
             hint="write or fetch it again, or remove it",
         )
-
-
-def note_labels(entry: InputFile, asked: Collection[str], keys: Collection[str], note: Callable[[str], None]) -> None:
-    """Report the fields of a file's first rows, and the keys of messages, that nothing reads or asks about."""
-    if keys:
-        note(f"{entry.name}: keys of messages that are not read: {list_names(sorted(keys))}")
-    try:
-        unread = entry.unread(field_names(entry.path, format=entry.format, max_rows=_FEW_ROWS)).difference(asked)
-    except InputError:
-        return  # reading the whole file will report the error
-    if unread:
-        note(f"{entry.name}: fields of rows that are not read: {list_names(sorted(unread))}")
 
 
 def note_first_rows(entry: InputFile, template: str | None, note: Callable[[str], None]) -> None:

@@ -30,10 +30,16 @@ from packer.source.field_programs import KEY_OF_MESSAGES
 from packer.source.file_bytes import quoted
 from packer.source.null_names import said_of
 from packer.source.proposals import Proposal
+from packer.source.question_fields import list_names
 from packer.source.read_places import UnreadField
 from packer.source.row import VARIABLES
 
 _MOST_SHOWN = 8
+
+_MOST_NAMED = 12
+_MOST_VALUES = 3
+_VALUE_CHARACTERS = 24
+"""Fields that are only named, values of each of them, and characters of a value."""
 
 _DOCUMENTS = "documents"
 """A variable that transformers itself gives to templates."""
@@ -143,6 +149,27 @@ class Questions:
             if (question := self._question(self._recipe.sources[number], found)) is not None
         )
 
+    def note_labels(self, note: Callable[[str], None]) -> None:
+        """Name the fields of each source, and the keys of its messages, that nothing reads or asks about, and what
+        they say: a label is no text, and may still say which rows are wanted.
+        """
+        for number, found in sorted(self._found.items()):
+            source = self._recipe.sources[number]
+            if keys := self.unread_keys(source):
+                note(f"{source.path}: keys of messages that are not read: {list_names(sorted(keys))}")
+            said: dict[str, Counter[str]] = {}
+            for file in found:
+                names = file.unread_names - self.asked(source)
+                labels = {path: values for path, values in file.unread.labels.items() if row_field(path) in names}
+                for name in names.difference(map(row_field, labels)):
+                    said.setdefault(name, Counter())
+                for path, values in labels.items():
+                    said.setdefault(path, Counter()).update(values)
+            if said:
+                shown = [quoted(path) + _shown_values(said[path]) for path in sorted(said)]
+                more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
+                note(f"{source.path}: fields of rows that are not read: {', '.join(shown[:_MOST_NAMED])}{more}")
+
     def note_rare(self, note: Callable[[str], None]) -> None:
         """Name the fields with such text in too few rows to ask about them, and those with names of null as texts."""
         for number, found in sorted(self._found.items()):
@@ -195,7 +222,7 @@ class Questions:
     def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
         """Return the fields whose values make the prompts of a template others, if it had them as variables."""
         labels: dict[str, Counter[str]] = {}
-        for path, values in (each for file in found for each in file.unread.labels.items()):
+        for path, values in (each for file in found if file.unread.is_chat for each in file.unread.labels.items()):
             labels.setdefault(path, Counter()).update(values)
         variables = []
         for path, counts in labels.items() if VARIABLES not in source.columns else ():
@@ -284,6 +311,14 @@ class Questions:
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
         return also_of_all("; ".join(ways))
+
+
+def _shown_values(said: Counter[str]) -> str:
+    """Return what a label most often says, or nothing."""
+    values = [str(json.loads(value)) for value, _ in said.most_common(_MOST_VALUES)]
+    shown = [value if len(value) <= _VALUE_CHARACTERS else f"{value[: _VALUE_CHARACTERS - 2]} …" for value in values]
+    more = ", …" * (len(said) > len(shown))
+    return f" ({', '.join(shown)}{more})" if shown else ""
 
 
 def _added(fields: Iterable[UnreadField]) -> dict[str, UnreadField]:
