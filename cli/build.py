@@ -51,8 +51,6 @@ def command(
     pattern such as 'data/*.jsonl'; files of the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATH; objects of a
     bucket: 's3://BUCKET/FOLDER/*.jsonl'; a folder written by Dataset.save_to_disk; or - for standard input. With a
     recipe, SOURCEs replace its sources.
-
-    The bytes depend on the recipe and the inputs alone, never on -j or --on, or on how often a build was interrupted.
     """
     from packer.pipeline.workers.fork_server import begin_loading  # noqa: PLC0415 - not for --help
 

@@ -28,8 +28,8 @@ def _codes(_context: click.Context, _parameter: click.Parameter, begun: str) -> 
 def command(context: click.Context, *, name: str | None, reply: Reply) -> None:
     """Explain a code, a schema, a key of a recipe, or a command.
 
-    Codes are those of rejected rows and of `packer preview`. `packer explain recipe` lists every key of a
-    recipe with its values. Without NAME, all codes, schemas and keys are listed.
+    `packer explain recipe` lists every key of a recipe with its values. Without NAME, all codes, schemas and keys are
+    listed.
     """
     from packer.audit.explanations import explain, explanations  # noqa: PLC0415 - not for --help
 

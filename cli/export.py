@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 _HELP = f"""Write CACHE in another trainer's file format.
 
-{"; ".join(f"{name}: {entry.help}" for name, entry in FORMATS.items())}. Every row's digest is compared; if a
-format has no place for the loss mask, nothing is written. OUT appears when it is finished, with export.json, which says
-what it was made from.
+{"; ".join(f"{name}: {entry.help}" for name, entry in FORMATS.items())}. If a format has no place for the loss mask,
+nothing is written. OUT appears when it is finished, with export.json, which says what it was made from.
 """
 _WITH_BOTH = ", ".join(name for name, entry in FORMATS.items() if {"documents", "blocks"} <= {*entry.holds})
 

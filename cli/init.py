@@ -37,9 +37,8 @@ def command(
 ) -> None:
     """Write a starter recipe, samples and a small tokenizer.
 
-    DIR must be new or empty. Nothing is downloaded. With --from, write only recipe.yaml, with the sources, columns,
-    tokenizer, template, length and packing of FILE, and list every other key of it. With --for, write only the
-    recipe.yaml that such models need for your own rows.
+    DIR must be new or empty. Nothing is downloaded. With --from, write only recipe.yaml, and list the keys of FILE that
+    are not carried over. With --for, write only the recipe.yaml that such models need.
     """
     if config is not None and family is not None:
         raise UsageError("--from and --for both write a recipe", hint="give one of them")

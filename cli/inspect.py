@@ -23,20 +23,20 @@ _PLACE = click.IntRange(0, 2**31 - 1)
 _OPTIONS: dict[str, dict[str, Any]] = {
     "step": {
         "type": _PLACE,
-        "help": "The batch of step N of an epoch, from 0, and whether it meets the contract.",
+        "help": "The batch of step N of an epoch, from 0.",
     },
     "epoch": {"type": _PLACE, "help": "Epoch of --step [0]."},
     "rank": {"type": _PLACE, "help": "Rank, of --world-size [0]."},
     "world_size": {"type": _SIZE, "help": "Number of ranks [1]."},
-    "micro_batch": {"type": _PLACE, "help": "Number of the rank's micro-batch in the step [0]."},
+    "micro_batch": {"type": _PLACE, "help": "Micro-batch of the rank [0]."},
     "micro_batch_size": {"type": _SIZE, "help": "Blocks, documents or tokens, as --batching counts [1]."},
-    "global_batch_size": {"type": _SIZE, "help": "Size of a step, in the same unit [one micro-batch per rank]."},
+    "global_batch_size": {"type": _SIZE, "help": "Size of a step [one micro-batch per rank]."},
     "batching": {
         "metavar": None,
         "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
         "help": "Blocks, or how documents become batches [packed].",
     },
-    "balance": {"type": int, "help": "The loader's balance, by which rows are dealt to ranks [24576]; 0 turns it off."},
+    "balance": {"type": int, "help": "Length by which rows are dealt to ranks [24576]; 0: in order."},
     "order": {
         "metavar": None,
         "type": click.Choice(("random", "sequential", "length_bucketed")),
@@ -91,8 +91,8 @@ def command(
     """Show a block, a document, a row or a batch as text.
 
     Trained text is marked by a bar on its left, with the number of its message, from 0, where a run begins. All other
-    text is context and is masked. Every run of tokens begins on a line of its own. With --step, show the
-    micro-batch that training gets there, and whether it is what a model expects; if not, the exit code is 1.
+    text is masked. With --step, show the micro-batch that training gets there, and whether it is what a model expects;
+    if not, the exit code is 1.
     """
     if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row and --step cannot go together")

@@ -78,8 +78,8 @@ fail_above_option = click.option(
     "--fail-above",
     metavar="SHARE",
     callback=_share,
-    help="Commit nothing and exit with 1 if more than this share of the rows is rejected, or of the tokens is in no "
-    "block: 0.01 or 1% [any share of rows, a tenth of the tokens]; 1 accepts everything.",
+    help="Commit nothing and exit with 1 if more of the rows is rejected, or of the tokens is in no block: 0.01 or 1% "
+    "[any share of rows, a tenth of the tokens]; 1 accepts everything.",
 )
 
 
@@ -91,8 +91,8 @@ sources_option = click.option(
     "roots",
     metavar="ROOT",
     multiple=True,
-    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read. "
-    "May be repeated. Without it, nothing outside of CACHE is opened.",
+    help="Folder, file or address (hf://, s3://) below which files that CACHE names may be read; may be repeated "
+    "[none].",
 )
 
 
@@ -111,7 +111,7 @@ jobs_option = click.option(
 on_option = click.option(
     "--on",
     metavar="ray",
-    help="Run on a Ray cluster whose nodes see the inputs and CACHE under the same paths, or with both in a bucket.",
+    help="Run on a Ray cluster; inputs and CACHE have the same paths on all nodes, or are in a bucket.",
 )
 
 
@@ -173,23 +173,21 @@ _recipe_options = options(
         "--tokenizer",
         metavar="DIR|FILE|HUB_ID",
         type=_FILE,
-        help="Folder of the model's tokenizer, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
+        help="The model's folder, its tokenizer.json, or ORG/NAME[@REVISION] on the Hub.",
     ),
     click.option(
         "--template",
         metavar="NAME|FILE",
         type=_FILE,
-        help=f"Chat template to use instead of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
+        help=f"Chat template instead of the tokenizer's own: a file, or {', '.join(NAMED_TEMPLATES)}.",
     ),
     click.option(
         "--schema",
         type=click.Choice(("auto", *ROW_SCHEMAS)),
         metavar="NAME",
-        help=f"Schema of the rows of every SOURCE: auto, {', '.join(ROW_SCHEMAS)} [auto].",
+        help=f"Schema of the rows: auto, {', '.join(ROW_SCHEMAS)} [auto].",
     ),
-    click.option(
-        "--split", metavar="NAME", help="Split that every SOURCE belongs to [train, or those of a saved DatasetDict]."
-    ),
+    click.option("--split", metavar="NAME", help="Split of the rows [train, or those of a saved DatasetDict]."),
     *(
         click.option(f"--{name.replace('_', '-')}", name, metavar=option.metavar, help=option.help)
         for name, option in NAMED_OPTIONS.items()

@@ -33,9 +33,8 @@ def command(
 ) -> None:
     """Show what a build would make of the first rows, or of a plain chat.
 
-    Nothing is written. The first rows of each SOURCE are rendered, tokenized and masked as in `packer build`. Trained
-    text is marked by a bar on its left, with the number of its message, from 0. For a row that would be left out, the
-    reason is shown, and what led to it. What the template does that rows do not show is reported at the end.
+    Nothing is written. Trained text is marked by a bar on its left, with the number of its message, from 0. For a row
+    that would be left out, the reason is shown. What the template does that rows do not show is reported at the end.
 
     Without SOURCE, a plain chat shows what the template does; exit code 1 if it would be left out.
     """

@@ -20,8 +20,7 @@ def command(*, cache: Path, output: Path, roots: tuple[str, ...], reply: Reply) 
     """Write a page about CACHE: facts, plots, rows left out, tokens.
 
     The page is one file of at most 5 MB that loads nothing. It contains excerpts of the rows, so share it only with
-    people who may read them. Its tokens are a sample: blocks spread over each split, and the longest, shortest, most
-    and least trained documents.
+    people who may read them. Its tokens are a sample.
     """
     from packer.report import report  # noqa: PLC0415 - not for --help
 

@@ -34,26 +34,23 @@ _LEVELS = {
     type=click.Path(path_type=Path),
     help="Instead of a cache: rows that another tool prepared (save_to_disk, Parquet, Arrow).",
 )
-@click.option(
-    "--tokenizer", metavar="DIR|FILE|HUB_ID", help="With --foreign: the model's tokenizer, as build takes it."
-)
+@click.option("--tokenizer", metavar="DIR|FILE|HUB_ID", help="With --foreign: the model's tokenizer.")
 @click.option(
     "--template",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="With --foreign: chat template to use instead of the tokenizer's own.",
+    help="With --foreign: chat template instead of the tokenizer's own.",
 )
 @click.option(
     "--full",
     is_flag=True,
-    help="Also check sha256 of shards, Arrow validation, rules of rows, and blocks against documents. With --foreign: "
-    "all rows.",
+    help="Also check the sha256 of shards, rules of rows, and blocks against documents. With --foreign: all rows.",
 )
 @sources_option
 @click.option(
     "--reencode",
     is_flag=True,
-    help="Also build the documents again from the inputs below --sources, which must be unchanged, and compare.",
+    help="Also build the documents again from the unchanged inputs below --sources, and compare.",
 )
 @click.option(
     "--sample",
@@ -79,10 +76,8 @@ def command(
 ) -> None:
     """Check a cache: every byte, every row, every total. Or, with --foreign, rows that another tool prepared.
 
-    With --sources, inputs are compared with those of the build, too.
-
-    Exit code 1 if anything is wrong; everything that is wrong is listed. For foreign rows it reports
-    trained prompts, stop tokens that are not trained, shifted labels and lost borders, and what it could not check.
+    With --sources, inputs are compared with those of the build, too. Everything that is wrong is listed, and the exit
+    code is then 1.
     """
     of_cache = {"jobs": jobs, "sources": roots, **asked}
     beside = [f"--{name}" for name, value in of_cache.items() if value and foreign is not None]

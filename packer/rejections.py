@@ -25,7 +25,7 @@ ROW_REASONS = tuple(_OF_ROWS)
 
 CODES: dict[str, str] = {
     # read
-    "not_utf8": "the row is not valid UTF-8, or contains half of a surrogate pair",
+    "not_utf8": "the row is not valid UTF-8, or has half of a surrogate pair",
     "not_json": "the row is not valid JSON",
     "row_too_large": "the row is larger than rows.max_bytes",
     # understood
@@ -65,12 +65,12 @@ CODES: dict[str, str] = {
     # rendered
     "template_error": "the chat template raised an error for this row",
     "render_too_large": "a rendering, or all texts of a rewritten history, are larger than rows.max_render_bytes",
-    "too_many_turns": "the row's trained answers, times its messages, are more than 4,194,304 (1,448 answers among "
-    "2,896 messages), or its tools and calls more than 4,096",
+    "too_many_turns": "the row's trained answers, times its messages, are more than 4,194,304, or its tools and calls "
+    "more than 4,096",
     "prompt_diverges": "the turn that the template renders does not continue any of its prompts",
     "no_terminator": "the template writes no stop token after a turn",
-    "part_not_found": "parts of an answer are trained, and the template writes one of them twice, in another order, or "
-    "in a way that depends on what it says",
+    "part_not_found": "parts of an answer are trained, and the template writes one twice, in another order, or in a "
+    "way that depends on what it says",
     "dropped_system": "the template does not render a system message",
     "dropped_user": "the template does not render a user message",
     "dropped_content": "the template does not render the text of an assistant turn",
@@ -79,10 +79,10 @@ CODES: dict[str, str] = {
     "dropped_tool_call": "the template does not render a tool call",
     "dropped_tool_result": "the template does not render a tool result",
     "dropped_tools": "the template does not render the tool definitions, or not the names of all parameters",
-    "wrapped_twice": "a text already has the tags that the template writes around it, or the headers of another "
-    "model's prompts, or the system message defines tools, and so do the row's `tools`",
+    "wrapped_twice": "a text already has the template's tags, or the headers of another model's prompts, or the system "
+    "message defines tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
-    "cut by a closing tag in one of its arguments, or one of its nulls is written as text",
+    "cut by a closing tag in an argument, or a null is written as text",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
@@ -107,13 +107,12 @@ CODES: dict[str, str] = {
 }
 
 _HINTS = {
-    "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is part "
-    "of a character that was cut",
+    "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
     "not_json": "correct or remove the row; NaN and Infinity are not JSON",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
-    "wrong_type": "the reason has the path of the value, what was expected there, and what was found",
+    "wrong_type": "the reason has what was expected there, and what was found",
     "unread_content": "--columns chat_template_kwargs=null leaves out all variables of rows",
-    "unknown_role": "`--roles` says which role is which; a build proposes it for the names that the rows have",
+    "unknown_role": "`--roles` says which role is which; a build proposes it",
     "bad_tools": "tools are a list of definitions, a call has a name and arguments, and a result has the id of its "
     "call; the reason has the path",
     "empty": "leave such rows out; if their text is in another field, `--columns` reads it",
@@ -128,33 +127,33 @@ _HINTS = {
     "media_too_large": "make the image smaller: models reduce it anyway",
     "media_refused": "the reason is the processor's own, such as an image more than 200 times as wide as high",
     "media_dropped": "give images in messages of the user; packer preview shows what the template writes",
-    "media_in_turn": "a model that reads images writes none: leave the image out, or give the message train: false",
-    "cut_off": "such an answer teaches a model to stop in the middle: leave it out, or give its message train: false; "
+    "media_in_turn": "models write no images: leave the image out, or give the message train: false",
+    "cut_off": "it would teach a model to stop in the middle: leave it out, or give its message train: false; "
     "--columns finish_reason=null, or what the reason names, hides a field of the row that means something else; "
     "a key of a message has to be removed",
     "preference": "--schema preference reads pairs, --schema rated reads rated answers; to imitate the better side: "
     "--columns messages=chosen,rejected=null if it contains the whole conversation, "
     "--columns completion=chosen,rejected=null if the prompt is a field of its own",
     "pair_no_prompt": "if the prompt is in another field, `--columns` reads it as `prompt`; or give both sides "
-    "whole conversations as messages",
-    "pair_context_differs": "a pair is two answers to one request: give both sides the same messages up to the answer; "
-    "--columns prompt=null ignores a prompt that both of them contain in other words",
+    "whole conversations",
+    "pair_context_differs": "give both sides the same messages up to the answer; --columns prompt=null ignores a "
+    "prompt that both contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
     "bad_spans": "offsets count characters from 0, and `end_offset` is the last one of its range",
     "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end",
-    "template_error": "the message is the template's own; packer preview shows the row. Write it as the template "
-    "expects it, or use another template: --template FILE",
+    "template_error": "the message is the template's own. Write the row as the template expects it, or use another "
+    "template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
     "--history last renders less",
     "too_many_turns": "split the conversation into several rows, or train its last answer only: "
     "--set supervision.turns=last",
     "part_not_found": "packer preview shows what the template writes; train the message as a whole, or not at all",
     "control_render": "take the control token out of the message; packer preview shows the row",
-    "nothing_trained": "no assistant message is trained: give the row one, or change supervision.turns",
-    "not_encodable": "the tokenizer cannot encode the text at all; leave the row out",
+    "nothing_trained": "give the row an assistant message, or change supervision.turns",
+    "not_encodable": "leave the row out",
     "proof_failed": "packer preview shows where ids and text differ; a tokenizer that changes texts cannot be verified",
     "pair_rewritten": "if only one turn is compared, give only that turn: those before it are the prompt",
-    "pair_modes_differ": "if an answer has reasoning and the other has none, set the mode for both in template.kwargs",
+    "pair_modes_differ": "if one answer has reasoning and the other has none, set the mode in template.kwargs",
     "pair_prompt_differs": "packer preview shows both sides",
     "pair_identical": "leave the row out: neither answer is preferred",
     "overlong": "--block-len N makes blocks longer; --set pack.overlong=split cuts documents into pieces",
@@ -164,37 +163,35 @@ _HINTS = {
     "prompt_diverges": "packer preview shows where prompt and turn differ",
     "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
     "(the build writes the EOS after a text or completion itself)",
-    "wrapped_twice": "give texts, results, calls and definitions of tools without the tags and headers of a template, "
-    "each in its field",
+    "wrapped_twice": "give texts, results, calls and definitions of tools without tags and headers, each in its field",
     "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
     "argument there: leave the row out. If it names a null, leave out that argument. Calls within a text belong in "
     "`tool_calls`",
     "mangled_text": "packer preview shows what the template writes; correct where it escapes, cuts or replaces text, "
     "or use another template",
-    "open_reasoning": "an answer that was cut off teaches a model to stop within its reasoning: leave it out, or give "
-    "its message train: false",
+    "open_reasoning": "leave it out, or give its message train: false, or a model learns to stop within its reasoning",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
-    "no_content": "messages need their text under `content`, or `value` in ShareGPT; a build names the command that "
-    "renames the keys they have. --set rows.empty_user=keep keeps user messages that are empty",
+    "no_content": "messages need their text under `content`, or `value` in ShareGPT; a build has a command that "
+    "renames keys. --set rows.empty_user=keep keeps user messages that are empty",
     "no_labels": "`--columns` reads the field that says what is trained as `loss_mask` or `labels`; "
     "--columns input_ids=input_ids,labels=input_ids trains every token",
     "lengths_differ": "each list has one entry per token; a mask of only the response needs `response_length`",
     "labels_differ": "labels are the ids themselves, and -100 where nothing is trained",
-    "labels_shifted": "give labels and masks as they are before a model shifts them for its loss; if a mask "
-    "leaves out stop tokens on purpose, give labels in its place",
+    "labels_shifted": "give labels and masks that are not shifted; if a mask leaves out stop tokens on purpose, give "
+    "labels in its place",
     "already_packed": "give the rows as they were before they were packed",
     "bad_column": "the reason names the column; its `missing` says what stands for a value that is null or absent",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
     "filtered": "the reason names the filter or condition; packer stats counts what each of them drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",
-    "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either",
-    "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows either; "
+    "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows it",
+    "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows it; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
     "no_time": "give the row a time, an ISO text or a number of split.unit",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
-    "leaks": "the reason names the held-out row that it resembles; packer inspect --row FILE:ROW shows either",
+    "leaks": "the reason names the held-out row; packer inspect --row FILE:ROW shows it",
     "not_taken": "a larger sources.take.rows takes more",
 }
 

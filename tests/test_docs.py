@@ -193,7 +193,7 @@ def test_the_example_of_a_seed_runs(few_blocks: Path, tmp_path: Path, monkeypatc
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cache").symlink_to(few_blocks)
-    code = next(block for block in blocks_of("docs/how-to/determinism.md") if "doc_ids" in block)
+    code = next(block for block in blocks_of("docs/how-to/train.md") if "doc_ids" in block)
     names: dict[str, Any] = {}
     exec(code, names)
     assert len(names["generators"]) > 1

@@ -1,4 +1,4 @@
-"""The pages by task run as they stand, from rows to a loss that falls; tests/real runs them on real rows."""
+"""Pages run as they stand, from rows to a loss that falls; tests/real runs one of them on real rows."""
 
 import ast
 import math
@@ -6,12 +6,22 @@ from functools import partial
 
 import pytest
 
-pytest.importorskip("torch", reason="TORCH MISSING: the pages by task are not run")
-pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages by task are not run")
+pytest.importorskip("torch", reason="TORCH MISSING: the pages from rows to a loss are not run")
+pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages from rows to a loss are not run")
 
 import torch
 import transformers
-from task_pages import HOW_TO, ROWS_OF, losses_of, python_of, qwen3_like, run_page, small_model, write_rows
+from task_pages import (
+    FROM_ROWS,
+    builds_of,
+    losses_of,
+    python_of,
+    qwen3_like,
+    run_from_rows,
+    run_page,
+    small_model,
+    write_rows,
+)
 
 import packer
 from packer.load import batching
@@ -63,14 +73,14 @@ def trace(number):
 
 
 MADE = {
-    "tasks/sharegpt-qwen3.md": conversation,
-    "tasks/reasoning-columns.md": reasoned,
-    "tasks/agent-traces.md": trace,
+    "conversations.jsonl": conversation,
+    "reasoning.jsonl": reasoned,
+    "traces.jsonl": trace,
 }
 TRAINED = {
-    "tasks/sharegpt-qwen3.md": ["It is 14.<|im_end|>", "<think>\n\n</think>\n\nThat is 28.<|im_end|>"],
-    "tasks/reasoning-columns.md": ["<think>\nTwice 7 is 14.\n</think>\n\nIt is 14.<|im_end|>"],
-    "tasks/agent-traces.md": ["a7", "b7", "They are equal.<|im_end|>"],
+    "conversations.jsonl": ["It is 14.<|im_end|>", "<think>\n\n</think>\n\nThat is 28.<|im_end|>"],
+    "reasoning.jsonl": ["<think>\nTwice 7 is 14.\n</think>\n\nIt is 14.<|im_end|>"],
+    "traces.jsonl": ["a7", "b7", "They are equal.<|im_end|>"],
 }
 """Of the eighth row, at least."""
 
@@ -84,14 +94,14 @@ def model(starter, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("page", ROWS_OF)
-def test_a_page_leads_from_rows_to_a_loss_that_falls(page, model, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("rows", MADE)
+def test_the_page_leads_from_rows_to_a_loss_that_falls(rows, model, tmp_path, monkeypatch, capsys):
     from tokenizers import Tokenizer
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "YOUR_MODEL").symlink_to(model)
-    write_rows(ROWS_OF[page], [MADE[page](number) for number in range(40)])
-    names = run_page(page, monkeypatch)
+    write_rows(rows, [MADE[rows](number) for number in range(40)])
+    names = run_from_rows(rows, monkeypatch)
     totals = names["result"].manifest.totals
     assert (totals.rows, totals.kept) == (40, 40)
     losses = losses_of(capsys.readouterr().out)
@@ -101,7 +111,7 @@ def test_a_page_leads_from_rows_to_a_loss_that_falls(page, model, tmp_path, monk
     (row,) = [number for number, of_row in enumerate(documents.file_rows().tolist()) if of_row == 7]
     labels = documents.read(row).labels
     trained = tokenizer.decode(labels[labels != -100].tolist(), skip_special_tokens=False)
-    for text in TRAINED[page]:
+    for text in TRAINED[rows]:
         assert text in trained
     assert "What is" not in trained and "Which is" not in trained and "degrees" not in trained
 
@@ -125,7 +135,7 @@ def test_the_page_on_python_runs_block_after_block(model, tmp_path, monkeypatch,
 def assert_following_pages_train():
     """Whatever the pages on training open as `cache` has a step, and what they build of `rows.jsonl` fills one."""
     opened = 0
-    for page in ("train.md", "determinism.md", "trainers/trl.md", "trainers/pytorch.md", "trainers/transformers.md"):
+    for page in ("train.md", "trainers/trl.md", "trainers/pytorch.md", "trainers/transformers.md"):
         found = (node for code in python_of(page) for node in ast.walk(ast.parse(code)))
         for call in (node for node in found if isinstance(node, ast.Call) and is_cache(node)):
             text = ast.unparse(call)
@@ -180,6 +190,6 @@ def is_cache(call):
     return ast.unparse(call.func) == "PackedLoader" and ast.unparse(call.args[0]) == "'cache'"
 
 
-def test_every_page_by_task_is_run():
-    assert {f"tasks/{path.name}" for path in (HOW_TO / "tasks").glob("*.md")} == set(ROWS_OF) == set(MADE)
-    assert all(len(python_of(page)) == 2 for page in ROWS_OF)
+def test_every_build_of_the_page_is_run():
+    assert set(builds_of(FROM_ROWS)) == set(MADE)
+    assert len(python_of(FROM_ROWS)) == len(MADE) + 1

@@ -39,20 +39,17 @@ _EXIT_TABLE = "| code | meaning |\n| ---: | --- |\n" + "\n".join(
 _OPENING = """\
 # Command line
 
-Generated from the program's own help. Data goes to stdout, progress and errors to stderr. Every command has `-h`; `-v`
-to print more, and on a bug where it happened; `-q` for only data and errors; and `--json` for one JSON object on stdout
-with `"schema": 1`, an error under the key `error`. `NO_COLOR` is honored.
-For completion with the Tab key, put `eval "$(_PACKER_COMPLETE=bash_source packer)"` into `~/.bashrc`; for zsh and fish
-it is `zsh_source` and `fish_source`."""
+Data goes to stdout, progress and errors to stderr. Every command has `-h`; `-v` to print more; `-q` for only data and
+errors; and `--json` for one JSON object on stdout with `"schema": 1`, an error under the key `error`. `NO_COLOR` is
+honored. For completion with the Tab key, put `eval "$(_PACKER_COMPLETE=bash_source packer)"` into `~/.bashrc`; for zsh
+and fish it is `zsh_source` and `fish_source`."""
 
 _REJECTIONS = """\
 # Rejections
 
 Every row that is not in the cache, and every part of a document that is in no block, has an entry in `rejected.jsonl`:
-`source`, `row` (from 0, blank lines not counted), `code` and `reason`. Where the whole row is not in the cache and its
-file is JSON lines or CSV, the entry has `line` (from 1, blank lines counted; of a compressed file, of its text). Where
-a document of the row is in the cache, and only a part of it in no block, it has `document` (its doc_id), `split`,
-`start` (first token) and `tokens`.
+`source`, `row` (from 0, blank lines not counted), `code` and `reason`; for rows of JSON lines and CSV also `line` (from
+1, blank lines counted); for a part of a document `document` (its doc_id), `split`, `start` (first token) and `tokens`.
 `packer inspect CACHE --row FILE:N` shows the line of a row, and `packer explain CODE` prints a line of this table.
 Codes are part of the file format: some may be added, none will change.
 
@@ -63,8 +60,8 @@ Codes are part of the file format: some may be added, none will change.
 _FINDINGS = """
 ## Findings
 
-What `packer preview` reports of a template that rows do not show by themselves, from a plain chat of two turns. A
-`--set` in a hint was tried under your recipe: it ends what is found, and keeps the recipe's other settings.
+What `packer preview` reports of a template, from a plain chat of two turns. A `--set` in a hint was tried under your
+recipe: it ends what is found.
 
 | code | meaning |
 | --- | --- |

@@ -34,8 +34,7 @@ NAMED_OPTIONS = {
         key="sources.columns",
         metavar="FIELD=NAME,...",
         example=_COLUMNS,
-        help=f"What fields of the schema are called in the rows: {_COLUMNS}. FIELD=null hides a field. A YAML mapping "
-        "works, too.",
+        help=f"What fields of the schema are called in the rows: {_COLUMNS}. FIELD=null hides a field.",
     ),
     "roles": NamedOption(
         key="sources.roles",

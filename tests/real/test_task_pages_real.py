@@ -1,4 +1,4 @@
-"""The pages by task on real rows under Qwen3's template: from a file to a loss that falls.
+"""The page from rows to a training loop on real rows under Qwen3's template: from a file to a loss that falls.
 
 The tokenizer is a small one of real use: the logits of Qwen3's 151,669 ids would take a CPU minutes.
 """
@@ -8,10 +8,10 @@ import shutil
 
 import pytest
 
-pytest.importorskip("torch", reason="TORCH MISSING: the pages by task are not run on real rows")
-pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages by task are not run on real rows")
+pytest.importorskip("torch", reason="TORCH MISSING: the page from rows to a loss is not run on real rows")
+pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the page from rows to a loss is not run on real rows")
 
-from task_pages import ROWS_OF, losses_of, run_page, small_model, write_rows
+from task_pages import losses_of, run_from_rows, small_model, write_rows
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -37,22 +37,22 @@ def traces(corpora):
 
 
 REAL = {
-    "tasks/sharegpt-qwen3.md": dialogues,
-    "tasks/reasoning-columns.md": reasoned,
-    "tasks/agent-traces.md": traces,
+    "conversations.jsonl": dialogues,
+    "reasoning.jsonl": reasoned,
+    "traces.jsonl": traces,
 }
 
 
-@pytest.mark.parametrize("page", ROWS_OF)
-def test_a_page_leads_from_real_rows_to_a_loss_that_falls(page, real, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("file", REAL)
+def test_the_page_leads_from_real_rows_to_a_loss_that_falls(file, real, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small_model(tmp_path / "YOUR_MODEL", real / "tokenizers" / "minimind", vocab_size=6400)
     shutil.copy(real / "templates" / "trl__qwen3.jinja", tmp_path / "YOUR_MODEL" / "chat_template.jinja")
-    rows = list(REAL[page](real / "corpora"))
-    write_rows(ROWS_OF[page], rows)
-    names = run_page(page, monkeypatch)
+    rows = list(REAL[file](real / "corpora"))
+    write_rows(file, rows)
+    names = run_from_rows(file, monkeypatch)
     totals = names["result"].manifest.totals
-    print(f"{page}: {totals.kept} of {totals.rows} rows kept, rejected {totals.rejected}")
+    print(f"{file}: {totals.kept} of {totals.rows} rows kept, rejected {totals.rejected}")
     assert totals.rows == len(rows) and totals.kept >= 0.9 * totals.rows
     losses = losses_of(capsys.readouterr().out)
     assert len(losses) >= 3 and losses[-1] < losses[0]

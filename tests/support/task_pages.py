@@ -1,4 +1,4 @@
-"""The pages of docs/how-to that begin with rows and end in a training loop, run as they stand on rows of any origin."""
+"""The pages of docs/how-to that lead from rows to a training loop, run as they stand on rows of any origin."""
 
 import json
 import re
@@ -8,12 +8,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 HOW_TO = REPOSITORY / "docs" / "how-to"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
-ROWS_OF = {
-    "tasks/sharegpt-qwen3.md": "conversations.jsonl",
-    "tasks/reasoning-columns.md": "reasoning.jsonl",
-    "tasks/agent-traces.md": "traces.jsonl",
-}
-"""Page → the file of rows that it begins with."""
+FROM_ROWS = "from-rows.md"
+"""It has a build for each kind of rows, then a loop for all of them."""
 
 
 def python_of(page):
@@ -52,8 +48,13 @@ def small_model(folder, tokenizer, *, vocab_size, seed=0):
     shutil.copytree(tokenizer, folder, dirs_exist_ok=True, ignore=own)
 
 
-def run_page(page, monkeypatch):
-    """Run a page where one stands; the names it leaves.
+def builds_of(page):
+    """The blocks of a page that build a cache, by the file of rows that each names first."""
+    return {re.search(r'build\(\s*"([^"]+)"', code)[1]: code for code in python_of(page) if "packer.build(" in code}
+
+
+def run_page(page, monkeypatch, blocks=None):
+    """Run a page where one stands, or some of its blocks; the names it leaves.
 
     Blocks of a quarter, which take a CPU a sixteenth of the time, and a learning rate at which a few steps show.
     """
@@ -62,9 +63,15 @@ def run_page(page, monkeypatch):
     adam = torch.optim.AdamW
     monkeypatch.setattr(torch.optim, "AdamW", lambda parameters, lr: adam(parameters, lr=1e-2))
     names = {}
-    for block in python_of(page):
+    for block in blocks or python_of(page):
         exec(compile(block.replace("4096", "1024"), page, "exec"), names)
     return names
+
+
+def run_from_rows(rows, monkeypatch):
+    """Run the build of the page for these rows, and its loop."""
+    *_, loop = python_of(FROM_ROWS)
+    return run_page(FROM_ROWS, monkeypatch, [builds_of(FROM_ROWS)[rows], loop])
 
 
 def losses_of(printed):

@@ -110,7 +110,7 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["pytorch.md", "trl.md"])
 def test_a_page_by_task_leads_from_real_rows_to_a_lower_loss(page, place, real, monkeypatch):
-    """The other pages by task are run on real rows in tests/real; here in shorter blocks, as a CPU is to read them."""
+    """The page from rows to a loss is run on real rows in tests/real; here in shorter blocks, as a CPU is to read them."""
     datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: the page of TRL is not run")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", place / "datasets")
     (place / "cache").unlink()
