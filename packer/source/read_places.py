@@ -5,7 +5,7 @@ Of a conversation that is nearly everything. What is noted of such a field is wh
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from packer.source.decode import decoded_json
 from packer.source.prose import is_text_key
@@ -53,12 +53,23 @@ class UnreadField:
     """Settings that train some of the rows, each with what is trained by it."""
 
     roles: tuple[tuple[str, str], ...] = ()
-    """Of a name with which answers begin: it and the one with which questions begin, each with the role that has it."""
+    """Of a label with which answers begin, if it is a name: it and that of questions, each with its role."""
 
     @property
     def is_in_texts(self) -> bool:
         """Whether it stands within texts that are read, so that it cannot be ignored as fields can."""
         return self.kind in ("block", "label")
+
+
+class Note(NamedTuple):
+    """What a build says of the first rows of a file, and does not ask about."""
+
+    says: str
+    """Of the file, or of some rows of it."""
+
+    num_rows: int = 0
+    of: int = 0
+    """How many rows of how many it is said of; 0 if it is said of the file."""
 
 
 _WITHOUT_TEXT = frozenset({int, float, bool, type(None)})

@@ -20,7 +20,7 @@ from packer.source.decode import Refused
 from packer.source.message_order import Orders
 from packer.source.named_media import names_media
 from packer.source.null_names import NullNames
-from packer.source.read_places import ITEMS, Path, ReadPlaces, UnreadField, shown_path
+from packer.source.read_places import ITEMS, Note, Path, ReadPlaces, UnreadField, shown_path
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
     ReadTexts,
@@ -32,6 +32,7 @@ from packer.source.row_texts import RowTexts
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.speaker_labels import Labels
 from packer.source.training_flags import Flags
+from packer.source.unusual_answers import MOST_SAMPLES, notes_on
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -51,17 +52,12 @@ class Unread:
     """Fields with such text in so few rows that nobody is asked about them."""
 
     blocks: tuple[UnreadField, ...]
-    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and names of speakers."""
+    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and their label."""
 
-    nulls: tuple[UnreadField, ...]
-    """Fields that are read, with texts that are only the name of a null."""
-
+    notes: tuple[Note, ...]
     num_rows: int
     num_read: int
     """Rows that are not refused."""
-
-    num_begin: int
-    """Rows that begin another one of these."""
 
     names: frozenset[str]
     """All fields of these rows."""
@@ -103,9 +99,9 @@ def find_unread(
     num_rows, num_read, is_chat = 0, 0, False
     places = ReadPlaces()
     read = places.paths
-    names, keys, found = set[str](), set[str](), list[RowTexts]()
+    names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
-    flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
+    flags = Flags(read={*own, *hidden, *compared}, roles=roles)
     blocks, labels, nulls, orders = Blocks(known=roles), Labels(), NullNames(own - tools - hidden), Orders(roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
@@ -115,6 +111,7 @@ def find_unread(
         except Refused:
             continue
         num_read += 1
+        samples += [sample] if num_read <= MOST_SAMPLES else []
         keys.update(*(each.fields for each in sample.all_messages))
         blocks.add(sample)
         labels.add(sample)
@@ -154,12 +151,11 @@ def find_unread(
                 for block, count in blocks.found()
                 if count * _MOST_ROWS_PER_FIELD > num_rows
             ),
-            *labels.speakers(),
+            *labels.found(),
         ),
-        nulls=tuple(nulls.found()),
+        notes=(*notes_on(samples), *nulls.notes(), *orders.notes(num_rows)),
         num_rows=num_rows,
         num_read=num_read,
-        num_begin=orders.num_begin,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
         is_chat=is_chat,
