@@ -15,7 +15,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, Literal
 
 from packer.source.decode import decoded_json
@@ -265,7 +264,9 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
         yes, no = verdicts(values)
         are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
         if no and (len(values) > 1 or num_silent > 0) and not are_topics:
-            says = " or ".join((*yes, *no)) if yes else _counted(said, no, num_silent)
+            first = dict.fromkeys((*no, *values))
+            says = " or ".join((*yes, *no) if yes else [*first][:_MOST_VERDICTS])
+            says += " or nothing" * (not yes and num_silent > 0)
             kept = {} if yes else {f"the rows without {listed(no)}": f"{{not_in: [{listed(no)}]}}"}
     kept |= {f"the rows with {listed(each)}": f"{{in: [{listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
@@ -273,16 +274,6 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
     begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{listed([name])}: ", "}")
     keeps = tuple((f"{begin}{said_so}{end}", which) for which, said_so in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
-
-
-def _counted(said: _Said, verdicts: Sequence[str], num_silent: int) -> str:
-    """Return how many say what, verdicts first: of the other words, nobody knows what they say."""
-    counts = {json.loads(value): count for value, count in said.values.most_common()}
-    first = dict.fromkeys((*verdicts, *counts))
-    shown = [f"{counts[value]:,} {value}" for value in islice(first, max(_MOST_VERDICTS, len(verdicts)))]
-    num_others = said.values.total() - sum(counts[value] for value in islice(first, len(shown)))
-    more = {"others": num_others, "nothing": num_silent}
-    return ", ".join([*shown, *(f"{count:,} {what}" for what, count in more.items() if count)])
 
 
 def _flag(place: Place, said: _Said, says: str) -> UnreadField:

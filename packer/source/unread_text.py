@@ -20,14 +20,15 @@ from packer.source.decode import Refused
 from packer.source.message_order import Orders
 from packer.source.named_media import names_media
 from packer.source.null_names import NullNames
-from packer.source.read_places import ITEMS, Note, Path, ReadPlaces, UnreadField, shown_path
+from packer.source.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
     ReadTexts,
+    are_all_in,
     spaced,
     texts_read,
 )
-from packer.source.row import Columns
+from packer.source.row import ANSWERS, Columns
 from packer.source.row_texts import RowTexts
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.speaker_labels import Labels
@@ -36,9 +37,6 @@ from packer.source.unusual_answers import MOST_SAMPLES, notes_on
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
-
-_ANSWERS = ("output", "response", "completion")
-"""Fields of schemas that are answers whole."""
 
 _SHOWN_CHARACTERS = 60
 
@@ -95,10 +93,9 @@ def find_unread(
     contents = ("value", "content", "from", "role") if schema == "sharegpt" else ("content", "role")
     tools = {columns.get(name) or name for name in ("tools", "functions")}
     said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
-    said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
+    said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(ANSWERS)}
     num_rows, num_read, is_chat = 0, 0, False
-    places = ReadPlaces()
-    read = places.paths
+    read: set[Path] = set()
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles)
@@ -120,7 +117,12 @@ def find_unread(
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
-        left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
+        called = as_it_stands - uncalled
+        left = {
+            name: value
+            for name, value in shown.items()
+            if name not in own | tools or not are_all_in(value, as_it_stands if name in tools else called)
+        }
         texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown, sample.template_kwargs)
         is_chat |= sample.kind == "chat"

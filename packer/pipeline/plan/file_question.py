@@ -21,7 +21,7 @@ from packer.source.message_order import BEGIN_OTHERS
 from packer.source.named_media import without_media
 from packer.source.proposals import Proposal, Reading, propose
 from packer.source.read_places import ITEMS, Note, UnreadField
-from packer.source.row import composed, field_value, rename
+from packer.source.row import composed, field_value, first_name, rename
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
 
@@ -50,11 +50,6 @@ class FileQuestion:
 
     values: tuple[tuple[str, Any], ...] = ()
     """A value of each field of the rows with such text, of which a template may have a variable."""
-
-
-def row_field(path: str) -> str:
-    """Return the field of a row that a path begins with."""
-    return path.partition(".")[0].partition("[")[0]
 
 
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
@@ -129,7 +124,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
 
 def _untemplated_prompts(entry: InputFile) -> Iterator[Note]:
     """Note prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
-    answer = _ANSWERS_OF_PROMPTS.get(entry.schema)
+    answer = _ANSWERS_OF_PROMPTS.get(entry.schema, "")
     rows = [rename(row, entry.columns) for row in (whole_rows(entry, _FEWEST_ROWS) if answer else ())]
     texts = [
         row
@@ -155,4 +150,4 @@ def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages
 
 
 def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
-    return any(row.get(row_field(each.path)) for each in fields)
+    return any(row.get(first_name(each.path)) for each in fields)

@@ -17,7 +17,7 @@ from packer.display import plural
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
-from packer.pipeline.plan.file_question import FileQuestion, asked_about, row_field
+from packer.pipeline.plan.file_question import FileQuestion, asked_about
 from packer.pipeline.stages import compile_template
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
@@ -30,7 +30,7 @@ from packer.source.field_programs import KEY_OF_MESSAGES
 from packer.source.file_bytes import quoted
 from packer.source.proposals import Proposal
 from packer.source.read_places import ITEMS, UnreadField
-from packer.source.row import VARIABLES
+from packer.source.row import VARIABLES, first_name
 
 _MOST_SHOWN = 8
 
@@ -126,7 +126,7 @@ class Questions:
 
     def asked(self, source: Source) -> frozenset[str]:
         """Return the fields of rows that a build asks about, or need not ask about."""
-        return frozenset(map(row_field, self._asked(source)))
+        return frozenset(map(first_name, self._asked(source)))
 
     def names(self, source: Source) -> frozenset[str]:
         """Return the fields of the first rows of a source, and those that were asked about."""
@@ -178,8 +178,8 @@ class Questions:
             ("keys of messages", self.unread_keys(source), said[True]),
             ("fields of rows", names, said[False]),
         ):
-            known = {path: values for path, values in labels.items() if row_field(path) in own}
-            silent = own.difference(map(row_field, known))
+            known = {path: values for path, values in labels.items() if first_name(path) in own}
+            silent = own.difference(map(first_name, known))
             shown = [quoted(path) + _shown_values(known.get(path, {})) for path in sorted(silent.union(known))]
             if shown:
                 more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
