@@ -21,8 +21,6 @@ _FEW = 4
 @cache_argument
 @sources_option
 @click.option("--near", is_flag=True, help="Also look for near duplicates between splits and within them.")
-@click.option("--group", metavar="FIELD", help="No value of this field may be in two splits [split.group].")
-@click.option("--time", metavar="FIELD", help="Held-out rows are later, by this field, than trained ones [split.time].")
 @jobs_option
 @on_option
 def command(
@@ -30,8 +28,6 @@ def command(
     cache: Path,
     roots: tuple[str, ...],
     near: bool,
-    group: str | None,
-    time: str | None,
     jobs: int | None,
     on: str | None,
     reply: Reply,
@@ -45,7 +41,7 @@ def command(
     from packer.names import shown  # noqa: PLC0415 - as above
 
     with listener(quiet=reply.quiet) as progress:
-        report = check(cache, sources=roots, near=near, group=group, time=time, jobs=jobs, on=on, progress=progress)
+        report = check(cache, sources=roots, near=near, jobs=jobs, on=on, progress=progress)
     reply.verdict(
         findings_fields(report),
         lambda: _print(report, whole=reply.verbose, summary=not reply.quiet),

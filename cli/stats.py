@@ -19,31 +19,12 @@ _QUANTILES = ("min", "p10", "p50", "p90", "p99", "max")
 
 @click.command("stats", cls=Command)
 @click.argument("cache", type=click.Path(path_type=Path))
-@click.option(
-    "--rows", "split", metavar="SPLIT", help="List the rows of a split, one per line: input, a tab, row number from 0."
-)
-def command(
-    *,
-    cache: Path,
-    split: str | None,
-    reply: Reply,
-) -> None:
+def command(*, cache: Path, reply: Reply) -> None:
     """Show lengths, fill, the trained share and what was rejected."""
-    from packer.audit.stats import rows_of_split, stats  # noqa: PLC0415 - not for --help
-    from packer.names import shown  # noqa: PLC0415 - as above
+    from packer.audit.stats import stats  # noqa: PLC0415 - not for --help
 
-    if split is not None:
-        rows = rows_of_split(cache, split)
-        reply.data({"folder": shown(cache), "split": split, "rows": rows}, lambda: _print_rows(rows))
-        return
     found = stats(cache)
     reply.data(_fields(found), lambda: _print(found))
-
-
-def _print_rows(rows: dict[str, list[int]]) -> None:
-    for path, own in rows.items():
-        for row in own:
-            stdout().line(f"{path}\t{row}")
 
 
 def _print(found: "Stats") -> None:

@@ -22,7 +22,7 @@ from packer.pipeline.messages.losses import last_tokens, rewrite_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
-from packer.pipeline.plan.inputs import note_first_rows, open_inputs
+from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
@@ -123,7 +123,6 @@ def preview(
     model = load_recipe_model(recipe)
     seen: list[PreviewedRow] = []
     shown: list[PreviewedRow] = []
-    noted = None
     questions = Questions(recipe, model)
     opened = [(file.source, entry) for file, entry in open_inputs(files, recipe, note, questions=questions)]
     opened = opened or [(Source(path=PLAIN_CHAT.name), PLAIN_CHAT)]
@@ -135,10 +134,7 @@ def preview(
         note(each)
     stages, texts = Stages(recipe, model), TokenTexts(model)
     stages.renderer = stages.renderer.by_reference()  # of a single row, each is compared with it anyway
-    for source, entry in opened:
-        if files and source is not noted:
-            note_first_rows(entry, model.template, note)
-        noted = source
+    for _, entry in opened:
         left = rows
         for raw in _chosen(entry, rows, row, rejected_only=rejected_only):
             made = _previewed(entry, raw, stages, texts, recipe=recipe, model=model)
@@ -148,8 +144,8 @@ def preview(
                 left -= 1
             if rejected_only and not left:
                 break
-    questions.note_labels(note)
-    questions.note_rare(note)
+    for each in questions.notes():
+        note(each)
     asked = questions.questions
     hint = questions.hint(asked) if asked else None
     if hint is not None:

@@ -1,7 +1,6 @@
 """Statistics of a cache: rows in, documents out, document lengths."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -166,24 +165,6 @@ def stats(folder: Path | str) -> Stats:
                 "other": _other_bytes(cache),
             },
         )
-
-
-def rows_of_split(folder: Path | str, split: str) -> dict[str, list[int]]:
-    """Return the exact rows of a split: input → its rows that have documents there, from 0, ascending.
-
-    Raises:
-        UsageError: no such split.
-        InputError, CheckError, StorageError: as :func:`stats`.
-    """
-    with Cache.open(folder) as cache:
-        sources, rows = cache.documents(split).origins()
-        inputs = cache.manifest.inputs
-        order = np.argsort(sources, kind="stable")  # there may be as many inputs as rows
-        bounds = np.searchsorted(sources, np.arange(len(inputs) + 1), sorter=order).tolist()
-        found: dict[str, set[int]] = {}
-        for entry, (first, end) in zip(inputs, pairwise(bounds), strict=True):
-            found.setdefault(entry.path, set()).update(rows[order[first:end]].tolist())
-        return {path: sorted(own) for path, own in found.items() if own}
 
 
 def count_lengths(lengths: Int32) -> Lengths | None:

@@ -58,10 +58,10 @@ class TraitRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     @classmethod
-    def for_check(cls, ngram: int, *, near: bool, group: str | None) -> "TraitRules":
+    def for_check(cls, ngram: int, *, near: bool) -> "TraitRules":
         """Return rules for rows without a recipe: compare prompts, and conversations if near copies are wanted."""
         compared = (("conversation", ngram), ("prompt", ngram)) if near else (("prompt", ngram),)
-        none = cls.of(RowRules(split=Split(group=group)), 0)
+        none = cls.of(RowRules(), 0)
         return msgspec.structs.replace(none, compared=compared, unicode=unicodedata.unidata_version)
 
     @property

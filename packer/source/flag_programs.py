@@ -1,33 +1,22 @@
-"""Programs of jq that move flags to keys of messages that packer reads, and the lists that stand in texts."""
+"""Programs of jq that move flags to keys of messages that packer reads."""
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_field, jq_path
+from packer.source.jq_commands import from_json, jq_field, jq_path
 from packer.source.read_places import ITEMS, Path, up_to_items
 
 CALLS = "tool_calls"
-
-_WORDS = re.compile(r"\w+")
-_ITEM = r"(?:\d{1,4}|(?i:true|false))"
-_LIST = re.compile(rf"\W*{_ITEM}(?:[\s,;|]+{_ITEM})*\W*")
-_BITS = re.compile("[01]{3,}")
-_FROM_TEXT = (
-    ' | if type != "string" then . else (fromjson? | arrays)'
-    ' // [scan(if test("^[01]{3,}$") then "." else "\\\\w+" end) | fromjson? // .] end'
-)
-"""The end of a program that makes a list of a text that is JSON, or as :func:`items_of` reads it."""
 
 
 class Place(NamedTuple):
     """Where something is said, and of what."""
 
     path: Path
-    of: Literal["row", "role", "message", "items", "list", "list of answers", "numbers"]
+    of: Literal["row", "message", "items", "list", "list of answers", "numbers"]
     """`items` are in lists, or in JSON text, under a key of messages, from where no program moves them."""
 
     messages: Path = ()
@@ -36,26 +25,10 @@ class Place(NamedTuple):
     first: int = 0
     """The number of the first message, in a list of numbers."""
 
-    is_text: bool = False
-    """Whether the list stands in a text."""
-
     @property
     def whose(self) -> Path:
         """The path of what says it: the messages or their parts, a list, or the row."""
         return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
-
-
-def items_of(text: str) -> list[Any]:
-    """Return the items of a text that is a list of numbers, of true and false, or of zeros and ones without blanks.
-
-    Example:
-        >>> items_of("0, 0, 1"), items_of("[True False]"), items_of("001"), items_of("3"), items_of("3 days")
-        ([0, 0, 1], [True, False], [0, 0, 1], [3], [])
-    """
-    if not _LIST.fullmatch(text):
-        return []
-    found = [*text] if _BITS.fullmatch(text) else _WORDS.findall(text.lower())
-    return [each == "true" if each.isalpha() else int(each) for each in found]
 
 
 def listed(values: Sequence[Any]) -> str:
@@ -82,7 +55,7 @@ def programs(
         "weights": [("a number", "weight", ".")],
     }
     is_of_message = place.of == "message" and place.path.count(ITEMS) == 1
-    if kind == "marks" or (kind == "words" and is_silent and is_of_message):
+    if kind == "words" and is_silent and is_of_message:
         yield masking(place.whose, place.path[len(place.whose) :])
     if place.of == "numbers":
         when = f"if {name} numbers the trained messages from {place.first}"
@@ -128,5 +101,5 @@ def _of_calls(place: Place, at: str, flag: str, *, is_silent: bool) -> str:
 def _of_list(place: Place, key: str, value: str) -> str:
     """Return the program that moves the flags in a list of the row to a key of the messages."""
     flags, messages = jq_path(place.path), jq_path(place.messages)
-    items = f"({flags}{_FROM_TEXT})" if place.is_text else flags
-    return f"{items} as $flags | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"
+    items = f"{from_json(place.path[0])}(({flags} | arrays) // []) as $flags"
+    return f"{items} | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from packer.batches import Message, Sample
+from packer.recipe.named_options import as_option
 from packer.source.decode import decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_path
-from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
+from packer.source.jq_commands import from_json, jq_path
+from packer.source.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.source.roles import ROLES, is_answer
 from packer.source.row import field_value
 
@@ -34,6 +35,15 @@ _SECONDS = (946_684_800, 4_102_444_800)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d\S{0,24})?")
 _RFC_2822 = re.compile(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d.{0,20}")
 _DIGITS = re.compile(r"\d{1,19}", re.ASCII)
+
+_MOST_ROWS_PER_BEGUN = 100
+"""Of which one may begin another: short conversations are alike."""
+
+BEGIN_OTHERS = (
+    "begin another row, and their answers are trained once in each, as where every request of a session is logged with "
+    f"all before it; {as_option('supervision.turns=last')} trains the last answer of each row alone; or keep the last "
+    "row of each session, as docs/how-to/exports.md#requests-of-a-session shows"
+)
 
 _FEWEST_COUNTED = 3
 """Of two messages, 1 and 0 may say who speaks."""
@@ -96,16 +106,17 @@ class Orders:
             answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, self._roles))
             self._talks[name].append(_Talk(roles=roles, answers=answers, said=said))
 
-    @property
-    def num_begin(self) -> int:
-        """How many rows begin another one, so that their answers are trained once in each."""
-        return sum(map(self._begun.__contains__, self._whole))
+    def notes(self, num_rows: int) -> Iterator[Note]:
+        """Yield how many of all rows begin another one, unless they are few."""
+        num_begin = sum(map(self._begun.__contains__, self._whole))
+        if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:
+            yield Note(BEGIN_OTHERS, num_begin, num_rows)
 
     def broken(self) -> Iterator[UnreadField]:
         """Yield the keys whose order some rows do not keep, each with the program of jq that mends them."""
         for name, talks in self._talks.items():
             keys = name.split(".")
-            text = f"({jq_path(keys[:1])} | strings) |= fromjson | " if name in self._in_text else ""
+            text = from_json(keys[0]) if name in self._in_text else ""
             every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
             for found in {each.path: each for each in every}.values():
                 path, begin = f"{name}{ITEMS}.{found.path}", f"{text}({jq_path(keys)} | arrays) |= "

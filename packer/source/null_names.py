@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packer.batches import REASONING_FIELDS
-from packer.display import plural
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_text
-from packer.source.read_places import ITEMS, UnreadField
+from packer.source.read_places import ITEMS, Note
 
 _NAMES = frozenset({"none", "null", "nan", "nat", "<na>", "n/a", "#n/a"})
 _OF_MESSAGES = frozenset({"content", "value", *REASONING_FIELDS})
@@ -29,20 +28,19 @@ class _Texts:
     """The texts of a field in some rows, or of one speaker in its messages."""
 
     names: Counter[str] = field(default_factory=Counter)
+    rows: set[int] = field(default_factory=set)
+    """Numbers of those with a name."""
+
     num_others: int = 0
     num_texts: int = 0
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, row: int) -> None:
         if len(text) <= _LONGEST_NAME and text.strip().lower() in _NAMES:
             self.names[text.strip()] += 1
+            self.rows.add(row)
         elif self.num_others < _MOST_OTHERS and text.strip():
             self.num_others += 1
             self.num_texts += is_text(text)
-
-
-def said_of(null: UnreadField) -> str:
-    times = plural(null.num_rows, "time")
-    return f"{null.path} is only the word {quoted(null.example)} {times}, and is read as a text; give null for nothing"
 
 
 class NullNames:
@@ -51,35 +49,32 @@ class NullNames:
     def __init__(self, fields: Collection[str]) -> None:
         """`fields`: names of those that are read."""
         self._fields = fields
+        self._num_rows = 0
         self._texts: dict[tuple[str, ...], _Texts] = {}
         """By the name of a field, or of a field with messages, their key and their speaker."""
 
     def add(self, row: Mapping[str, Any]) -> None:
+        self._num_rows += 1
         for name in self._fields:
             value = row.get(name)
             if type(value) is str:
                 self._add((name,), value)
-            elif type(value) is list:
-                for message in value:
-                    if type(message) is dict:
-                        self._add_message(name, message)
-
-    def _add_message(self, name: str, message: Mapping[str, Any]) -> None:
-        for key in _OF_MESSAGES & message.keys():
-            text = message[key]
-            if type(text) is str:
-                self._add((name, key, str(message.get("role") or message.get("from"))), text)
+            for message in value if type(value) is list else ():
+                for key in _OF_MESSAGES & message.keys() if type(message) is dict else ():
+                    if type(message[key]) is str:
+                        self._add((name, key, str(message.get("role") or message.get("from"))), message[key])
 
     def _add(self, place: tuple[str, ...], text: str) -> None:
         texts = self._texts.get(place) or self._texts.setdefault(place, _Texts())
         if len(text) <= _LONGEST_NAME or texts.num_others < _MOST_OTHERS:
-            texts.add(text)
+            texts.add(text, self._num_rows)
 
-    def found(self) -> Iterator[UnreadField]:
+    def notes(self) -> Iterator[Note]:
         """Yield the fields with such names where the others are no labels."""
         for (name, *of_messages), texts in sorted(self._texts.items(), key=lambda each: each[0]):
             if texts.names.total() + texts.num_others > 1 and 2 * texts.num_texts >= texts.num_others and texts.names:
-                example = texts.names.most_common(1)[0][0]
+                word = quoted(texts.names.most_common(1)[0][0])
                 key, speaker = of_messages or ("", "")
                 path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)
-                yield UnreadField(path=path, num_rows=texts.names.total(), example=example)
+                says = f"have only the word {word} in {path}, which is read as a text; give null for nothing"
+                yield Note(says, len(texts.rows), self._num_rows)

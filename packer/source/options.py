@@ -13,12 +13,11 @@ from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_field
 from packer.source.prose import has_word, is_text
 from packer.source.question_fields import list_names
-from packer.source.row import LETTERS, Columns, first_name, rename
+from packer.source.row import ANSWERS, LETTERS, Columns, first_name, rename
 
 FEWEST = 3
 """Of two texts in fields that differ in a last letter, either may be the better answer."""
 
-_ANSWERS = ("output", "response", "completion")
 _LETTERED = '([$all | to_entries[] | "\\([.key + 65] | implode). \\(.value)"] | join("\\n"))'
 
 
@@ -165,4 +164,4 @@ def _answer(row: Mapping[str, Any]) -> str | None:
     lists = (row.get(name) for name in ("messages", "conversations"))
     last = next((each[-1] for each in lists if isinstance(each, list) and each), None)
     said = last.get("content", last.get("value")) if isinstance(last, dict) else None
-    return next((each.strip() for each in (said, *map(row.get, _ANSWERS)) if isinstance(each, str)), None)
+    return next((each.strip() for each in (said, *map(row.get, ANSWERS)) if isinstance(each, str)), None)

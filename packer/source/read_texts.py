@@ -140,6 +140,30 @@ def strings(value: Any) -> list[str]:
     return found
 
 
+_WITHOUT_TEXT = frozenset({int, float, bool, type(None)})
+"""Of what rows of tokens have thousands each."""
+
+
+def are_all_in(value: Any, texts: Collection[str]) -> bool:
+    """Whether all texts in a value, at any depth, are some that are read as they stand. Of a conversation nearly all
+    are, so that it need not be searched for others.
+    """
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            if each in texts or not each.strip():
+                continue
+            if (decoded := decoded_json(each)) is None:
+                return False
+            stack.append(decoded)
+        elif isinstance(each, list | tuple):
+            stack += [item for item in each if type(item) not in _WITHOUT_TEXT]
+        elif isinstance(each, Mapping):
+            stack += [*each.values(), *filter(is_text_key, each)]
+    return True
+
+
 def texts_read(sample: Sample) -> list[str]:
     """Return the texts that are read from a row."""
     read = MESSAGE_FIELDS - {"tool_calls"}

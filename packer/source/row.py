@@ -47,7 +47,8 @@ class FileRow(msgspec.Struct, frozen=True, gc=False):
 LETTERS = string.ascii_uppercase
 """By which an answer names one of several."""
 
-_ANSWERS = ("output", "response", "completion")
+ANSWERS = ("output", "response", "completion")
+"""Fields of schemas that are answers whole."""
 
 _OF_PARAGRAPHS = ("system", "input", "context", "reasoning")
 """Fields whose texts may be given one by one."""
@@ -81,7 +82,7 @@ def rename(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
         are_texts = isinstance(value, list) and value and all(isinstance(each, str) for each in value)
         if are_texts and new != VARIABLES and (len(value) == 1 or new in _OF_PARAGRAPHS):
             found[new] = "\n\n".join(_with_letters(value, {**renamed, **found}))
-        elif new in _ANSWERS and isinstance(value, int):
+        elif new in ANSWERS and isinstance(value, int):
             found[new] = json.dumps(value)
         elif new == VARIABLES and value is not None and not isinstance(value, dict) and "{" not in str(value)[:1]:
             found[new] = {**(row.get(new) or {}), str(columns[new]).rpartition(".")[2]: value}
@@ -95,7 +96,7 @@ def _with_letters(texts: Sequence[str], row: Mapping[str, Any]) -> Sequence[str]
         >>> _with_letters(["Oban", "Mallaig"], {"output": "B"}), _with_letters(["Oban"], {"output": "Oban"})
         (['A. Oban', 'B. Mallaig'], ['Oban'])
     """
-    said = next((row[name] for name in _ANSWERS if isinstance(row.get(name), str)), "").strip()
+    said = next((row[name] for name in ANSWERS if isinstance(row.get(name), str)), "").strip()
     lettered = [*zip(LETTERS, texts, strict=False)]
     if said not in [*LETTERS[: len(texts)]] or any(re.match(rf"\W?{letter}\W", text) for letter, text in lettered):
         return texts

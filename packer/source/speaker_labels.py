@@ -80,22 +80,17 @@ class Labels:
                 names |= {label} if role == "assistant" else set()
         self._num_rows.update(names)
 
-    def of_answers(self) -> str | None:
-        """Return the label that nearly all answers have."""
-        answers = self._of["assistant"]
-        return answers.shared() if answers.num >= _FEWEST_ANSWERS else None
-
-    def speakers(self) -> Iterator[UnreadField]:
-        """Yield the label of answers as a name, if what users say has one of theirs."""
-        names = {"assistant": self.of_answers(), "user": self._of["user"].shared()}
-        label = names["assistant"]
-        if label is not None and names["user"] not in (None, label):
+    def found(self) -> Iterator[UnreadField]:
+        """Yield the label that nearly all answers have; it is a name if what users say has one of theirs."""
+        answers, name = self._of["assistant"], self._of["user"].shared()
+        label = answers.shared() if answers.num >= _FEWEST_ANSWERS else None
+        if label is not None:
             yield UnreadField(
                 path=label,
                 kind="label",
                 num_rows=self._num_rows[label],
-                example=" ".join(self._of["assistant"].first[label].split()),
-                roles=tuple((str(name), role) for role, name in names.items()),
+                example=" ".join(answers.first[label].split()),
+                roles=((label, "assistant"), (name, "user")) if name not in (None, label) else (),
             )
 
 

@@ -3,11 +3,10 @@
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
 what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
 a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
-for each message, or that numbers messages, also written as `0,0,1` or `[1, 3]` in a text. Of messages it may also be
-one of two words, or within a conversation a number from 0 to 1. Of a row it may be the role of the answers, one of two
-signs, a letter such as `Y`, a word such as `failed`, or one beside what it denies (`safe`, `unsafe`): other words of a
-row are labels, of which most fields have some. What all say alike says nothing about one of them, and why an answer
-ended is no flag.
+for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
+number from 0 to 1. Of a row it may be one of two signs, a letter such as `Y`, a word such as `failed`, or one beside
+what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all say alike
+says nothing about one of them, and why an answer ended is no flag.
 """
 
 import json
@@ -16,15 +15,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
 from typing import Any, Literal
 
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
-from packer.source.flag_programs import CALLS, Place, items_of, listed, programs
+from packer.source.flag_programs import CALLS, Place, listed, programs
 from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
-from packer.source.prose import is_text
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
@@ -45,17 +41,11 @@ _MOST_VERDICTS = 6
 _MOST_ITEMS = 100
 """Items of a list that are searched: there may be one for each token."""
 
-_MOST_SCORES = 16
-"""Numbers in a list that may be scores; embeddings, and what each token has, are more."""
-
 _CAPITAL = re.compile("[A-Z]")
 _MOST_MISFITS = 20
 """One in this many lists of numbers may have others than those of answers."""
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.*)?")
-
 _SIGNS = "numbers below and above 0"
-_SCORES = "several numbers, as scores of several answers are"
 
 
 @dataclass(slots=True)
@@ -90,11 +80,6 @@ def _said_in(items: Sequence[Any]) -> list[Any]:
     return [*dict.fromkeys(some)] if are_said and LETTERS[0] not in some else [None]
 
 
-def _are_scores(items: Sequence[Any]) -> bool:
-    """Whether a list may have a score for each of several answers: a few numbers that are not all whole."""
-    return 1 < len(items) <= _MOST_SCORES and {*map(type, items)} in ({float}, {float, int})
-
-
 def _values(
     stack: list[tuple[Path, Any]], is_whole: Callable[[Path, Sequence[Any]], bool] = lambda *_: False
 ) -> Iterator[tuple[Path, Any]]:
@@ -121,20 +106,15 @@ def _decoded(value: Any) -> Any:
 class Flags:
     """Gathers the flags of some rows."""
 
-    def __init__(self, *, read: Collection[str], roles: Mapping[str, str], one_answer: bool) -> None:
-        """`one_answer`: rows are of a schema with a question and its answer, which may be one of several."""
+    def __init__(self, *, read: Collection[str], roles: Mapping[str, str]) -> None:
         self._read = read
         self._roles = roles
-        self._one_answer = one_answer
         self._said: defaultdict[Place, _Said] = defaultdict(_Said)
         self._num_asked: Counter[Path] = Counter()
         """How many rows, answers or parts could say something at a place."""
 
         self._misfits: Counter[Place] = Counter()
         """How many lists are of another length, or have other numbers, so that they say nothing about messages."""
-
-        self._texts: dict[Path, bool] = {}
-        """Texts that are lists: whether each is one item alone, which may be any number."""
 
     def add(self, row: Mapping[str, Any], given: Collection[str]) -> None:
         """Gather those of one row, as it is in its file; `given` are names of variables that it gives its template."""
@@ -150,26 +130,14 @@ class Flags:
             elif isinstance(value, list):
                 for each in _said_in(value):
                     values.setdefault((*path, ITEMS), []).append(each)
-                lists |= self._list(path, value, is_text=isinstance(row[path[0]], str))
+                lists |= {path: value} if ITEMS not in path else {}
             else:
                 values.setdefault(path, []).append(value)
-                if isinstance(value, str) and (items := items_of(value)):
-                    lists |= self._list(path, items, is_text=True, is_single=len(items) == 1)
-        if self._one_answer:
-            values |= {(*path, ITEMS): [*items] for path, items in lists.items() if _are_scores(items)}
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
             self._said[Place(path, "row")].add(said)
         for path, messages in talks.items():
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
-            self._add_role(messages, values)
-
-    def _list(self, path: Path, items: list[Any], *, is_text: bool, is_single: bool = False) -> dict[Path, list[Any]]:
-        if ITEMS in path:
-            return {}
-        if is_text:
-            self._texts[path] = self._texts.get(path, True) and is_single
-        return {path: items}
 
     def _is_whole(self, path: Path, items: Sequence[Any]) -> bool:
         return path[0] in self._read or self._are_messages(items)
@@ -218,18 +186,15 @@ class Flags:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
         answers = [number for number, each in enumerate(messages) if is_answer(each, self._roles)]
         for at, values in lists.items():
-            is_text = at in self._texts
             said: dict[Place, Sequence[Any]] = {
-                Place(at, "list", path, 0, is_text): [values[k] for k in answers]
-                if len(values) == len(messages)
-                else (),
+                Place(at, "list", path): [values[k] for k in answers] if len(values) == len(messages) else (),
                 Place(at, "list of answers", path): values if len(values) == len(answers) else (),
             }
             are_numbers = all(type(value) is int for value in values) and len({*values}) == len(values)
             for first in (0, 1):
                 numbers = [number + first for number in answers]
                 are_answers = are_numbers and {*numbers}.issuperset(values)
-                said[Place(at, "numbers", path, first, is_text)] = [each in values for each in numbers if are_answers]
+                said[Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
             for place, each in said.items():
                 if each:
                     self._said[place].add([value for value in each if value is not None])
@@ -237,44 +202,29 @@ class Flags:
                     self._misfits[place] += 1
             self._num_asked[at] += len(answers)
 
-    def _add_role(self, messages: Sequence[Mapping[str, Any]], of_row: Mapping[Path, Sequence[Any]]) -> None:
-        senders = {
-            str(each.get("from") or each.get("role")).lower() for each in messages if is_answer(each, self._roles)
-        }
-        for path, (value, *_) in of_row.items():
-            if len(path) == 1 and isinstance(value, str) and value.lower() in senders:
-                self._said[Place(path, "role")].add([True])
-                self._num_asked[path] += 2  # of which not all are meant
-
     def labels(self) -> dict[str, Counter[str]]:
-        """Return the short values in the fields of rows, and in objects, as JSON: how often each is said."""
-        of_rows = [each for each in self._said.items() if each[0].of == "row" and ITEMS not in each[0].path]
-        return {shown_path(place.path): said.values - Counter(null=said.values["null"]) for place, said in of_rows}
+        """Return the short values of fields, and of keys of answers, as JSON: how often each is said."""
+        most = {"row": 0, "message": 1}
+        found = [(at, said) for at, said in self._said.items() if at.path.count(ITEMS) <= most.get(at.of, -1)]
+        return {shown_path(place.path): said.values - Counter(null=said.values["null"]) for place, said in found}
 
     def differing(self) -> Iterable[UnreadField]:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
-        logs = {place.path[: len(place.whose) + 1] for place in self._said if self._differs(place)}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
         for place, said in sorted(self._said.items(), key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
-            of_answers = partial(_of_answers, is_mark=place.path[: len(place.whose) + 1] not in logs)
-            flag_of = _of_row if place.of in ("row", "items") else of_answers
+            flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and self._fits(place) and not is_of_messages:
                 found.setdefault(flag.path, flag)
         return found.values()
 
-    def _differs(self, place: Place) -> bool:
-        """Whether messages say different things at a place that are no times, so that what is beside it is a log."""
-        values = [value for each in self._said[place].values if (value := json.loads(each)) != ""]
-        return place.of == "message" and len(values) > 1 and not _are_times(values)
-
     def _fits(self, place: Place) -> bool:
         """Whether something may be said about messages, or is said about no list."""
         most = self._said[place].num_rows // _MOST_MISFITS if place.of == "numbers" else 0
-        return self._misfits[place] <= most and not (place.messages and self._texts.get(place.path, False))
+        return self._misfits[place] <= most
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
@@ -299,21 +249,6 @@ def _word(value: Any) -> str | None:
     return value.lower() if is_word else None
 
 
-def _mark(place: Place, values: Sequence[Any]) -> str | None:
-    """Return what marks some messages: times, or one label in all that have a key, unless it says that all is well."""
-    given = [value for value in values if value != ""]
-    if place.of != "message" or place.path.count(ITEMS) > 1 or place.path[-1] in _READ or not given:
-        return None
-    label = given[0] if len(given) == 1 and isinstance(given[0], str) else ""
-    is_word = as_flag(label) is None and not is_text(label) and _word(label.replace(" ", "_")) is not None
-    is_well = may_say_end(label) or bool(verdicts([label])[0])  # `completed`, as items of a response are that have it
-    return "a time" if _are_times(given) else label if is_word and not is_well else None
-
-
-def _are_times(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) and _TIME.fullmatch(value) for value in values)
-
-
 def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which rows differ, if some of them say no, or a number below zero."""
     kind, says, kept = _kind(values), "", dict[str, str]()
@@ -325,13 +260,13 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
         are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
         if no and (yes or (num_silent > 0 and said.num_rows > 1)) and not are_ids:
             says = "false or true" if yes else "false or nothing"
-    elif place.path[-1] == ITEMS and not any(map(math.isnan, map(as_number, values))):
-        says = _SCORES * said.differs
     elif all(isinstance(value, str) for value in values):
         yes, no = verdicts(values)
         are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
         if no and (len(values) > 1 or num_silent > 0) and not are_topics:
-            says = " or ".join((*yes, *no)) if yes else _counted(said, no, num_silent)
+            first = dict.fromkeys((*no, *values))
+            says = " or ".join((*yes, *no) if yes else [*first][:_MOST_VERDICTS])
+            says += " or nothing" * (not yes and num_silent > 0)
             kept = {} if yes else {f"the rows without {listed(no)}": f"{{not_in: [{listed(no)}]}}"}
     kept |= {f"the rows with {listed(each)}": f"{{in: [{listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
@@ -339,16 +274,6 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
     begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{listed([name])}: ", "}")
     keeps = tuple((f"{begin}{said_so}{end}", which) for which, said_so in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
-
-
-def _counted(said: _Said, verdicts: Sequence[str], num_silent: int) -> str:
-    """Return how many say what, verdicts first: of the other words, nobody knows what they say."""
-    counts = {json.loads(value): count for value, count in said.values.most_common()}
-    first = dict.fromkeys((*verdicts, *counts))
-    shown = [f"{counts[value]:,} {value}" for value in islice(first, max(_MOST_VERDICTS, len(verdicts)))]
-    num_others = said.values.total() - sum(counts[value] for value in islice(first, len(shown)))
-    more = {"others": num_others, "nothing": num_silent}
-    return ", ".join([*shown, *(f"{count:,} {what}" for what, count in more.items() if count)])
 
 
 def _flag(place: Place, said: _Said, says: str) -> UnreadField:
@@ -361,28 +286,20 @@ def _flag(place: Place, said: _Said, says: str) -> UnreadField:
     return UnreadField(path=shown_path(path), num_rows=said.num_rows, example=says, kind="flag")
 
 
-def _of_answers(
-    place: Place, said: _Said, values: Sequence[Any], num_silent: int, *, is_mark: bool
-) -> UnreadField | None:
-    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation.
-
-    `is_mark`: unless the key belongs to a log, what some answers have, and others have not, may mark them.
-    """
+def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
+    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
     forms = dict[str, set[str]]()
     for value in values:
         said_as = value if isinstance(value, str) else json.dumps(value)
         forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
-    is_silent = num_silent > 0 or "" in values
-    mark = _mark(place, values) if is_mark and is_silent and said.num_rows > 1 else None
-    kind = _kind(values) if mark is None else "marks"
+    kind = _kind(values)
     forms = {min(each): each for each in forms.values()} if kind == "words" else forms  # as rows write them
     words = sorted(forms)
-    differ = said.differs or kind in ("marks", "signs") or (kind == "flags" and len(words) + (num_silent > 0) > 1)
+    differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
-    says = mark or {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
-    named = {"role": "the role of the answers", "numbers": "the numbers of some messages"}
-    says = named.get(place.of, says + " or nothing" * (num_silent > 0 or mark is not None))
+    says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
+    says = "the numbers of some messages" if place.of == "numbers" else says + " or nothing" * (num_silent > 0)
     ways = programs(place, kind, forms, is_silent=num_silent > 0)
     return replace(_flag(place, said, says), programs=tuple(ways))

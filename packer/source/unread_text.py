@@ -20,24 +20,23 @@ from packer.source.decode import Refused
 from packer.source.message_order import Orders
 from packer.source.named_media import names_media
 from packer.source.null_names import NullNames
-from packer.source.read_places import ITEMS, Path, ReadPlaces, UnreadField, shown_path
+from packer.source.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.source.read_texts import (
     MESSAGE_FIELDS,
     ReadTexts,
+    are_all_in,
     spaced,
     texts_read,
 )
-from packer.source.row import Columns
+from packer.source.row import ANSWERS, Columns
 from packer.source.row_texts import RowTexts
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.speaker_labels import Labels
 from packer.source.training_flags import Flags
+from packer.source.unusual_answers import MOST_SAMPLES, notes_on
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
-
-_ANSWERS = ("output", "response", "completion")
-"""Fields of schemas that are answers whole."""
 
 _SHOWN_CHARACTERS = 60
 
@@ -51,17 +50,12 @@ class Unread:
     """Fields with such text in so few rows that nobody is asked about them."""
 
     blocks: tuple[UnreadField, ...]
-    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and names of speakers."""
+    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and their label."""
 
-    nulls: tuple[UnreadField, ...]
-    """Fields that are read, with texts that are only the name of a null."""
-
+    notes: tuple[Note, ...]
     num_rows: int
     num_read: int
     """Rows that are not refused."""
-
-    num_begin: int
-    """Rows that begin another one of these."""
 
     names: frozenset[str]
     """All fields of these rows."""
@@ -99,13 +93,12 @@ def find_unread(
     contents = ("value", "content", "from", "role") if schema == "sharegpt" else ("content", "role")
     tools = {columns.get(name) or name for name in ("tools", "functions")}
     said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
-    said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(_ANSWERS)}
+    said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(ANSWERS)}
     num_rows, num_read, is_chat = 0, 0, False
-    places = ReadPlaces()
-    read = places.paths
-    names, keys, found = set[str](), set[str](), list[RowTexts]()
+    read: set[Path] = set()
+    names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
-    flags = Flags(read={*own, *hidden, *compared}, roles=roles, one_answer=schema in ("alpaca", "completion"))
+    flags = Flags(read={*own, *hidden, *compared}, roles=roles)
     blocks, labels, nulls, orders = Blocks(known=roles), Labels(), NullNames(own - tools - hidden), Orders(roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
@@ -115,6 +108,7 @@ def find_unread(
         except Refused:
             continue
         num_read += 1
+        samples += [sample] if num_read <= MOST_SAMPLES else []
         keys.update(*(each.fields for each in sample.all_messages))
         blocks.add(sample)
         labels.add(sample)
@@ -123,7 +117,12 @@ def find_unread(
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
-        left = places.left(places.left(shown, own - tools, as_it_stands - uncalled), tools, as_it_stands)
+        called = as_it_stands - uncalled
+        left = {
+            name: value
+            for name, value in shown.items()
+            if name not in own | tools or not are_all_in(value, as_it_stands if name in tools else called)
+        }
         texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown, sample.template_kwargs)
         is_chat |= sample.kind == "chat"
@@ -154,12 +153,11 @@ def find_unread(
                 for block, count in blocks.found()
                 if count * _MOST_ROWS_PER_FIELD > num_rows
             ),
-            *labels.speakers(),
+            *labels.found(),
         ),
-        nulls=tuple(nulls.found()),
+        notes=(*notes_on(samples), *nulls.notes(), *orders.notes(num_rows)),
         num_rows=num_rows,
         num_read=num_read,
-        num_begin=orders.num_begin,
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
         is_chat=is_chat,

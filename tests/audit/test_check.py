@@ -11,7 +11,7 @@ from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
 from packer.audit.check import row_checks
 from packer.audit.check.check import check as check_cache
-from packer.errors import InputError, UsageError
+from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import row_report
 from packer.pipeline.plan.benchmarks import read_benchmark
@@ -143,56 +143,6 @@ def test_rejected_rows_are_no_rows(caches):
     assert counts(report)["prompts_between_splits"] == 0
 
 
-def test_groups_in_two_splits_are_seen(caches):
-    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(210))]
-    rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
-    report = check(caches.build(rules=rules, train=rows))
-    assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.findings)
-    (caches.folder / "cache" / "manifest.json").unlink()
-    report = check(caches.build(rules=rules, train=rows[:150], dev=rows[150:]))
-    assert levels(report)["groups"] == "error"
-
-
-def iso(day):
-    return f"2026-01-{day:02}T10:00:00"
-
-
-@pytest.mark.parametrize("written", [iso, lambda day: f" {iso(day)} ", lambda day: day * 86_400 + 0.5, str])
-@pytest.mark.parametrize("held", [[21, 22, 30], [19, 20, 21, 30], [1]])
-def test_split_files_of_ones_own_are_compared_by_groups_and_by_times(caches, written, held):
-    """Days 1 to 20 are trained on, three rows of each; users are the days but for the last digit."""
-    days, names = [day for day in range(1, 21) for _ in range(3)], [None, "", " "]
-    rows = iter(some_rows(80))
-
-    def of(days):
-        about = [{"at": written(day), "by": {"user": day // 10 or names[day % 3]}} for day in days]
-        return [{**next(rows), **each} for each in about] + [{**next(rows), "at": names[1]}, next(rows)]
-
-    report = check(caches.build(train=of(days), validation=of(held)), group="by.user", time="at")
-    found = {each.code: each for each in report.findings}
-    early = sum(day <= max(days) for day in held)
-    shared = {day // 10 for day in held} & {1, 2}
-    assert (found["times"].count, found["groups"].count) == (early, len(shared))
-    assert found["times"].level == ("error" if early else "ok") and len(found["times"].examples) == 2 * early
-    assert found["groups"].level == ("error" if shared else "ok") and report.ok == (not early and not shared)
-    assert all(int(each.label.rpartition(":")[2]) in range(57, 60) for each in found["times"].examples[1::2])
-
-
-def test_a_field_that_no_row_has_is_refused_and_one_of_the_recipe_alone_is_not(caches):
-    cache = caches.build(train=some_rows(40)[:30], validation=some_rows(40)[30:])
-    for asked in ({"group": "user"}, {"time": "at"}):
-        with pytest.raises(UsageError, match=f"no row has a value of {next(iter(asked.values()))}"):
-            check(cache, **asked)
-    rules = {"split": {"group": "user", "shares": {"validation": 0.3}}}
-    rows = [{**row, "user": i} for i, row in enumerate(some_rows(60))]
-    cache = caches.build(
-        rules=rules, force=True, train=rows[:20], validation=some_rows(60)[20:40], test=some_rows(60)[40:]
-    )
-    (caches.folder / "train.jsonl").unlink()
-    report = check(cache)
-    assert report.ok and "groups" not in levels(report)
-
-
 @pytest.mark.parametrize(
     ("rules", "rows", "rule"),
     [
@@ -209,14 +159,6 @@ def test_a_field_that_no_row_has_is_refused_and_one_of_the_recipe_alone_is_not(c
 def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
     found = {each.code: each.message for each in check_cache(caches.build(rules=rules, train=rows)).findings}
     assert found["loss_mask"] == rule
-
-
-def test_rows_of_other_sources_that_have_no_group_are_in_no_group(caches):
-    rows = [{**row, "user": f"user {i % 9}"} for i, row in enumerate(some_rows(60))]
-    rules = {"split": {"group": "user", "shares": {"validation": 0.3}, "seed": 5}}
-    other = [{**row, "user": ""} for row in some_rows(80)[60:]]
-    report = check(caches.build(rules=rules, train=rows, validation=other[:10], test=other[10:]))
-    assert levels(report)["groups"] == "ok" and "each of 9 values of user is in one split" in str(report.findings)
 
 
 def test_rows_of_ids_have_no_words_to_compare(caches):

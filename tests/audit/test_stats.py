@@ -2,19 +2,16 @@
 
 import json
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit.stats import count_lengths, rows_of_split, stats
+from packer.audit.stats import count_lengths, stats
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
-from packer.store.cache import Cache
 
 
 def table(folder, kind, split):
@@ -134,17 +131,3 @@ def test_a_missing_file_is_said(starter, tmp_path):
     (tmp_path / "cache" / "rejected.jsonl").unlink()
     with pytest.raises(CheckError, match=r"rejected\.jsonl"):
         stats(Path(tmp_path / "cache"))
-
-
-def test_rows_of_many_inputs_are_listed_in_linear_time(monkeypatch):
-    """Looking at all rows for each input would take minutes."""
-    number = 100_000
-    sources = np.tile(np.arange(number), 25)[::-1]
-    documents = SimpleNamespace(origins=lambda: (sources, np.repeat(np.arange(25), number)))
-    manifest = SimpleNamespace(inputs=[SimpleNamespace(path=f"{each}.jsonl") for each in range(number)])
-    cache = nullcontext(SimpleNamespace(documents=lambda split: documents, manifest=manifest))
-    monkeypatch.setattr(Cache, "open", lambda folder: cache)
-    found = rows_of_split("cache", "train")
-    assert list(found) == [entry.path for entry in manifest.inputs] and all(
-        own == [*range(25)] for own in found.values()
-    )

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 import twins
-from compared_rows import some_rows, with_copies
+from compared_rows import rows_of_split, some_rows, with_copies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.audit.stats import rows_of_split
 from packer.audit.verify.verify_cache import verify
 from packer.errors import NothingKeptError
 from packer.pipeline.from_python import build

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from compared_rows import prompt, some_rows, with_copies
+from compared_rows import prompt, rows_of_split, some_rows, with_copies
 from packed_again import packed_again
 from packed_caches import table
 from watched_builds import Notes, digests
@@ -21,7 +21,7 @@ from xxhash import xxh3_128_hexdigest
 
 import packer
 from packer.audit.preview import preview
-from packer.audit.stats import rows_of_split, stats
+from packer.audit.stats import stats
 from packer.audit.verify.verify_cache import verify
 from packer.audit.view import view_row
 from packer.curate import near

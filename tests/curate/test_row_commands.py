@@ -47,12 +47,6 @@ def test_a_build_and_stats_say_which_rows(place):
         assert tokens[line.split()[0]] in line.split(), "what there is to train on, split by split"
     for words in (built, run("stats", cache).stdout):
         assert "25 kept, 15 left out by rules, 0 rejected" in words
-    for split, number in splits.items():
-        lines = run("stats", cache, "--rows", split).stdout.splitlines()
-        rows = fields("stats", cache, "--rows", split)["rows"]
-        assert [line.split("\t") for line in lines] == [[path, str(row)] for path in rows for row in rows[path]]
-        assert len(lines) == number
-    assert_refused("has no documents of split 'test'", "stats", cache, "--rows", "test", exit_code=2)
     again = run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", cache, *RULES, filters, "-j", 1).stdout
     assert "is up to date" in again and "left out by rules" in again
     other = ("-o", folder / "other", *RULES, filters, "--set", "split.seed=7", "-j", 1)
@@ -65,10 +59,9 @@ def test_a_build_and_stats_say_which_rows(place):
     assert "duplicate" in shown
 
 
-def test_a_cache_without_rules_lists_the_rows_of_its_splits_too(place):
+def test_stats_of_a_cache_without_rules_say_nothing_of_rules(place):
     folder, tokenizer = place
     run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", folder / "plain", "-j", 1)
-    assert len(run("stats", folder / "plain", "--rows", "train").stdout.splitlines()) == 40
     assert "selected" not in fields("stats", folder / "plain")
 
 

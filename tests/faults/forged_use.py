@@ -32,7 +32,6 @@ _COMMANDS = (
     "verify {cache}",
     "verify --full {cache}",
     "stats {cache}",
-    "stats --rows train {cache}",
     "inspect {cache}",
     "inspect --row chat.jsonl:0 {cache}",
     "inspect --row chat.jsonl:7 {cache}",

@@ -33,7 +33,6 @@ READ = [
     "inspect {cache} --step 0",
     "inspect {cache} --row JOB/chat.jsonl:3",
     "stats {cache}",
-    "stats {cache} --rows train",
     "check {cache} --sources / -j 1",
     "report {cache} -o {here}/page.html",
     "diff {cache} WHOLE",

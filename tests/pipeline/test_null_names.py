@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ TEXTS = [f"The tide number {number} turns at five, so the boat waits." for numbe
 
 def found_in(*rows: dict[str, Any], schema: str = "alpaca", known: tuple[str, ...] = ()) -> dict[str, int]:
     found = find_unread(rows, schema=schema, columns={}, roles={}, known=known)
-    return {each.path: each.num_rows for each in found.nulls}
+    places = ((re.search("in (`.*), which is read as a text", each.says), each.num_rows) for each in found.notes)
+    return {place[1]: num_rows for place, num_rows in places if place}
 
 
 def rows(**values: Any) -> list[dict[str, Any]]:
@@ -67,7 +69,7 @@ def test_a_build_names_the_field_and_the_number_of_rows(tmp_path: Path) -> None:
         table.writeheader()
         table.writerows(given)
     tokenizer = twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML)
-    note = "`system` is only the word `nan` 2 times, and is read as a text; give null for nothing"
+    note = "2 of its first 4 rows have only the word `nan` in `system`, which is read as a text; give null for nothing"
     for number, (source, is_said) in enumerate(((path, True), (tmp_path / "rows.jsonl", False))):
         if not is_said:
             blank = [row | {"system": None if row["system"] == "nan" else row["system"]} for row in given]

@@ -42,7 +42,8 @@ def labels_in(rows: Sequence[dict[str, Any]]) -> tuple[str | None, list[str]]:
     labels = Labels()
     for row in rows:
         labels.add(sample(row))
-    return labels.of_answers(), [name for each in labels.speakers() for name, _ in each.roles]
+    found = [*labels.found()]
+    return found[0].path if found else None, [name for each in found for name, _ in each.roles]
 
 
 @pytest.mark.parametrize(

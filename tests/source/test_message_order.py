@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.source.message_order import BEGIN_OTHERS
 from packer.source.read_places import UnreadField
 from packer.source.unread_text import Unread, find_unread
 
@@ -172,18 +173,22 @@ def snapshot(*texts: str, **last: Any) -> list[dict[str, Any]]:
     return [*rows[:-1], rows[-1] | last]
 
 
+def begun(*talks: list[dict[str, Any]]) -> int:
+    return sum(note.num_rows for note in found(*talks).notes if note.says == BEGIN_OTHERS)
+
+
 def test_rows_that_begin_another_row_are_counted() -> None:
     rows = [snapshot(*"abcdef"[:end]) for end in (2, 4, 6)]
-    assert found(*rows).num_begin == 2
-    assert found(*rows, *rows[:1], snapshot(*"abxd")).num_begin == 3
-    assert found(*rows[:1], *rows[:1]).num_begin == 0  # twice the same
-    assert found(snapshot(*"ab"), snapshot(*"xbcd"), snapshot(*"aycd")).num_begin == 0
+    assert begun(*rows) == 2
+    assert begun(*rows, *rows[:1], snapshot(*"abxd")) == 3
+    assert begun(*rows[:1], *rows[:1]) == 0  # twice the same
+    assert begun(snapshot(*"ab"), snapshot(*"xbcd"), snapshot(*"aycd")) == 0
     reasoned = snapshot(*"ab", reasoning_content="Hm.")
-    assert found(reasoned, snapshot(*"abcd")).num_begin == 1
+    assert begun(reasoned, snapshot(*"abcd")) == 1
 
 
 def test_rows_of_which_only_the_last_answer_is_trained_begin_no_other_row() -> None:
     def masked(*texts: str) -> list[dict[str, Any]]:
         return [each | {"train": k == len(texts) - 1} for k, each in enumerate(snapshot(*texts))]
 
-    assert found(*(masked(*"abcdef"[:end]) for end in (2, 4, 6))).num_begin == 0
+    assert begun(*(masked(*"abcdef"[:end]) for end in (2, 4, 6))) == 0

@@ -2,6 +2,8 @@
 
 import random
 
+from packer.store.cache import Cache
+
 WORDS = [f"word{i}" for i in range(400)]
 
 
@@ -45,3 +47,13 @@ def counts(report):
 
 def prompt(row):
     return row["messages"][0]["content"]
+
+
+def rows_of_split(folder, split):
+    """The rows of each input that have documents in a split."""
+    found = {}
+    with Cache.open(folder) as cache:
+        places = zip(*(each.tolist() for each in cache.documents(split).origins()), strict=True)
+        for source, row in sorted({*places}):
+            found.setdefault(cache.manifest.inputs[source].path, []).append(row)
+    return found

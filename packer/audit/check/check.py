@@ -5,19 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packer.audit.check.row_checks import CheckResult, checked, compare_rows
-from packer.audit.check.row_facts import Compared, RowFacts, read_facts
+from packer.audit.check.row_facts import RowFacts, read_facts
 from packer.audit.findings import CodedFinding, Example, Findings
 from packer.audit.input_parts import InputPart, read_inputs
 from packer.batches import Sample
 from packer.curate.texts import utterances
-from packer.errors import UsageError
 from packer.literals import common_length
 from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, make_recipe
-from packer.recipe.row_rules import Split
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
@@ -37,8 +35,6 @@ def check(
     *,
     sources: str | Path | Iterable[str | Path] = (),
     near: bool = False,
-    group: str | None = None,
-    time: str | None = None,
     jobs: int | None = None,
     on: str | None = None,
     progress: Progress | None = None,
@@ -53,9 +49,6 @@ def check(
         sources: what the names of its inputs are below; see :mod:`packer.pipeline.plan.source_roots`. By default no
             input is read.
         near: also look for near duplicates, by word shingles.
-        group: a field of which no value may be in two splits; by default `split.group` of the recipe.
-        time: a field by which held-out rows are later than those trained on: a number, or a time in ISO 8601; by
-            default `split.time` of the recipe.
         jobs: processes that read rows; by default as many as are worthwhile.
         on: a Ray cluster to read inputs on, as for :func:`packer.build`; the facts of their rows are returned to this
             process.
@@ -66,7 +59,6 @@ def check(
         CheckError: the manifest or a document shard is damaged.
         RecipeError: the manifest's recipe is invalid.
         StorageError: a file cannot be read.
-        UsageError: no row has a field that was named.
         WorkerDiedError: a process was killed.
     """
     progress = progress or Silent()
@@ -78,12 +70,8 @@ def check(
         parts, missing = _find_inputs(inputs, recipe.partition_bytes, roots, workers, progress)
         checks = [_check_inputs(parts, missing, len(inputs), roots)]
         if parts:
-            most, rule = recipe.rows.max_bytes, recipe.split or Split()
-            asked = Compared(near=near, group=group or rule.group, time=time or rule.time)
-            facts = read_facts(cache, parts, workers, progress, asked, trained=trained, max_row_bytes=most)
-            for field, found in ((group, facts.group), (time, facts.time)):
-                if field and found is None:
-                    raise UsageError(f"no row has a value of {field}", hint="name a field, such as metadata.user_id")
+            most = recipe.rows.max_bytes
+            facts = read_facts(cache, parts, workers, progress, near=near, trained=trained, max_row_bytes=most)
             checks += _with_texts(compare_rows(facts), facts, parts, most)
         checks.append(_check_mask(recipe, inputs))
         return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, findings=tuple(checks))

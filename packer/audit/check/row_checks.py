@@ -62,11 +62,6 @@ _LEAKAGE = (
     f"--set split.leakage.near={JACCARD} leaves such rows out of train; --set split.shares.validation=0.02 holds out "
     "rows by their prompt, so that no prompt is in two splits"
 )
-_EARLY = "in sources without a split of their own, split.time holds out the last rows"
-_GROUPED = (
-    "in sources without a split of their own, split.group keeps the rows of a group together; or the field has both 7 "
-    'and "7"'
-)
 _OTHER_NAME = "with sources.split: train for what is trained on, as rules take all other splits for held out, "
 
 KINDS = {
@@ -85,12 +80,6 @@ KINDS = {
         _LEAKAGE,
         fails=0.01,
     ),
-    "times": Kind(
-        "no later than the last of {others}",
-        "every row of a held-out split is later than those that are trained on",
-        _EARLY,
-        fails=0.0,
-    ),
     "copies_within_splits": Kind(
         "a copy of another",
         "no row is in its split twice",
@@ -107,7 +96,7 @@ KINDS = {
 
 
 def compare_rows(facts: RowFacts) -> list[CheckResult]:
-    """Compare the rows of all splits; also nearly, by group and by time, if the facts have what that needs."""
+    """Compare the rows of all splits; also nearly, if the facts have what that needs."""
     found: list[CheckResult] = []
     talks = facts.conversations
     if talks is not None and not len(talks.shingles):
@@ -115,7 +104,6 @@ def compare_rows(facts: RowFacts) -> list[CheckResult]:
         found.append((CodedFinding(code="near_copies", level="skipped", message=message), ()))
     if len(facts.splits) > 1:
         found += [_between(facts, code, compare) for code, compare in _comparisons(facts, near=talks is not None)]
-        found += [] if facts.group is None else [(_groups(facts), ())]
     copies = [exact_duplicates(facts.content, facts.of_split(name)) for name in facts.splits]
     found.append(_within(facts, "copies_within_splits", facts.splits, copies))
     if talks is not None:
@@ -134,14 +122,6 @@ def _comparisons(facts: RowFacts, *, near: bool) -> Iterator[tuple[str, _Compare
     )
     if near:
         yield "near_between_splits", lambda rows, among: nearest(facts.prompts, among, rows, JACCARD)
-    if (time := facts.time) is not None:
-
-        def early(rows: Int64, among: Int64) -> DroppedRows:
-            last = int(among[np.nan_to_num(time[among], nan=-np.inf).argmax()])
-            late = rows[time[rows] <= time[last]]
-            return DroppedRows(row=late, kept=np.full(len(late), last), similarity=np.ones(len(late)))
-
-        yield "times", early
 
 
 class _Part(NamedTuple):
@@ -203,17 +183,6 @@ def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") 
         return bool(facts.prompt[first] == facts.prompt[second]), -similarity, first
 
     return check, tuple(sorted({pair for part in parts for pair in part.pairs}, key=interest)[:SHOWN])
-
-
-def _groups(facts: RowFacts) -> CodedFinding:
-    """Count groups that are in more than one split."""
-    assert facts.group is not None, "asked for"
-    own = np.unique(np.stack([facts.group.view(np.int64), facts.split], axis=1)[facts.group != 0], axis=0)
-    values, counts = np.unique(own[:, 0], return_counts=True)
-    number = int((counts > 1).sum())
-    of, field = f"of {len(values):,} values of", facts.asked.group
-    message = f"{number:,} {of} {field} are in more than one split" if number else f"each {of} {field} is in one split"
-    return checked("groups", message, "error" if number else None, count=number, hint=_GROUPED)
 
 
 def _pairs(copies: DroppedRows) -> list[Pair]:

@@ -5,10 +5,8 @@ cache are deliberately not used: a check must not rely on what the build decided
 that were built without rules about rows and for rows that were never built.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +21,10 @@ from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
 from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
-from packer.recipe.rule_checks import microseconds
 from packer.store.cache import Cache
 
 NGRAM = 3
 """Words per shingle for finding near duplicates; a shorter prompt is too short to identify a row."""
-
-
-class Compared(NamedTuple):
-    """What rows are compared by, besides their texts."""
-
-    near: bool
-    group: str | None
-    time: str | None
-    """Fields of the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +39,11 @@ class RowFacts:
     trained: tuple[str, ...]
     """Splits that are trained on; the others are held out."""
 
-    asked: Compared
-
     content: npt.NDArray[np.bytes_]  # [N] S16 digest of the trained content of a row and of what precedes it
     prompt: UInt64  # [N] hash of the first prompt without case and white space
     prompts: Signatures
     conversations: Signatures | None
     """None if near duplicates are not searched for."""
-
-    group: UInt64 | None  # [N] hash of the value of a field as a text, 0 without one
-    time: npt.NDArray[np.float64] | None  # [N] a number that is larger for a later time, NaN without one
-    """Of both, None if no row has a value, or no field is to be compared."""
 
     def place(self, row: int) -> tuple[int, int]:
         """Return the number of a row's file, and its number there."""
@@ -77,8 +59,8 @@ def read_facts(
     parts: Sequence[InputPart],
     workers: Workers,
     progress: Progress,
-    asked: Compared,
     *,
+    near: bool,
     trained: tuple[str, ...],
     max_row_bytes: int,
 ) -> RowFacts:
@@ -90,7 +72,7 @@ def read_facts(
     """
     progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
     found: dict[int, pa.Table] = {}
-    arguments = (TraitRules.for_check(NGRAM, near=asked.near, group=asked.group), asked.time, max_row_bytes)
+    arguments = (TraitRules.for_check(NGRAM, near=near), max_row_bytes)
     for number, table in workers.run(_reader, arguments, parts, sizes=[part.num_bytes for part in parts]):
         found[number] = table
         progress.advance(table.num_rows)
@@ -100,9 +82,6 @@ def read_facts(
     row = numbers_of(table.column("row"))
     split = _splits_of(cache, source, row)
     kept = np.flatnonzero(split >= 0)
-    known = (column(table, "known")[kept] & 1).astype(np.uint64)
-    group = known if asked.group is None else known * column(table, "group_text")[kept]
-    time = numbers_of(table.column("moment"))[kept]
     return RowFacts(
         source=source[kept],
         row=row[kept],
@@ -110,13 +89,10 @@ def read_facts(
         files=tuple(entry.path for entry in cache.manifest.inputs),
         splits=cache.splits("documents"),
         trained=trained,
-        asked=asked,
         content=digests(table, "content")[kept],
         prompt=column(table, "prompt")[kept],
         prompts=signatures_in(table, "prompt", NGRAM).rows(kept),
-        conversations=signatures_in(table, "conversation", NGRAM).rows(kept) if asked.near else None,
-        group=group if group.any() else None,
-        time=None if np.isnan(time).all() else time,
+        conversations=signatures_in(table, "conversation", NGRAM).rows(kept) if near else None,
     )
 
 
@@ -130,31 +106,16 @@ def _splits_of(cache: Cache, source: Int64, row: Int64) -> Int64:
     return found
 
 
-def _reader(rules: TraitRules, time: str | None, max_row_bytes: int) -> Callable[[InputPart], pa.Table]:
+def _reader(rules: TraitRules, max_row_bytes: int) -> Callable[[InputPart], pa.Table]:
     """Return the function that reads a part, in this or in another process."""
-    maker, fields = TraitMaker(rules), (*rules.fields, *([] if time is None else [time]))
+    maker = TraitMaker(rules)
 
     def read(part: InputPart) -> pa.Table:
         tables, first = [], 0
-        for rows, numbers in part.batches(max_row_bytes, fields):
-            times = [None] * rows.num_rows if time is None else rows.fields[-1]
-            table = pa.Table.from_batches([maker.make(rows, first)]).append_column("row", array_of(numbers))
-            tables.append(table.append_column("moment", pa.array(map(_moment, times), pa.float64())))
+        for rows, numbers in part.batches(max_row_bytes):
+            table = pa.Table.from_batches([maker.make(rows, first)])
+            tables.append(table.append_column("row", array_of(numbers)))
             first += rows.num_rows
         return pa.concat_tables(tables)
 
     return read
-
-
-def _moment(value: Any) -> float:
-    """Return a number that is larger for a later time, which is all that a comparison needs; NaN if there is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return math.nan
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        return float(microseconds(value.strip())) if isinstance(value, str) else math.nan
-    except ValueError:
-        return math.nan

@@ -22,7 +22,7 @@ from packer.pipeline.images import with_processor
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
 from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
-from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, note_first_rows, open_inputs, read_whole
+from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
@@ -136,16 +136,12 @@ def _opened(
     progress: Progress,
 ) -> list[tuple[SourceFile, InputFile]]:
     """Return every file that has rows, with how it is read."""
-    opened: list[tuple[SourceFile, InputFile]] = []
-    for each, file in open_inputs(paths, recipe, progress.note, workers, questions):
-        if not opened or opened[-1][0].source is not each.source:
-            note_first_rows(file, model.template, progress.note)
-        opened.append((each, file))
+    opened = [*open_inputs(paths, recipe, progress.note, workers, questions)]
     questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
     for _, file in opened:
         refuse_untemplated(file, model, recipe)
-    questions.note_labels(progress.note)
-    questions.note_rare(progress.note)
+    for each in questions.notes():
+        progress.note(each)
     return opened
 
 

@@ -1,6 +1,6 @@
 """What nothing reads in the first rows of one file, with the commands and columns that would read it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -8,17 +8,20 @@ from typing import Any
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.recipe.column_rules import declared
-from packer.recipe.named_options import as_option
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
+from packer.render.frames import begins_with_system, framed
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
 from packer.source.field_programs import goes_along, programs_for_fields
+from packer.source.forms import form_of
 from packer.source.jq_commands import row_command
+from packer.source.message_order import BEGIN_OTHERS
 from packer.source.named_media import without_media
 from packer.source.proposals import Proposal, Reading, propose
-from packer.source.read_places import ITEMS, UnreadField
-from packer.source.row import field_value
+from packer.source.read_places import ITEMS, Note, UnreadField
+from packer.source.row import composed, field_value, first_name, rename
 from packer.source.rows import InputFile
 from packer.source.unread_text import Unread, find_unread
 
@@ -27,6 +30,9 @@ _FEWEST_ROWS = 64
 """Rows of a source that are searched, and the fewest of each of its files."""
 
 _TRIED_ROWS = 64
+
+_ANSWERS_OF_PROMPTS = {"completion": "completion", "preference": "chosen", "rated": "completion"}
+"""The answer to a prompt that is a text, by the schema of its row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,7 @@ class FileQuestion:
     unread_names: frozenset[str]
     """Fields that neither the schema nor `columns` reads, whatever is in them."""
 
+    notes: tuple[Note, ...] = ()
     proposal: Proposal | None = None
     ways: tuple[str, ...] = ()
     """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
@@ -45,26 +52,26 @@ class FileQuestion:
     """A value of each field of the rows with such text, of which a template may have a variable."""
 
 
-def row_field(path: str) -> str:
-    """Return the field of a row that a path begins with."""
-    return path.partition(".")[0].partition("[")[0]
-
-
 def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
     """Return fields of a source that need not be read: they are ignored, or rules or declared columns read them."""
     values = (each.field for each in declared(recipe) if each.rule.file is None)
     return frozenset({*source.ignore, *fields_of(recipe.filters, recipe.split, source.where), *values})
 
 
-def question_about(file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int) -> FileQuestion | None:
+def question_about(
+    file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int, has_template: bool
+) -> FileQuestion | None:
     """Search the first rows of a file, which is one of some of its source.
 
     None if they cannot be read, which reading the whole file will report.
     """
     try:
-        return _question_about(file, entry, recipe, num_files)
+        found = _question_about(file, entry, recipe, num_files)
+        notes = [*found.unread.notes, *(_untemplated_prompts(entry) if has_template else ())]
     except InputError:
         return None
+    is_last = "last" in (recipe.supervision.turns, recipe.supervision.history_rewrite)
+    return replace(found, notes=tuple(each for each in notes if not (is_last and each.says == BEGIN_OTHERS)))
 
 
 def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_files: int) -> FileQuestion:
@@ -115,6 +122,27 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     )
 
 
+def _untemplated_prompts(entry: InputFile) -> Iterator[Note]:
+    """Note prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
+    answer = _ANSWERS_OF_PROMPTS.get(entry.schema, "")
+    rows = [rename(row, entry.columns) for row in (whole_rows(entry, _FEWEST_ROWS) if answer else ())]
+    texts = [
+        row
+        for row in rows
+        if form_of(row) is None and all(isinstance(row.get(name), str) for name in ("prompt", answer))
+    ]
+    if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
+        further = {"instruction": "prompt", **({} if answer == "chosen" else {"output": "completion"})}
+        columns = flow_mapping(composed(entry.columns, further))
+        prompts = [row["prompt"] for row in texts]
+        are_framed = any(map(framed, prompts)) and not any(map(begins_with_system, prompts))
+        ways = [f"sources.columns={columns}", *["rows.wrapped=unwrap"] * are_framed]
+        yield Note(
+            "its prompts are texts, which are trained as they are, without the chat template; "
+            f"{' '.join(map(as_option, ways))} makes questions of them, and the template is used"
+        )
+
+
 def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages | None:
     rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
     found = single_messages(rows) if rows else None
@@ -122,4 +150,4 @@ def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages
 
 
 def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
-    return any(row.get(row_field(each.path)) for each in fields)
+    return any(row.get(first_name(each.path)) for each in fields)

@@ -8,7 +8,7 @@ source says that it may be left out. See :mod:`packer.source.unread_text` for wh
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from packer.display import plural
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
-from packer.pipeline.plan.file_question import FileQuestion, asked_about, row_field
+from packer.pipeline.plan.file_question import FileQuestion, asked_about
 from packer.pipeline.stages import compile_template
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
@@ -28,11 +28,9 @@ from packer.source.answer_blocks import BETWEEN, ways_to_read
 from packer.source.field_names import meant_field
 from packer.source.field_programs import KEY_OF_MESSAGES
 from packer.source.file_bytes import quoted
-from packer.source.null_names import said_of
 from packer.source.proposals import Proposal
-from packer.source.question_fields import list_names
-from packer.source.read_places import UnreadField
-from packer.source.row import VARIABLES
+from packer.source.read_places import ITEMS, UnreadField
+from packer.source.row import VARIABLES, first_name
 
 _MOST_SHOWN = 8
 
@@ -128,7 +126,7 @@ class Questions:
 
     def asked(self, source: Source) -> frozenset[str]:
         """Return the fields of rows that a build asks about, or need not ask about."""
-        return frozenset(map(row_field, self._asked(source)))
+        return frozenset(map(first_name, self._asked(source)))
 
     def names(self, source: Source) -> frozenset[str]:
         """Return the fields of the first rows of a source, and those that were asked about."""
@@ -149,38 +147,43 @@ class Questions:
             if (question := self._question(self._recipe.sources[number], found)) is not None
         )
 
-    def note_labels(self, note: Callable[[str], None]) -> None:
-        """Name the fields of each source, and the keys of its messages, that nothing reads or asks about, and what
-        they say: a label is no text, and may still say which rows are wanted.
-        """
+    def notes(self) -> Iterator[str]:
+        """Yield what a build says of the first rows of each source and does not ask about."""
         for number, found in sorted(self._found.items()):
             source = self._recipe.sources[number]
-            if keys := self.unread_keys(source):
-                note(f"{source.path}: keys of messages that are not read: {list_names(sorted(keys))}")
-            said: dict[str, Counter[str]] = {}
-            for file in found:
-                names = file.unread_names - self.asked(source)
-                labels = {path: values for path, values in file.unread.labels.items() if row_field(path) in names}
-                for name in names.difference(map(row_field, labels)):
-                    said.setdefault(name, Counter())
-                for path, values in labels.items():
-                    said.setdefault(path, Counter()).update(values)
-            if said:
-                shown = [quoted(path) + _shown_values(said[path]) for path in sorted(said)]
-                more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
-                note(f"{source.path}: fields of rows that are not read: {', '.join(shown[:_MOST_NAMED])}{more}")
-
-    def note_rare(self, note: Callable[[str], None]) -> None:
-        """Name the fields with such text in too few rows to ask about them, and those with names of null as texts."""
-        for number, found in sorted(self._found.items()):
-            for null in _added(field for each in found for field in each.unread.nulls).values():
-                note(f"{self._recipe.sources[number].path}: {said_of(null)}")
+            says = (*_said(found), *self._labels_of_answers(found), *self._unread_labels(source, found))
+            yield from (f"{source.path}: {each}" for each in says)
             rare = [
                 replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=(), labels={}))
                 for each in found
             ]
-            if (question := self._question(self._recipe.sources[number], rare)) is not None:
-                note(f"{question}; too few to ask about, so it is left out; --ignore says that it may be")
+            if (question := self._question(source, rare)) is not None:
+                yield f"{question}; too few to ask about, so it is left out; --ignore says that it may be"
+
+    def _labels_of_answers(self, found: Sequence[FileQuestion]) -> Iterator[str]:
+        """Yield the label with which answers begin, unless it is a name, which is asked about."""
+        for label in _added(each for file in found for each in file.unread.blocks).values():
+            if label.kind == "label" and not label.roles and not is_header(label.path, "assistant"):
+                yield f"its answers begin with {quoted(label.path)}, which is trained with them"
+
+    def _unread_labels(self, source: Source, found: Sequence[FileQuestion]) -> Iterator[str]:
+        """Yield the fields, and the keys of messages, that nothing reads or asks about, and what they say: a label is
+        no text, and may still say which rows are wanted.
+        """
+        said: dict[bool, dict[str, Counter[str]]] = {True: {}, False: {}}
+        for path, values in _labels(found).items():
+            said[ITEMS in path][path.rpartition(f"{ITEMS}.")[2]] = values
+        names = frozenset(name for file in found for name in file.unread_names) - self.asked(source)
+        for what, own, labels in (
+            ("keys of messages", self.unread_keys(source), said[True]),
+            ("fields of rows", names, said[False]),
+        ):
+            known = {path: values for path, values in labels.items() if first_name(path) in own}
+            silent = own.difference(map(first_name, known))
+            shown = [quoted(path) + _shown_values(known.get(path, {})) for path in sorted(silent.union(known))]
+            if shown:
+                more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
+                yield f"{what} that are not read: {', '.join(shown[:_MOST_NAMED])}{more}"
 
     def _question(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
         unread = (field for each in found for field in (*each.unread.fields, *each.unread.blocks))
@@ -213,7 +216,8 @@ class Questions:
         if field.kind == "order":
             return False
         if field.kind == "label":  # unless names are words, or have a rule of their own
-            return self._recipe.supervision.control_tokens == "allow" or is_header(field.path, "assistant")
+            are_words = self._recipe.supervision.control_tokens == "allow"
+            return not field.roles or are_words or is_header(field.path, "assistant")
         if field.kind == "block":
             return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
         key = KEY_OF_MESSAGES.fullmatch(field.path)
@@ -221,11 +225,9 @@ class Questions:
 
     def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
         """Return the fields whose values make the prompts of a template others, if it had them as variables."""
-        labels: dict[str, Counter[str]] = {}
-        for path, values in (each for file in found if file.unread.is_chat for each in file.unread.labels.items()):
-            labels.setdefault(path, Counter()).update(values)
+        labels = _labels(file for file in found if file.unread.is_chat and VARIABLES not in source.columns)
         variables = []
-        for path, counts in labels.items() if VARIABLES not in source.columns else ():
+        for path, counts in ((path, said) for path, said in labels.items() if ITEMS not in path):
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
             if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
                 example = ", ".join(map(str, examples))
@@ -313,12 +315,29 @@ class Questions:
         return also_of_all("; ".join(ways))
 
 
-def _shown_values(said: Counter[str]) -> str:
+def _labels(found: Iterable[FileQuestion]) -> dict[str, Counter[str]]:
+    """Return what the labels of several files say."""
+    labels: dict[str, Counter[str]] = {}
+    for path, values in (each for file in found for each in file.unread.labels.items()):
+        labels.setdefault(path, Counter()).update(values)
+    return labels
+
+
+def _shown_values(said: Mapping[str, int]) -> str:
     """Return what a label most often says, or nothing."""
-    values = [str(json.loads(value)) for value, _ in said.most_common(_MOST_VALUES)]
+    values = [str(json.loads(value)) for value, _ in Counter(said).most_common(_MOST_VALUES)]
     shown = [value if len(value) <= _VALUE_CHARACTERS else f"{value[: _VALUE_CHARACTERS - 2]} …" for value in values]
     more = ", …" * (len(said) > len(shown))
     return f" ({', '.join(shown)}{more})" if shown else ""
+
+
+def _said(found: Sequence[FileQuestion]) -> Iterator[str]:
+    """Yield the notes on several files, with the rows of all."""
+    rows: dict[str, Counter[str]] = {}
+    for note in (note for file in found for note in file.notes):
+        rows.setdefault(note.says, Counter()).update(having=note.num_rows, all=note.of)
+    for says, num in rows.items():
+        yield f"{num['having']:,} of its first {plural(num['all'], 'row')} {says}" if num["all"] else says
 
 
 def _added(fields: Iterable[UnreadField]) -> dict[str, UnreadField]:

@@ -1,0 +1,96 @@
+"""Finds questions and answers in the first rows of a file that may not be meant to be trained as they are."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from packer.batches import Sample
+from packer.source.file_bytes import quoted
+from packer.source.prose import is_text
+from packer.source.read_places import Note
+from packer.source.speaker_labels import speakers_in
+
+MOST_SAMPLES = 64
+
+_QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,8}:)", re.IGNORECASE | re.MULTILINE)
+"""A header of a question at the beginning of a line."""
+
+_ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
+
+_LONGEST_QUESTION = 20_000
+"""Characters after the header of a question among which that of an answer is searched for."""
+
+_LONG_ANSWER = 200
+"""Characters of an answer, of which many to one question are unusual."""
+
+
+def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
+    """Yield what is unusual in the first samples of a file."""
+    if samples and samples[0].kind == "text":
+        yield from _dialogues([sample.text for sample in samples])
+        return
+    said = [_said(sample) for sample in samples]
+    for is_more, what in (
+        (_repeats_question, "begins with the whole question, which is trained with it"),
+        (_runs_on, "has further turns in its text, which are trained as one"),
+    ):
+        found = sum(map(is_more, said))
+        if 2 * found > len(samples):
+            yield Note(f"have an answer that {what}; cut it off if a model gave it with the answer", found, len(said))
+    yield from _placeholders(said)
+
+
+def _dialogues(texts: Sequence[str]) -> Iterator[Note]:
+    """Report texts of which most are dialogues: their questions are trained, too."""
+    headers = [each for each in map(_headers, texts) if each is not None]
+    in_turn = headers[0] if 2 * len(headers) > len(texts) else speakers_in(texts)
+    if in_turn is not None:
+        asked, answered = in_turn
+        yield Note(
+            f"its texts look like dialogues ('{asked}' … '{answered}'), and texts are trained whole; to train only the "
+            "answers, give messages, or prompt and completion"
+        )
+
+
+def _said(sample: Sample) -> list[tuple[str, str]]:
+    """Return who says what in a sample."""
+    if not sample.messages:
+        return [("user", sample.prompt.strip()), ("assistant", sample.text.strip())]
+    return [(each.role, str(each.fields.get("content") or "").strip()) for each in sample.messages]
+
+
+def _repeats_question(said: Sequence[tuple[str, str]]) -> bool:
+    """Whether an answer begins with the question before it, if that is a text."""
+    return any(
+        (role, other) == ("user", "assistant") and is_text(asked) and answer.startswith(asked)
+        for (role, asked), (other, answer) in pairwise(said)
+    )
+
+
+def _runs_on(said: Sequence[tuple[str, str]]) -> bool:
+    return any(role == "assistant" and _headers(text) is not None for role, text in said)
+
+
+def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:
+    """Report questions that say nothing, and one that most rows have, whose long answers may answer others."""
+    talks = [each for each in every if len(each) > 1]
+    asked = [" ".join(text for role, text in each if role == "user") for each in talks]
+    empty = [each for each in asked if each and not any(map(str.isalnum, each))]
+    same = Counter(tuple(each[:-1]) for each in {*map(tuple, talks)} if len(each[-1][1]) > _LONG_ANSWER)
+    if len(empty) > 1:
+        says = f"ask nothing but {quoted(empty[0])}, which may stand for a question elsewhere"
+        yield Note(says, len(empty), len(every))
+    for prompt, count in same.most_common(1):
+        if 2 * count > len(every) > 1 and prompt[-1][1]:
+            yield Note(f"have one prompt, {quoted(prompt[-1][1])}, and long answers that differ", count, len(every))
+
+
+def _headers(text: str) -> tuple[str, str] | None:
+    """Return the header of the first question in a text, and of an answer after it; None if it is no dialogue.
+
+    Two searches, each in one pass: a single pattern would begin anew in every line of a text of any length.
+    """
+    asked = _QUESTION.search(text)
+    answered = None if asked is None else _ANSWER.search(text, asked.end(), asked.end() + _LONGEST_QUESTION)
+    return None if asked is None or answered is None else (asked[1], answered[1])
