@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.source.comparisons import chosen_and_rejected, other_side, siblings
+from packer.source.comparisons import chosen_and_rejected, lists_options, other_side, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better
 from packer.source.file_bytes import quoted
@@ -33,6 +33,8 @@ class Fields:
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
         says -= {path for path in says if meant_field(path) is None and not any(map(_has_word, found[path]))}
+        other = {path for path in says if meant_field(path) != "output"}
+        says -= {path for path in other if 2 * sum(map(lists_options, found[path])) > len(found[path])}
         texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         both = [path for path in self._sentences if meant_field(path) in ("output", None)]  # of which one is better
