@@ -117,7 +117,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
 
 def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages | None:
     rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
-    found = single_messages(rows) if rows else None
+    found = single_messages(entry.path, rows) if rows else None
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 
 
