@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError
@@ -13,13 +14,14 @@ from packer.source.decode import Refused
 from packer.source.exchanges import exchanges_hint, turns_hint
 from packer.source.exports import PAGE, export_hint
 from packer.source.field_names import meant_field
-from packer.source.field_programs import in_place_of, into_question, one_answer
+from packer.source.field_programs import in_place_of, into_question, label_as_answer, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, row_command
-from packer.source.proposals import Proposal, Reading, propose
-from packer.source.prose import is_text
+from packer.source.proposals import Proposal, Reading, most_fit, propose
+from packer.source.prose import has_word, is_text
 from packer.source.question_fields import Fields, list_names
 from packer.source.read_places import ITEMS
+from packer.source.read_texts import strings
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -27,6 +29,7 @@ from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
 
+_SAY = "say which field is which: "
 _LEFT_OUT = "; what is left out by this may belong to the prompt"
 _DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
@@ -132,9 +135,12 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     is_read = any(new.startswith(("rejected", "response_")) for _, each in best for new in each.reading.columns)
     if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
         return pairs
+    labels = [] if best or is_read or not sampled else [*label_as_answer(path, sampled)]
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     best = [each for each in best if not (each[1].left and "text" in each[1].reading.columns)]  # as it is trained whole
+    if not best and labels:
+        return f"{_SAY}{labels[0]}"
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
         plain += f"; {PAGE} has commands that make rows of what other tools write" if fields.paths else ""
@@ -148,6 +154,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
     into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
+    into += labels
     ways = "; ".join([*filter(None, [exchanges]), *into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
@@ -155,7 +162,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     verdicts = [name for name in sampled[0] if is_verdict(name) and name not in read and (is_pair or name != "label")]
     differs = _DIFFERS.format(f", as {list_names(verdicts)} may say" if verdicts else "")
     more_pairs = differs if is_pair or (rivals and verdicts) else ""
-    return f"say which field is which: {ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
+    return f"{_SAY}{ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
 def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -228,7 +235,21 @@ def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -
         return None
     if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
         return None  # an empty question or answer
-    return propose(rows, reading, asks=False)
+    proposal = propose(rows, reading, asks=False)
+    read = {*fields_read(most_fit(rows, both) or "text"), *map(first_name, filter(None, both.values()))}
+    return replace(proposal, left=tuple(dict.fromkeys([*proposal.left, *(_tables(rows) - read)])))
+
+
+def _tables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the fields with lists of lists in which words stand, be they few: a question may be about a table."""
+    return {
+        name
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, list)
+        and all(isinstance(each, list) for each in value)
+        and any(map(has_word, strings(value)))
+    }
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
