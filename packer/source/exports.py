@@ -51,6 +51,13 @@ EXPORTS: Mapping[str, tuple[str, _Recognizes]] = {
         "a file of spans of OpenTelemetry",
         lambda row: "gen_ai." in json.dumps(row.get("attributes"), default=str),
     ),
+    "AutoGen": ("a file of messages of AutoGen", _in("messages", "source", "models_usage")),
+    "smolagents": (
+        "a file of memories of smolagents",
+        lambda row: '"tool-response"' in json.dumps(row.get("messages"), default=str),
+    ),
+    "BFCL": ("a file of Berkeley's function calls", _with("question", "function", "ground_truth")),
+    "Samples of lm-eval": ("a file of samples of lm-eval", _with("doc", "arguments", "resps")),
     "Zendesk": (
         "an export of tickets",
         lambda row: row.get("requester_id") is not None and _in("comments", "author_id", "public")(row),
