@@ -6,8 +6,7 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 
 import json
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -339,55 +338,48 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     Of those that all have, it is `content`, or the one with the longest texts; the others are returned, too. A key that
     some messages have beside what they say is a note to it. Beside what may be calls a message needs no text.
     """
-    texts = [
-        {
-            key: text
-            for key, text in turn.items()
-            if isinstance(text, str) and (text or key in _SAYS) and key not in (but, *ID_FIELDS)
+    texts = {
+        key: {
+            k: said
+            for k, said in enumerate(turn.get(key) for turn in turns)
+            if isinstance(said, str) and (said or key in _SAYS)
         }
-        for turn in turns
-    ]
-    keys = _keys_with_words(texts, [value for turn in turns for value in turn.values()])
-    texts = [{key: text for key, text in each.items() if key in keys} for each in texts]
-    counts = Counter(key for each in texts for key in each)
-    lengths: Counter[str] = Counter()
-    for each in texts:
-        lengths.update({key: len(text) for key, text in each.items()})
-    said = [
-        {*each}
-        for turn, each in zip(turns, texts, strict=True)
-        if each or not any(isinstance(value, list | dict) and value for value in turn.values())
-    ]
-    if _FEWEST_SAID * said.count(set()) <= len(said):
-        said = [keys for keys in said if keys]  # a build says what it does with messages without a text
-    by_length = sorted(counts, key=lambda key: (key in _SAYS, lengths[key]), reverse=True)
-    everywhere = [key for key in by_length if all(key in keys for keys in said)]
-    if everywhere:
-        return everywhere[:1], everywhere[1:]
-    chosen: list[str] = []
-    for key in sorted(by_length, key=lambda key: (counts[key], meant_field(key) in _TURNS), reverse=True):
-        if not any(key in keys and not keys.isdisjoint(chosen) for keys in said):
-            chosen.append(key)
-    return (chosen, []) if all(not keys.isdisjoint(chosen) for keys in said) else ([], [])
-
-
-def _keys_with_words(texts: Sequence[Mapping[str, str]], values: Iterable[Any]) -> Collection[str]:
-    """Return the keys of some messages that are no ids and labels of one word; all, if there is nothing else.
-
-    None, if the only prose is deeper within the messages, in one of their values.
-    """
-    said: dict[str, list[str]] = {}
-    for key, text in chain.from_iterable(each.items() for each in texts):
-        said.setdefault(key, []).extend([text] if text else [])
-    is_prose = any(2 * sum(map(is_text, every)) >= len(every) > 0 for every in said.values())
-    if not is_prose and any(_has_prose(value) for value in values if isinstance(value, list | dict)):
-        return ()
-    words = {
-        key
-        for key, every in said.items()
-        if 2 * sum(len(text.split()) > 1 or not text.isascii() or is_text(text) for text in every) >= len(every) > 0
+        for key in dict.fromkeys(chain(*turns))
+        if key not in (but, *ID_FIELDS)
     }
-    return words.union(key for key in _SAYS if said.get(key)) if words else said
+    said = {key: [*filter(None, each.values())] for key, each in texts.items()}
+    is_prose = any(_are_mostly(is_text, each) for each in said.values())
+    if not is_prose and any(
+        _has_prose(value) for turn in turns for value in turn.values() if not isinstance(value, str)
+    ):
+        return [], []  # as the only prose is deeper within the messages
+    if words := {key for key, each in said.items() if _are_mostly(_is_said, each)}:
+        texts = {key: texts[key] for key in texts if key in words or (key in _SAYS and said[key])}
+    told = {*chain(*texts.values())}
+    untold = [turn for k, turn in enumerate(turns) if k not in told and not any(map(_may_be_call, turn.values()))]
+    if _FEWEST_SAID * len(untold) > len(told) + len(untold):
+        return [], []  # of fewer, a build says what it does with messages without a text
+    by_length = sorted(texts, key=lambda key: (key in _SAYS, sum(map(len, texts[key].values()))), reverse=True)
+    if everywhere := [key for key in by_length if texts[key].keys() == told]:
+        return everywhere[:1], everywhere[1:]
+    chosen, left = list[str](), {*told}
+    for key in sorted(by_length, key=lambda key: (len(texts[key]), meant_field(key) in _TURNS), reverse=True):
+        if texts[key].keys() <= left:
+            chosen, left = [*chosen, key], left - texts[key].keys()
+    return ([], []) if left else (chosen, [])
+
+
+def _are_mostly(test: Callable[[str], bool], texts: Sequence[str]) -> bool:
+    return 2 * sum(map(test, texts)) >= len(texts) > 0
+
+
+def _is_said(text: str) -> bool:
+    """Whether a text is no id or label of one word."""
+    return len(text.split()) > 1 or not text.isascii() or is_text(text)
+
+
+def _may_be_call(value: Any) -> bool:
+    return isinstance(value, list | dict) and bool(value)
 
 
 def _has_prose(value: Any) -> bool:

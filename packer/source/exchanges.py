@@ -53,8 +53,6 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     """
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
-    if (history := history_hint(path, rows)) is not None:
-        return history
     lists: dict[str, list[list[str]]] = {}
     for place in map(".".join, _places(rows)):
         found = [field_value(row, place) for row in rows]
@@ -126,13 +124,11 @@ def _after_texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
         answer = sides.get("assistant") or max(listed, key=lambda key: len(said[key][0]), default=None)
         if len(asked) != 1 or answer is None or "user" in sides:
             continue
-        talk, reply = map(jq_field, (asked[0], answer))
-        role = 'if ($count - .key) % 2 == 1 then "user" else "assistant" end'
-        turns = f"({talk} | length as $count | to_entries[] | {{role: ({role}), content: .value}})"
         which, end = ("the last of ", "[-1]") if listed else ("", "")
+        talk, reply = jq_field(asked[0]), jq_field(answer)
         last, gone = ("", f"{talk}, {reply}") if name is None else (f"{jq_field(name)}[-1] | ", jq_field(name))
         in_turn = f"if the texts in {quoted(asked[0])} are a user's and the assistant's in turn"
-        program = f"{{messages: [{last}{turns}, {_said(reply + end)}]}} + del({gone})"
+        program = f"{{messages: [{last}{talk} + [{reply}{end}] | {_IN_TURN}]}} + del({gone})"
         yield f"{in_turn}, and {which}{quoted(answer)} answers them", program
 
 

@@ -22,7 +22,6 @@ from packer.source.flag_programs import masking
 from packer.source.flag_values import as_number
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.options import first_question, numbered, options, options_into_question
-from packer.source.prose import is_text
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
@@ -217,10 +216,6 @@ def _are_scores(values: Sequence[Any]) -> bool:
     )
 
 
-def _are_labels(values: Sequence[Any]) -> bool:
-    return all(isinstance(each, str | int) for each in values) and 2 * len({*values}) <= len(values)
-
-
 def _are_texts(values: Sequence[Any]) -> bool:
     return all(isinstance(each, str) for each in values)
 
@@ -240,25 +235,6 @@ def into_question(
     belong, them = ("belongs", "it") if len(fields) == 1 else ("belong", "them")
     what = f"if {list_names(fields)} {belong} to the question, write {them} into {quoted(question)}"
     return [f"{what}: {command}" if command else what]
-
-
-def label_as_answer(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the step that makes a label the answer to all texts of its row; what a number says, only a person knows."""
-    said = {name: [row.get(name) for row in rows] for name in rows[0]}
-    labels = {name: {*values} for name, values in said.items() if "label" in words_of(name) and _are_labels(values)}
-    texts = [name for name, values in said.items() if _are_texts(values) and any(map(is_text, values))]
-    texts = [name for name in texts if name not in labels]
-    for name in (
-        sorted(labels, key=lambda name: any(isinstance(each, int) for each in labels[name]))[:1] if texts else ()
-    ):
-        names = {str(each): str(each) for each in sorted(labels[name], key=str) if each not in (-1, "-1", "", "-")}
-        known = f"({json.dumps(names)}[{jq_field(name)} | tostring] // empty) as $said"
-        asked = ", ".join(f'"{each}: " + {jq_field(each)}' if texts[1:] else jq_field(each) for each in texts)
-        gone = ", ".join(map(jq_field, sorted({name, *texts} - {"instruction", "output"})))
-        program = f'{known} | .instruction = ([{asked}] | join("\\n")) | .output = $said | del({gone})'
-        command = row_command(path, program) if path is not None else None
-        means = ", in which you write what each number says" if any(map(str.isdecimal, names)) else ""
-        yield f"if {quoted(name)} is the answer to {list_names(texts)}{means}" + (f": {command}" if command else "")
 
 
 def in_place_of(path: FilePath, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:

@@ -9,12 +9,12 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import Sides, is_verdict, named_sides, numbered_sides
+from packer.source.comparisons import is_verdict, named_sides, numbered_sides
 from packer.source.decode import Refused
 from packer.source.exchanges import exchanges_hint, turns_hint
 from packer.source.exports import PAGE, export_hint
 from packer.source.field_names import meant_field
-from packer.source.field_programs import in_place_of, into_question, label_as_answer, one_answer
+from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.proposals import Proposal, Reading, most_fit, propose
@@ -29,7 +29,6 @@ from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
 
-_SAY = "say which field is which: "
 _LEFT_OUT = "; what is left out by this may belong to the prompt"
 _DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
@@ -135,12 +134,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     is_read = any(new.startswith(("rejected", "response_")) for _, each in best for new in each.reading.columns)
     if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
         return pairs
-    labels = [] if best or is_read or not sampled else [*label_as_answer(path, sampled)]
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     best = [each for each in best if not (each[1].left and "text" in each[1].reading.columns)]  # as it is trained whole
-    if not best and labels:
-        return f"{_SAY}{labels[0]}"
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
         plain += f"; {PAGE} has commands that make rows of what other tools write" if fields.paths else ""
@@ -154,7 +150,6 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
     into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
-    into += labels
     ways = "; ".join([*filter(None, [exchanges]), *into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
@@ -162,38 +157,27 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     verdicts = [name for name in sampled[0] if is_verdict(name) and name not in read and (is_pair or name != "label")]
     differs = _DIFFERS.format(f", as {list_names(verdicts)} may say" if verdicts else "")
     more_pairs = differs if is_pair or (rivals and verdicts) else ""
-    return f"{_SAY}{ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
+    return f"say which field is which: {ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
 def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the steps that make pairs of two answers by the field that says which one is better; None if none does."""
-    if (sides := named_sides(rows)) is not None:
-        named = " and ".join(map(quoted, sides.texts))
-        what = f"if {quoted(sides.field)} names the better one of {named}, and other rows are left out"
-        return _pairs_step(path, sides, what)
-    found = numbered_sides(rows)
-    steps = [
-        _pairs_step(
-            path,
-            each,
-            f"if {quoted(each.field)} is {json.dumps(each.said[0][0])} where {quoted(each.texts[0])} is better",
+    steps, named = [], named_sides(rows)
+    for sides in numbered_sides(rows) if named is None else [named]:
+        one, other = map(jq_field, sides.texts)
+        is_first, is_second = (
+            f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
         )
-        for each in found
-    ]
+        chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
+        gone = f"del({one}, {other}, {jq_field(sides.field)})"
+        program = f"({chosen}) as $pair | {gone} + {{chosen: $pair[0], rejected: $pair[1]}}"
+        command = row_command(path, program) if path is not None else None
+        first, second = map(quoted, sides.texts)
+        what = f"if {quoted(sides.field)} names the better one of {first} and {second}, and other rows are left out"
+        if named is None:
+            what = f"if {quoted(sides.field)} is {json.dumps(sides.said[0][0])} where {first} is better"
+        steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
     return "; ".join(steps) or None
-
-
-def _pairs_step(path: FilePath | None, sides: Sides, what: str) -> str:
-    one, other = map(jq_field, sides.texts)
-    is_first, is_second = (
-        f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
-    )
-    chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
-    program = (
-        f"({chosen}) as $pair | del({one}, {other}, {jq_field(sides.field)}) + {{chosen: $pair[0], rejected: $pair[1]}}"
-    )
-    command = row_command(path, program) if path is not None else None
-    return f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`"
 
 
 def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:

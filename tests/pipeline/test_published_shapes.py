@@ -224,12 +224,12 @@ SHAPES: dict[str, Shape] = {
             }
             for k in ROWS[1:]
         ],
-        ["premise: A man rows to Mull in the rain.\nhypothesis: A man is at Mallaig."],
+        ["A man rows to Mull in the rain.\nhypothesis: A man is at Mallaig."],
         ["0"],
     ),
     "two questions with a label": Shape(
         [{"question1": asks(k), "question2": asks(k, 1), "label": ["same", "other"][k % 2]} for k in ROWS],
-        [asks(0), asks(0, 1)],
+        [f"{asks(0, 1)}\nquestion1: {asks(0)}"],
         ["same"],
     ),
     "answers with scores and ids": Shape([posts(k) for k in ROWS], [asks(0)], [says(0, 2)]),
