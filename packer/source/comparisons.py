@@ -7,6 +7,7 @@ sense. Any other number has none: that a `preference` is 1 may mean the first an
 """
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations
 from typing import Any, NamedTuple
@@ -28,6 +29,9 @@ _COMPARED = {
     for one, other in _SIDES.items()
 }
 """The second of two answers, by the first."""
+
+BEFORE_OPTION = r"(?:^|\s*[,;\n]\s*|\s+(?=\(?[A-Ha-h] ?\)))\(?[A-Ha-h] ?[).:]\s*(?=\S)"
+"""Matches the letter of one of several options in a text, with what divides it from the option before."""
 
 _BEHIND_ANSWER = " \n.)]}*:;!\"'"
 
@@ -88,7 +92,8 @@ def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
     """Return both ways to read a number, yes or no that says which of two texts is better: nothing says its sense."""
     for *texts, last in siblings(rows[0]):
         said = [row.get(name) for row in rows for name in (*texts, last)]
-        are_sides = len(texts) == 1 and all(isinstance(text, str) and is_text(text) for text in said)
+        are_sides = len(texts) == 1 and meant_field(last) != "instruction"
+        are_sides = are_sides and all(isinstance(text, str) and is_text(text) for text in said)
         for field in (name for name in rows[0] if are_sides and is_verdict(name.removesuffix("s"))):
             values = {str(row.get(field)): row.get(field) for row in rows}
             if {*values} in ({"0", "1"}, {"1", "2"}, {"True", "False"}):
@@ -127,6 +132,19 @@ def is_one_of(answer: str, options: Sequence[Any]) -> bool:
     """Whether an answer is one of some options, or the letter or the number of one."""
     count = len(options)
     return answer in (*map(str, options), *LETTERS[:count], *map(str, range(count + 1)))
+
+
+def lists_options(text: Any) -> bool:
+    """Whether a text is a list of options, each behind its letter: it asks, and is never an answer.
+
+    Example:
+        >>> lists_options("a ) 38 , b ) 27.675 , c ) none"), lists_options("(A) Oban (B) Mull")
+        (True, True)
+        >>> lists_options("I met A. Smith and B. Jones"), lists_options("b ) 38 , a ) 27")
+        (False, False)
+    """
+    letters = "".join(re.findall("[A-Ha-h]", "".join(re.findall(BEFORE_OPTION, str(text))))).upper()
+    return len(letters) > 1 and bool(re.match(BEFORE_OPTION, str(text))) and letters == "ABCDEFGH"[: len(letters)]
 
 
 def names_one_of(answer: str, options: Sequence[str]) -> bool:

@@ -6,14 +6,13 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 
 import json
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_field, row_command
+from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
 from packer.source.row import ID_FIELDS
@@ -40,6 +39,15 @@ _TALKS = frozenset(
 
 _TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | transpose | map(add))"
 
+_AS_PART = (
+    'if type != "object" then . elif .type == null and .text then {type: "text", text}'
+    ' elif .type | IN(%s) then {type: "thinking", thinking: .[.type]} else . end'
+)
+"""Gives a part, of which some types are those of reasoning, a type that packer reads."""
+
+_PARTS = ("text", "thinking", "reasoning")
+"""Types of parts with texts, which packer reads."""
+
 _BEFORE_NAME = r"[^\S\n]*(?:(?:\[[^\]\n]*\]|\(?\d[\d:.,/ T-]*:\d\d(?:Z| ?[AP]M)?)[^\w\n]*)?"
 """What a line may have before the name of its speaker: anything in brackets, or a time."""
 
@@ -52,7 +60,7 @@ def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: 
     messages_in = _dialogue_hint(path, rows, field)
     if messages_in is not None or field is not None:
         return messages_in
-    messages = single_messages(rows)
+    messages = single_messages(path, rows)
     return f"each row is a single message; {messages.way}" if messages else _transcript_hint(path, rows)
 
 
@@ -135,15 +143,24 @@ class SingleMessages(NamedTuple):
     """How they become conversations."""
 
 
-def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
     """Recognize rows that are single messages, by a field that names who speaks.
 
-    It has a role in all rows, or speakers with ids or names who take turns where rows share a value.
+    It has a role in all rows, or speakers with ids or names who take turns where rows share a value, or says of each
+    whether it is the user's. Behind a first row that is none, they are one conversation.
     """
     for speaker in dict.fromkeys(key for row in rows for key in row):
-        names = [row.get(speaker) for row in rows]
-        if not all(isinstance(name, str | int) for name in names):
+        said = [row for row in rows if speaker in row]
+        names = [row[speaker] for row in said]
+        if len(rows) - len(said) > (speaker not in rows[0]) or not all(isinstance(name, str | int) for name in names):
             continue
+        if len(said) < len(rows) or isinstance(names[0], bool):
+            message = dialogue([said], are_own=True)
+            if message is None or _roles(speaker, said) is None:
+                continue
+            messages = f"flatten(1)[] | select(has({json.dumps(speaker)})) | {message[0]}"
+            command = jq_command(path, f"{{messages: [{messages}]}}", slurps=True)
+            return SingleMessages(speaker, _speakers(names), step("if those of a file are one conversation", command))
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
         says = _speakers(names)
         if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
@@ -209,6 +226,10 @@ def _changes(values: Sequence[Any]) -> int:
     return sum(one != other for one, other in pairwise(values))
 
 
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _rows_of(value: Any) -> list[dict[str, Any]]:
     """Return the rows of an object of columns, as `datasets` has a sequence of objects; none of anything else."""
     if not isinstance(value, dict) or len(value) < 2 or not all(isinstance(each, list) for each in value.values()):
@@ -219,20 +240,44 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
 def dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list[str]] | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
-    What a message says may be in an object within it, as in LangChain's dumps. Also return other keys that may be it.
+    What a message says may be in an object within it, as in LangChain's dumps, or in parts. Also return other keys that
+    may be it.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
-    inner = [key for key in turns[0] if all(isinstance(turn.get(key), dict) for turn in turns)]
-    for key in (None, *inner):
-        own = [
-            turn if key is None else {name: turn[name] for name in turn if name != key} | turn[key] for turn in turns
-        ]
-        if (found := _message(own, are_own=are_own or key is not None)) is not None:
-            program, others = found
-            return program if key is None else f"del({jq_field(key)}) + {jq_field(key)} | {program}", others
+    for before, own in ("", turns), *_opened(turns):
+        if (found := _message(own, are_own=are_own or bool(before))) is not None:
+            return before + found[0], found[1]
     return None
+
+
+def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield messages with what an object in them has, or with the texts of parts as one, and the program for it.
+
+    The program gives parts the types that packer reads.
+    """
+    for key in turns[0]:
+        if all(isinstance(turn.get(key), dict) for turn in turns):
+            own = [{name: turn[name] for name in turn if name != key} | turn[key] for turn in turns]
+            yield f"del({jq_field(key)}) + {jq_field(key)} | ", own
+    for key in dict.fromkeys(chain(*turns)):
+        parts = [[part for part in _items(turn.get(key)) if isinstance(part, dict)] for turn in turns]
+        said = ["\n".join(filter(None, map(_text_of, each))) for each in parts]
+        others = sorted({str(part.get("type")) for part in chain(*parts)}.difference(_PARTS))
+        thoughts = [kind for kind in others if meant_field(kind) == "reasoning"]
+        program = f"({jq_field(key)} | arrays) |= map({_AS_PART % ', '.join(map(json.dumps, thoughts or ['']))}) | "
+        is_read = not thoughts and str(None) not in others
+        if any(said):
+            yield (
+                "" if is_read else program,
+                [turn | {key: text} if text else turn for turn, text in zip(turns, said, strict=True)],
+            )
+
+
+def _text_of(part: Mapping[str, Any]) -> str | None:
+    text = part.get("text") or part.get(str(part.get("type")))
+    return text if isinstance(text, str) else None
 
 
 def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> tuple[str, list[str]] | None:
@@ -261,8 +306,6 @@ def _as_message(
     said = ", ".join(map(jq_field, texts))
     if len(texts) > 1:  # one of them, and others may be there without a text
         said = f'[{said}] | map(select((. // "") != "")) | first'
-    if "content" not in texts and any(turn.get("content") for turn in turns):
-        said = f'.["content"] // ({said})'  # LibreChat has the parts of some answers there, beside an empty text
     return f". + {{role: {role}, content: ({said})}}{deleted}"
 
 
@@ -293,61 +336,50 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     """Return the keys of which each message has a text under one: one that all have, or several of which each has one.
 
     Of those that all have, it is `content`, or the one with the longest texts; the others are returned, too. A key that
-    some messages have beside what they say is a note to it. Beside what may be calls a message needs no text. The
-    parts of `content` may be in a list.
+    some messages have beside what they say is a note to it. Beside what may be calls a message needs no text.
     """
-    parts = [turn.get("content") for turn in turns]
-    if any(isinstance(each, list) for each in parts) and all(isinstance(each, str | list) for each in parts):
-        return ["content"], []
-    texts = [
-        {
-            key: text
-            for key, text in turn.items()
-            if isinstance(text, str) and (text or key in _SAYS) and key not in (but, *ID_FIELDS)
+    texts = {
+        key: {
+            k: said
+            for k, said in enumerate(turn.get(key) for turn in turns)
+            if isinstance(said, str) and (said or key in _SAYS)
         }
-        for turn in turns
-    ]
-    keys = _keys_with_words(texts, [value for turn in turns for value in turn.values()])
-    texts = [{key: text for key, text in each.items() if key in keys} for each in texts]
-    counts = Counter(key for each in texts for key in each)
-    lengths: Counter[str] = Counter()
-    for each in texts:
-        lengths.update({key: len(text) for key, text in each.items()})
-    said = [
-        {*each}
-        for turn, each in zip(turns, texts, strict=True)
-        if each or not any(isinstance(value, list | dict) and value for value in turn.values())
-    ]
-    if _FEWEST_SAID * said.count(set()) <= len(said):
-        said = [keys for keys in said if keys]  # a build says what it does with messages without a text
-    by_length = sorted(counts, key=lambda key: (key in _SAYS, lengths[key]), reverse=True)
-    everywhere = [key for key in by_length if all(key in keys for keys in said)]
-    if everywhere:
-        return everywhere[:1], everywhere[1:]
-    chosen: list[str] = []
-    for key in sorted(by_length, key=lambda key: (counts[key], meant_field(key) in _TURNS), reverse=True):
-        if not any(key in keys and not keys.isdisjoint(chosen) for keys in said):
-            chosen.append(key)
-    return (chosen, []) if all(not keys.isdisjoint(chosen) for keys in said) else ([], [])
-
-
-def _keys_with_words(texts: Sequence[Mapping[str, str]], values: Iterable[Any]) -> Collection[str]:
-    """Return the keys of some messages that are no ids and labels of one word; all, if there is nothing else.
-
-    None, if the only prose is deeper within the messages, in one of their values.
-    """
-    said: dict[str, list[str]] = {}
-    for key, text in chain.from_iterable(each.items() for each in texts):
-        said.setdefault(key, []).extend([text] if text else [])
-    is_prose = any(2 * sum(map(is_text, every)) >= len(every) > 0 for every in said.values())
-    if not is_prose and any(_has_prose(value) for value in values if isinstance(value, list | dict)):
-        return ()
-    words = {
-        key
-        for key, every in said.items()
-        if 2 * sum(len(text.split()) > 1 or not text.isascii() or is_text(text) for text in every) >= len(every) > 0
+        for key in dict.fromkeys(chain(*turns))
+        if key not in (but, *ID_FIELDS)
     }
-    return words.union(key for key in _SAYS if said.get(key)) if words else said
+    said = {key: [*filter(None, each.values())] for key, each in texts.items()}
+    is_prose = any(_are_mostly(is_text, each) for each in said.values())
+    if not is_prose and any(
+        _has_prose(value) for turn in turns for value in turn.values() if not isinstance(value, str)
+    ):
+        return [], []  # as the only prose is deeper within the messages
+    if words := {key for key, each in said.items() if _are_mostly(_is_said, each)}:
+        texts = {key: texts[key] for key in texts if key in words or (key in _SAYS and said[key])}
+    told = {*chain(*texts.values())}
+    untold = [turn for k, turn in enumerate(turns) if k not in told and not any(map(_may_be_call, turn.values()))]
+    if _FEWEST_SAID * len(untold) > len(told) + len(untold):
+        return [], []  # of fewer, a build says what it does with messages without a text
+    by_length = sorted(texts, key=lambda key: (key in _SAYS, sum(map(len, texts[key].values()))), reverse=True)
+    if everywhere := [key for key in by_length if texts[key].keys() == told]:
+        return everywhere[:1], everywhere[1:]
+    chosen, left = list[str](), {*told}
+    for key in sorted(by_length, key=lambda key: (len(texts[key]), meant_field(key) in _TURNS), reverse=True):
+        if texts[key].keys() <= left:
+            chosen, left = [*chosen, key], left - texts[key].keys()
+    return ([], []) if left else (chosen, [])
+
+
+def _are_mostly(test: Callable[[str], bool], texts: Sequence[str]) -> bool:
+    return 2 * sum(map(test, texts)) >= len(texts) > 0
+
+
+def _is_said(text: str) -> bool:
+    """Whether a text is no id or label of one word."""
+    return len(text.split()) > 1 or not text.isascii() or is_text(text)
+
+
+def _may_be_call(value: Any) -> bool:
+    return isinstance(value, list | dict) and bool(value)
 
 
 def _has_prose(value: Any) -> bool:

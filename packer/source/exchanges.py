@@ -53,8 +53,6 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     """
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
-    if (history := history_hint(path, rows)) is not None:
-        return history
     lists: dict[str, list[list[str]]] = {}
     for place in map(".".join, _places(rows)):
         found = [field_value(row, place) for row in rows]
@@ -76,7 +74,7 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
 
 def history_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the step for messages in a list before a question and its answer; None if there are none."""
-    found = next(after_history(rows, {}), None)
+    found = next(chain(after_history(rows, {}), _after_texts(rows)), None)
     return None if found is None else step(found[0], row_command(path, found[1]))
 
 
@@ -109,6 +107,35 @@ def after_history(
             yield what, f"{{messages: [({jq_path(place)}[]? | {found[0]}), {last}]}} + del({gone})"
 
 
+def _after_texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what makes a conversation of texts in a list, of which the user's is the last, and of their answer.
+
+    Their number is odd and differs. The answer is a text that is called so, or the last of a list of candidates, whose
+    number is the same in all rows. Both may be in a list of objects, of which the last has all that was said.
+    """
+    for name in (None, *rows[0]):
+        lists = [[*rows]] if name is None else [row.get(name) for row in rows]
+        objects = [item for each in lists for item in each] if all(_are(dict, each) for each in lists) else []
+        said = {key: [each.get(key) for each in objects] for key in (objects or [{}])[0]}
+        counts = {key: {*map(len, every)} for key, every in said.items() if all(_are(str, each) for each in every)}
+        asked = [key for key, found in counts.items() if len(found) > 1 and all(count % 2 for count in found)]
+        sides = {_meant_side(key): key for key, every in said.items() if _are(str, every)}
+        listed = [key for key, found in counts.items() if len(found) == 1 and "assistant" not in sides]
+        answer = sides.get("assistant") or max(listed, key=lambda key: len(said[key][0]), default=None)
+        if len(asked) != 1 or answer is None or "user" in sides:
+            continue
+        which, end = ("the last of ", "[-1]") if listed else ("", "")
+        talk, reply = jq_field(asked[0]), jq_field(answer)
+        last, gone = ("", f"{talk}, {reply}") if name is None else (f"{jq_field(name)}[-1] | ", jq_field(name))
+        in_turn = f"if the texts in {quoted(asked[0])} are a user's and the assistant's in turn"
+        program = f"{{messages: [{last}{talk} + [{reply}{end}] | {_IN_TURN}]}} + del({gone})"
+        yield f"{in_turn}, and {which}{quoted(answer)} answers them", program
+
+
+def _are(kind: type, values: Any) -> bool:
+    return isinstance(values, list) and bool(values) and all(isinstance(each, kind) for each in values)
+
+
 def _rounds_hint(
     path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None, *, are_named: bool
 ) -> str | None:
@@ -125,7 +152,8 @@ def _rounds_hint(
         values = [field_value(row, name) for row in rows]
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
         keys = _keys_of_text([item for each in lists if isinstance(each, list) for item in each])
-        named = _pair(keys, _meant_side) or _pair(keys, side_of)
+        sides = (_meant_side, side_of, lambda key: _meant_side(key) or side_of(key))
+        named = next(filter(None, (_pair(keys, side) for side in sides)), None)
         are_other = not SPEAKERS.isdisjoint(keys) or any(meant_field(key) and not _meant_side(key) for key in keys)
         if named is None and (are_named or len(keys) != 2 or are_other):
             continue  # steps of a thought and an observation, say
@@ -159,7 +187,7 @@ def _keys_of_text(objects: Sequence[Any]) -> list[str]:
         key
         for key, every in texts.items()
         if all(text is None or isinstance(text, str) for text in every)
-        and any(isinstance(text, str) and has_word(text) for text in every)
+        and any(isinstance(text, str) and has_word(text) and decoded_json(text) is None for text in every)
     ]
 
 

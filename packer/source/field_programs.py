@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
 from packer.source.exchanges import after_history
-from packer.source.field_names import meant_field
+from packer.source.field_names import meant_field, words_of
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.flag_programs import masking
 from packer.source.flag_values import as_number
@@ -38,9 +38,11 @@ _MOST_SCORES = 2
 _NO_CONTEXT = ("output", "rejected", "reasoning", "system", "tools")
 
 _SAID = (
-    '"\\n\\($name): " + ([.[$name] | if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
-    ' else .. | scalars | tostring end] | join(", "))'
+    '"\\n\\($name): " + (.[$name] | if type == "array" and all(type == "array") then "\\n" + (map(map(tostring)'
+    ' | join(" | ")) | join("\\n")) else [if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
+    ' else .. | scalars | tostring end] | join(", ") end)'
 )
+"""What a field says, and a table row by row."""
 
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
@@ -88,6 +90,7 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
                 key, [[item.get(key) for item in row[name]] for row in rows], f"{jq_field(name)} | map({jq_field(key)})"
             )
             for key in (() if are_texts else items[0])
+            if words_of(key)[-1:] != ["id"]
         ]
         picks = " | ".join([f"{jq_field(name)} |= .[$n]", *(each.picked for each in beside)])
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"

@@ -1,12 +1,15 @@
-"""Answers to choose from, and the right one of them: in a list, in an object with a key for each letter, or in fields
-whose names differ in a last letter. A question without its options teaches letters alone, so programs of jq write them
-into it.
+"""Answers to choose from, and the right one of them: in a list, in an object with a key for each letter, in a text of
+which each has its letter, or in fields whose names differ in a last letter. A question without its options teaches
+letters alone, so programs of jq write them into it.
 """
 
+import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
-from packer.source.comparisons import is_one_of, siblings
+from packer.source.comparisons import BEFORE_OPTION, is_one_of, lists_options, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
@@ -45,7 +48,13 @@ def options(rows: Sequence[Mapping[str, Any]], but: str | None) -> Iterator[Opti
         is_json = any(isinstance(each, str) for each in found)
         lists: list[Any] = [decoded_json(each) if isinstance(each, str) else each for each in found]
         at = f"({jq_field(name)} | fromjson)" if is_json else jq_field(name)
-        if all(map(_are_options, lists)):
+        if is_json and 2 * sum(map(lists_options, found)) > len(found):
+            values = [re.split(BEFORE_OPTION, str(each))[1:] for each in found]
+            divided = f'[{jq_field(name)} | splits({json.dumps(BEFORE_OPTION)}) | select(. != "")]'
+            yield Options([name], values, divided, are_texts=False)
+        elif all(map(_are_options, lists)):
+            if all(lists_options("\n".join(map(str, each))) for each in lists):
+                at = f'[{at}[] | sub({json.dumps(BEFORE_OPTION)}; "")]'
             yield Options([name], lists, at, all(map(_are_texts, lists)) and not is_json)
         elif all(map(are_lettered, lists)):
             values = [[each[key] for key in sorted(each)] for each in lists]
@@ -81,20 +90,24 @@ def _are_other(values: Sequence[Sequence[Any]]) -> bool:
 
 
 def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
-    """Yield what picks the answer by its number or its letter, and writes all of them into the question."""
-    for each in options(rows, question):
+    """Yield what picks the answer by its number or its letter, and writes all of them into the question, a text."""
+    for each in options(rows, question) if _are_texts(row.get(question) for row in rows) else ():
         said = {name: [row.get(name) for row in rows] for name in rows[0] if name not in each.names}
         if any(meant_field(name) == "output" and _are_all_in(values, each) for name, values in said.items()):
             continue  # the right one itself
         found = {name: [*_picks(jq_field(name), values, each)] for name, values in said.items()}
         fields = sorted(filter(found.get, found), key=lambda name: meant_field(name) != "output")
         if not each.are_texts:
-            fields = [name for name in fields if meant_field(name) == "output"]  # any number may be in a range
-        for field, what, picked in ((name, *pick) for name in fields[:1] for pick in found[name]):
+            are_letters = {name: all(map(str.isalpha, map(str, said[name]))) for name in fields}
+            fields = [name for name in fields if are_letters[name] or meant_field(name) == "output"]  # no other number
+        picks = [(name, f"{what} of the right one in", picked) for name in fields[:1] for what, picked in found[name]]
+        reasons = [name for name in said if meant_field(name) == "reasoning" and _are_texts(said[name])]
+        picks += [(name, "the answer, and chooses from", jq_field(name)) for name in reasons if picks]
+        for field, what, picked in picks:
             asked = f'.instruction = {jq_field(question)} + "\\n" + {_LETTERED}'
             read = {*each.names, field, question} - {"instruction", "output"}
             gone = ", ".join(map(jq_field, sorted(read)))
-            when = f"if {quoted(field)} is {what} of the right one in {list_names(each.names)}"
+            when = f"if {quoted(field)} is {what} {list_names(each.names)}"
             yield when, f"{each.listed} as $all | {asked} | .output = ({picked}) | del({gone})"
 
 
@@ -111,9 +124,7 @@ def _picks(at: str, values: Sequence[Any], given: Options) -> Iterator[tuple[str
         for first in (0, 1):
             if all(first <= int(value) < first + count for value, count in counts):
                 yield f"the number, from {first},", f"$all[({at} | tonumber) - {first}] | tostring"
-    elif (len(given.names) > 1 or not given.are_texts) and all(
-        str(value).upper() in [*LETTERS[:count]] for value, count in counts
-    ):
+    elif all(str(value).upper() in [*LETTERS[:count]] for value, count in counts):
         yield "the letter", f"$all[({at} | ascii_upcase | explode[0]) - 65] | tostring"
         yield "the letter, to be trained alone,", at
 
@@ -150,7 +161,8 @@ def _question_at(rows: Sequence[Mapping[str, Any]], columns: Columns) -> tuple[s
 
 def first_question(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
     """Return what a program calls the first question in messages, and whether a row has it; None for other rows."""
-    for name, speaker, said in (("messages", "role", "content"), ("conversations", "from", "value")):
+    keys = (("role", "content"), ("from", "value"))
+    for name, (speaker, said) in product(("messages", "conversations", "conversation"), keys):
         lists = [row.get(name) for row in rows]
         turns = [turn for each in lists if isinstance(each, list) for turn in each]
         if all(lists) and turns and all(isinstance(turn, dict) and isinstance(turn.get(said), str) for turn in turns):

@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.source.comparisons import chosen_and_rejected, other_side, siblings
+from packer.source.comparisons import chosen_and_rejected, lists_options, other_side, siblings
 from packer.source.decode import decoded_json
-from packer.source.field_names import is_setting, meant_field, says_better
+from packer.source.field_names import is_setting, meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
 from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, ends_in_question, is_answer
@@ -33,6 +33,8 @@ class Fields:
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
         says -= {path for path in says if meant_field(path) is None and not any(map(_has_word, found[path]))}
+        other = {path for path in says if meant_field(path) != "output"}
+        says -= {path for path in other if 2 * sum(map(lists_options, found[path])) > len(found[path])}
         texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
         both = [path for path in self._sentences if meant_field(path) in ("output", None)]  # of which one is better
@@ -45,7 +47,8 @@ class Fields:
         """Texts that are objects or lists as JSON: the answer, or what it is tested with."""
 
         self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
-        self._texts = sorted(texts.keys() - verdicts, key=lambda path: (-texts[path], path))
+        self._labels = [path for path, values in found.items() if _is_label(path, values)]
+        self._texts = sorted(texts.keys() - verdicts - {*self._labels}, key=lambda path: (-texts[path], path))
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
         pairs = [(one, other) for one, other, *more in siblings(found) if not more and {one, other} <= texts.keys()]
@@ -153,7 +156,7 @@ class Fields:
                 yield f"if `{other}` is always better than `{one}`, ", _pair(question, other, one)
         if self._compared:
             return
-        answers = self._answers or self._numbers or ([] if self.no_texts else [*self._either, *unknown])
+        answers = self._answers or self._labels or self._numbers or ([] if self.no_texts else [*self._either, *unknown])
         pairs = [(answer, question) for answer in answers for question in questions[:2] if question != answer]
         yield from (
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]
@@ -169,6 +172,11 @@ def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> b
     if meant_field(path) is None and len(values) > 1 and all(value == values[0] for value in values):
         return True
     return all(isinstance(value, str) and len(value) > 1 and value != path and value in paths for value in values)
+
+
+def _is_label(path: str, values: Sequence[Any]) -> bool:
+    """Whether a field is called a label, and its values repeat."""
+    return "label" in words_of(path) and 2 * len({*map(str, values)}) <= len(values)
 
 
 def _has_word(value: Any) -> bool:

@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import Sides, is_verdict, named_sides, numbered_sides
+from packer.source.comparisons import is_verdict, named_sides, numbered_sides
 from packer.source.decode import Refused
 from packer.source.exchanges import exchanges_hint, turns_hint
 from packer.source.exports import PAGE, export_hint
@@ -16,10 +17,11 @@ from packer.source.field_names import meant_field
 from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, row_command
-from packer.source.proposals import Proposal, Reading, propose
-from packer.source.prose import is_text
+from packer.source.proposals import Proposal, Reading, most_fit, propose
+from packer.source.prose import has_word, is_text
 from packer.source.question_fields import Fields, list_names
 from packer.source.read_places import ITEMS
+from packer.source.read_texts import strings
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -160,33 +162,22 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
 
 def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the steps that make pairs of two answers by the field that says which one is better; None if none does."""
-    if (sides := named_sides(rows)) is not None:
-        named = " and ".join(map(quoted, sides.texts))
-        what = f"if {quoted(sides.field)} names the better one of {named}, and other rows are left out"
-        return _pairs_step(path, sides, what)
-    found = numbered_sides(rows)
-    steps = [
-        _pairs_step(
-            path,
-            each,
-            f"if {quoted(each.field)} is {json.dumps(each.said[0][0])} where {quoted(each.texts[0])} is better",
+    steps, named = [], named_sides(rows)
+    for sides in numbered_sides(rows) if named is None else [named]:
+        one, other = map(jq_field, sides.texts)
+        is_first, is_second = (
+            f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
         )
-        for each in found
-    ]
+        chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
+        gone = f"del({one}, {other}, {jq_field(sides.field)})"
+        program = f"({chosen}) as $pair | {gone} + {{chosen: $pair[0], rejected: $pair[1]}}"
+        command = row_command(path, program) if path is not None else None
+        first, second = map(quoted, sides.texts)
+        what = f"if {quoted(sides.field)} names the better one of {first} and {second}, and other rows are left out"
+        if named is None:
+            what = f"if {quoted(sides.field)} is {json.dumps(sides.said[0][0])} where {first} is better"
+        steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
     return "; ".join(steps) or None
-
-
-def _pairs_step(path: FilePath | None, sides: Sides, what: str) -> str:
-    one, other = map(jq_field, sides.texts)
-    is_first, is_second = (
-        f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
-    )
-    chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
-    program = (
-        f"({chosen}) as $pair | del({one}, {other}, {jq_field(sides.field)}) + {{chosen: $pair[0], rejected: $pair[1]}}"
-    )
-    command = row_command(path, program) if path is not None else None
-    return f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`"
 
 
 def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -228,7 +219,21 @@ def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -
         return None
     if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
         return None  # an empty question or answer
-    return propose(rows, reading, asks=False)
+    proposal = propose(rows, reading, asks=False)
+    read = {*fields_read(most_fit(rows, both) or "text"), *map(first_name, filter(None, both.values()))}
+    return replace(proposal, left=tuple(dict.fromkeys([*proposal.left, *(_tables(rows) - read)])))
+
+
+def _tables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the fields with lists of lists in which words stand, be they few: a question may be about a table."""
+    return {
+        name
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, list)
+        and all(isinstance(each, list) for each in value)
+        and any(map(has_word, strings(value)))
+    }
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

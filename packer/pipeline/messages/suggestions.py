@@ -37,9 +37,11 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
+from packer.source.conversations import step
 from packer.source.detect import first_rows
 from packer.source.exchanges import turns_hint
 from packer.source.exports import export_hint
+from packer.source.jq_commands import row_command
 from packer.source.proposals import Reading, ways_to_read_variables
 from packer.source.roles import roles_hint
 from packer.source.row import composed
@@ -225,14 +227,14 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
     if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
         field = file.columns.get(keys["field"]) or keys["field"]
         first = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-        if (step := export_hint(file.path, first, field) or turns_hint(file.path, first, field)) is not None:
-            return step
+        if (found := export_hint(file.path, first, field) or turns_hint(file.path, first, field)) is not None:
+            return found
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code == "media_missing":
         return _root_hint(file, reason.partition(":")[0])
-    if code == "multimodal" and (images := _some_images(file)) and (root := _root_hint(file, images[0])) is not None:
-        return f"{rejection_hint(code)}; {root}"
+    if code == "multimodal" and (way := _about_images(reason, file)) is not None:
+        return f"{rejection_hint(code)}; {way}"
     if code == "pair_no_prompt":
         hint = columns_hint([*first_rows(file.path, file.format, file.columns, every_column=True)], file.columns)
         return hint if "--columns" in hint else None
@@ -265,6 +267,15 @@ def _some_images(file: InputFile) -> list[str]:
     batches = (row.batch for row in islice(file.rows(), _TRIED_ROWS))
     samples = (sample for batch in batches for sample in batch.samples if sample.images is not None)
     return [name for sample in samples if sample.images for name in sample.images.sources if isinstance(name, str)]
+
+
+def _about_images(reason: str, file: InputFile) -> str | None:
+    """Suggest how a tag that stands for an image stays a word, or where the images are that rows name."""
+    if "a question has the tag" in reason:
+        program = 'walk(if type == "string" then gsub("(?<tag><(image|video|audio)>)(?! )"; .tag + " ") else . end)'
+        return step("if the tag is a word of the text, put a blank behind it", row_command(file.path, program))
+    images = _some_images(file)
+    return _root_hint(file, images[0]) if images else None
 
 
 def _root_hint(file: InputFile, image: str) -> str | None:

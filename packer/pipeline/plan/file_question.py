@@ -145,7 +145,7 @@ def _untemplated_prompts(entry: InputFile) -> Iterator[Note]:
 
 def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages | None:
     rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
-    found = single_messages(rows) if rows else None
+    found = single_messages(entry.path, rows) if rows else None
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 
 

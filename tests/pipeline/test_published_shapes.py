@@ -1,0 +1,369 @@
+"""Files in shapes of published data sets and other tools, thirty rows each: whoever follows the hints trains the answer.
+
+The first step of each hint is followed letter by letter, and the first row is read back: what is asked, what is trained.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import twins
+from followed_steps import follow, write
+from foreign_rows import CALL, TEMPLATE, read_back
+
+import packer
+from packer.errors import InputError
+from packer.source.schema_errors import columns_hint
+
+pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+
+PLACES = ["Oban", "Mull", "Mallaig", "Skye", "Ullapool", "Arran", "Islay", "Jura", "Iona", "Tiree"]
+ROWS = range(30)
+
+
+def place(number: int) -> str:
+    return PLACES[number % len(PLACES)]
+
+
+def asks(number: int, turn: int = 0) -> str:
+    return f"When does tide number {3 * number + turn} turn at {place(number + turn)}?"
+
+
+def says(number: int, turn: int = 0) -> str:
+    return f"It turns at {turn + 3} past {number % 12 + 1}, as the table of {place(number + turn)} has it."
+
+
+def talk(number: int, count: int = 4) -> list[str]:
+    return [(says if turn % 2 else asks)(number, turn) for turn in range(count)]
+
+
+class Shape(NamedTuple):
+    value: Any
+    told: Sequence[str]
+    """What the first document has, in this order."""
+
+    trained: Sequence[str]
+    most_steps: int = 2
+    file: str = "rows.jsonl"
+
+
+def mathqa(number: int) -> dict[str, Any]:
+    return {
+        "Problem": f"a boat of {number + 3} tons carries {number + 2} men . what is the weight of each ?",
+        "Rationale": f"weight of each = {number + 3} / {number + 2} , and that is the answer .",
+        "options": f"a ) {number + 38} , b ) 27.675 , c ) 3 : 4 a . m . , d ) data inadequate , e ) none of these",
+        "correct": "abcde"[number % 5],
+        "annotated_formula": f"divide(const_{number}, const_100)",
+        "linear_formula": f"divide(n{number},const_100)|",
+        "category": ["general", "physics"][number % 2],
+    }
+
+
+def single(number: int) -> dict[str, Any]:
+    turn = {"name": ["Captain Reed", "Ann"][number % 2], "is_user": number % 2 == 1, "mes": talk(number, 2)[number % 2]}
+    return turn | {"send_date": f"March {number % 28 + 1}, 2024 2:{number:02}pm", "extra": {"api": "some"}}
+
+
+def posts(number: int) -> dict[str, Any]:
+    answers = [
+        {"answer_id": 9000 - 10 * number - turn, "author_id": 7 * number + turn, "pm_score": 2 * turn, "text": text}
+        for turn, text in enumerate([says(number, 1), says(number, 2), says(number, 3)][: 2 + number % 2])
+    ]
+    return {"qid": 100 + number, "question": asks(number), "answers": answers, "date": "2016/12/05"}
+
+
+def persona(number: int, **answer: Any) -> dict[str, Any]:
+    facts = [f"i have {number + fact} boats." for fact in range(3 + number % 3)]
+    row = {"personality": facts, "history": talk(number, 1 + 2 * (number % 3)), "utterance_idx": number % 3}
+    return row | (answer or {"candidates": [says(number, turn) for turn in (5, 6, 7)]})
+
+
+def memory(number: int) -> dict[str, Any]:
+    call = [{"id": f"c{number}", "type": "function", "function": {"name": "tide", "arguments": place(number)}}]
+    said = [
+        ("system", "You solve any task with code."),
+        ("user", f"New task:\n{asks(number)}"),
+        ("assistant", f"I look.\n<code>\ntide('{place(number)}')\n</code>"),
+        ("tool-call", f"Calling tools:\n{call}"),
+        ("tool-response", "Observation:\n06:12"),
+        ("assistant", says(number)),
+    ]
+    return {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]}
+
+
+def events(number: int) -> dict[str, Any]:
+    call = {"id": "c1", "name": "tide", "arguments": '{"harbor": "Oban"}'}
+    result = {"content": "06:12", "name": "tide", "call_id": "c1", "is_error": False}
+    said = [
+        ("user", "TextMessage", asks(number)),
+        ("guide", "ToolCallRequestEvent", [call]),
+        ("guide", "ToolCallExecutionEvent", [result]),
+        ("guide", "ToolCallSummaryMessage", "06:12"),
+        ("user", "TextMessage", asks(number, 1)),
+        ("guide", "TextMessage", says(number)),
+    ]
+    messages = [{"source": by, "models_usage": None, "type": kind, "content": content} for by, kind, content in said]
+    return {"messages": messages, "stop_reason": "done"}
+
+
+def simulation(number: int) -> dict[str, Any]:
+    call = {"id": "c1", "name": "tide", "arguments": {"harbor": "Oban"}, "requestor": "assistant"}
+    said = [
+        {"role": "user", "content": asks(number)},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "id": "c1", "content": "06:12", "requestor": "assistant", "error": False},
+        {"role": "assistant", "content": says(number), "tool_calls": None},
+    ]
+    return {"id": f"s{number}", "task_id": str(number), "messages": said, "reward_info": {"reward": 1.0}}
+
+
+def dialogue_of_studio(number: int) -> dict[str, Any]:
+    log = [
+        {
+            "turn id": turn + 1,
+            "user utterance": asks(number, turn),
+            "system response": says(number, turn),
+            "dialog history": " ".join(talk(number, 2 * turn)),
+            "original user side information": json.dumps({"act": f"ask {turn}"}),
+        }
+        for turn in range(2)
+    ]
+    return {"original dialog id": f"d{number}", "dialog index": number, "log": log}
+
+
+def chat_of_webui(number: int) -> dict[str, Any]:
+    thought = '<details type="reasoning" done="true" duration="5">\n<summary>Thought for 5 seconds</summary>\n'
+    said = f"{thought}> I look at the table.\n> It is there.\n</details>\n{says(number)}"
+    messages = {
+        "a": {"id": "a", "parentId": None, "role": "user", "content": asks(number)},
+        "b": {"id": "b", "parentId": "a", "role": "assistant", "content": said},
+    }
+    return {"id": f"c{number}", "chat": {"title": "Tide", "history": {"currentId": "b", "messages": messages}}}
+
+
+def chat_of_libre(number: int) -> dict[str, Any]:
+    asked, said = talk(number, 2)
+    parts = [{"type": "think", "think": f"I look at {place(number)}."}, {"type": "text", "text": said}]
+    sent = [{"sender": "User", "isCreatedByUser": True, "text": asked}]
+    sent.append({"sender": "GPT-4o", "isCreatedByUser": False, "text": "", "content": parts})
+    return {"conversationId": f"c{number}", "endpoint": "openAI", "messages": sent}
+
+
+def pippa(number: int) -> dict[str, Any]:
+    definitions = f"{{{{char}}}}: I sail from {place(number)} and back, whatever the wind.\n{{{{user}}}}: I see."
+    said = [{"message": text, "is_human": turn % 2 == 0} for turn, text in enumerate(talk(number))]
+    return {"bot_id": f"b{number}", "bot_name": "Reed", "bot_definitions": definitions, "conversation": said}
+
+
+def right_call(number: int) -> dict[str, Any]:
+    parameters = {"type": "dict", "properties": {"harbor": {"type": "string"}, "unit": {"type": "string"}}}
+    return {
+        "id": f"simple_{number}",
+        "question": [[{"role": "user", "content": asks(number)}]],
+        "function": [{"name": "tide", "description": "tells", "parameters": parameters}],
+        "ground_truth": [{"tide": {"harbor": ["Oban", "oban"], "unit": ["", "hours"]}}],
+    }
+
+
+def sample_of_eval(number: int, arguments: Any) -> dict[str, Any]:
+    return {
+        "doc_id": number,
+        "doc": {"question": asks(number), "answer": "7"},
+        "target": "7",
+        "arguments": arguments,
+        "resps": [[says(number)]],
+        "exact_match": float(number % 2 == 0),
+    }
+
+
+def question_of_race(number: int) -> dict[str, Any]:
+    passage = f"{place(number)} is a town by the sea. It has {number} boats, and all of them are old."
+    options = [f"It has {boats} boats in its harbour." for boats in range(number, number + 4)]
+    row = {"example_id": f"high{number}.txt", "article": passage, "answer": "ABCD"[number % 4]}
+    return row | {"question": f"What is said of {place(number)}?", "options": options}
+
+
+def table(number: int) -> dict[str, Any]:
+    cells = [["Year", "Port"], [str(1990 + number), place(number)]]
+    row = {"feta_id": 2000 + number, "table_page_title": place(number), "table_array": cells}
+    return row | {"highlighted_cell_ids": [[1, 0]], "question": asks(number), "answer": says(number)}
+
+
+CHOICES = ["A. 38", "B. 27.675", "C. 3 : 4 a . m .", "D. data inadequate", "E. none of these"]
+BLOCKS = [[{"block_type": "text", "text": text}] for text in talk(0)]
+SHAPES: dict[str, Shape] = {
+    "options in a text": Shape([mathqa(k) for k in ROWS], ["a boat of 3 tons", *CHOICES], ["[weight of each"]),
+    "options in a list, of which each has its letter": Shape(
+        [
+            {"question": asks(k), "options": [f"{x}){k + ord(x)}" for x in "ABCDE"], "correct": "ABCDE"[k % 5]}
+            for k in ROWS
+        ],
+        [asks(0), "\nA. 65\nB. 66\nC. 67"],
+        ["65"],
+    ),
+    "options beside a passage": Shape(
+        [question_of_race(k) for k in ROWS],
+        ["What is said of Oban?", "A. It has 0 boats in its harbour.", "D. It has 3", "Oban is a town"],
+        ["It has 0 boats in its harbour."],
+    ),
+    "messages behind what they are about": Shape(
+        [{"user_name": "Ann", "character_name": "Captain Reed", "chat_metadata": {}}, *map(single, ROWS)],
+        [talk(0, 2)[0], talk(1, 2)[1], talk(2, 2)[0]],
+        [talk(k, 2)[0] for k in ROWS if k % 2 == 0],
+    ),
+    "texts with a label": Shape(
+        [
+            {
+                "premise": f"A man rows to {place(k)} in the rain.",
+                "hypothesis": f"A man is at {place(k + 1)}.",
+                "label": k % 4 - 1,
+            }
+            for k in ROWS[1:]
+        ],
+        ["A man rows to Mull in the rain.\nhypothesis: A man is at Mallaig."],
+        ["0"],
+    ),
+    "two questions with a label": Shape(
+        [{"question1": asks(k), "question2": asks(k, 1), "label": ["same", "other"][k % 2]} for k in ROWS],
+        [f"{asks(0, 1)}\nquestion1: {asks(0)}"],
+        ["same"],
+    ),
+    "answers with scores and ids": Shape([posts(k) for k in ROWS], [asks(0)], [says(0, 2)]),
+    "a table": Shape([table(k) for k in ROWS], [asks(0), "table_array", "Year | Port\n1990 | Oban"], [says(0)]),
+    "candidates after a history": Shape(
+        [persona(k) for k in ROWS], ["i have 0 boats.\n\ni have 1 boats.", asks(0)], [says(0, 7)]
+    ),
+    "an answer after a history": Shape(
+        [persona(k, response=says(k)) for k in ROWS], ["i have 0 boats.", asks(0)], [says(0)]
+    ),
+    "a history in each of several objects": Shape(
+        [
+            {"utterances": [{"history": talk(k, turns), "candidates": [says(k, 7), says(k, 8)]} for turns in (1, 3)]}
+            for k in ROWS
+        ],
+        talk(0, 3),
+        [says(0, 1), says(0, 8)],
+    ),
+    "blocks": Shape(
+        [
+            {
+                "messages": [
+                    {"role": by, "additional_kwargs": {}, "blocks": block}
+                    for by, block in zip(["user", "assistant"] * 2, BLOCKS, strict=True)
+                ]
+            }
+            for k in ROWS
+        ],
+        talk(0),
+        [says(0, 1), says(0, 3)],
+    ),
+    "keys that begin with a line": Shape(
+        [
+            {
+                "messages": [
+                    {"_role": by, "_content": [{"text": text}], "_name": None, "_meta": {}}
+                    for by, text in zip(["user", "assistant"], talk(k, 2), strict=True)
+                ]
+            }
+            for k in ROWS
+        ],
+        talk(0, 2),
+        [says(0, 1)],
+    ),
+    "memories of an agent": Shape(
+        [memory(k) for k in ROWS],
+        ["any task with code", asks(0), "tide('Oban')", "\nCalling tools:\n", "Observation", says(0)],
+        ["I look.\n<code>\ntide('Oban')\n</code>", says(0)],
+    ),
+    "events": Shape([events(k) for k in ROWS], [asks(0), CALL, "06:12", "06:12", asks(0, 1), says(0)], [CALL, says(0)]),
+    "simulations in one object": Shape(
+        {"timestamp": "2026", "tasks": [{"id": "0", "purpose": asks(0)}], "simulations": [simulation(k) for k in ROWS]},
+        [asks(0), CALL, "06:12", says(0)],
+        [CALL, says(0)],
+        file="rows.json",
+    ),
+    "a log of turns": Shape(
+        [dialogue_of_studio(k) for k in ROWS], [asks(0), says(0), asks(0, 1)], [says(0), says(0, 1)]
+    ),
+    "details of reasoning": Shape(
+        [chat_of_webui(k) for k in ROWS],
+        [asks(0)],
+        [f"[I look at the table.\nIt is there.]{says(0)}"],
+        file="rows.json",
+    ),
+    "parts that think": Shape([chat_of_libre(k) for k in ROWS], [asks(0)], [f"[I look at Oban.]{says(0, 1)}"]),
+    "definitions beside a conversation": Shape(
+        [pippa(k) for k in ROWS], [talk(0)[0], "I sail from Oban", *talk(0)[1:]], [says(0, 1), says(0, 3)]
+    ),
+    "right calls": Shape(
+        [right_call(k) for k in ROWS], ['"parameters": {"type": "object"', asks(0)], [CALL], most_steps=1
+    ),
+    "samples of an evaluation": Shape(
+        [sample_of_eval(k, {"gen_args_0": {"arg_0": f"Q: {asks(k)}\nA:", "arg_1": {"until": []}}}) for k in ROWS],
+        [f"Q: {asks(0)}\nA:{says(0)}"],
+        [],
+    ),
+    "samples of an evaluation as chats": Shape(
+        [sample_of_eval(k, [[json.dumps([{"role": "user", "content": asks(k)}]), {}]]) for k in ROWS],
+        [asks(0)],
+        [says(0)],
+    ),
+    "a tag that is a word": Shape(
+        [
+            {
+                "messages": [
+                    {"role": "user", "content": f"<image>\n{asks(k)}"},
+                    {"role": "assistant", "content": says(k)},
+                ]
+            }
+            for k in ROWS
+        ],
+        ["<image> \n", asks(0)],
+        [says(0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_path: Path) -> None:
+    shape = SHAPES[name]
+    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
+    path, followed = follow(write(tmp_path / shape.file, shape.value), tokenizer, tmp_path / "cache")
+    assert 0 < len(followed) <= shape.most_steps
+    ((text, learned),) = read_back(tmp_path / "cache", path.name)
+    assert len(learned) == len(shape.trained)
+    assert all(found.startswith(each) for found, each in zip(learned, shape.trained, strict=True))
+    places = [text.index(each) for each in shape.told]
+    assert places == sorted(places)
+
+
+def test_of_options_the_letter_or_the_reasons_may_be_trained(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [mathqa(k) for k in ROWS])
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    ways = (caught.value.hint or "").split("; if ")[2:]
+    assert [way.partition(" is ")[2].partition(":")[0] for way in ways] == [
+        "the letter, to be trained alone, of the right one in `options`",
+        "the answer, and chooses from `options`",
+    ]
+    for way, said in zip(ways, ("a", mathqa(0)["Rationale"]), strict=True):
+        subprocess.run(["bash", "-euc", way.partition(": ")[2]], check=True, cwd=tmp_path)
+        made = json.loads((tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()[0])
+        assert made["output"] == said and made["instruction"].endswith("E. none of these")
+
+
+@pytest.mark.parametrize("name", ["options", "choices"])
+def test_options_in_a_text_are_never_an_answer(name: str) -> None:
+    rows = [{"question": asks(k), name: "(A) At six (B) At seven (C) At noon"} for k in ROWS]
+    assert f"output={name}" not in columns_hint(rows, {})
+
+
+def test_no_id_chooses_between_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", [posts(k) for k in ROWS])
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert "`pm_score`" in (caught.value.hint or "") and "_id`" not in (caught.value.hint or "")

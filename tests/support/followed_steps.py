@@ -1,0 +1,77 @@
+"""Files whose rows match no schema, built by the steps that the hints name, letter by letter."""
+
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hints import arguments_in
+
+import packer
+from packer.errors import InputError
+from packer.source.exports import PAGE
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+def write(path: Path, value: Any) -> Path:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(value), path)
+    elif path.suffix == ".csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, [*value[0]], delimiter=";")
+            writer.writeheader()
+            writer.writerows(value)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(value, indent=1), "utf-8")
+    else:
+        path.write_text("".join(json.dumps(each) + "\n" for each in value), "utf-8")
+    return path
+
+
+def commands_of_page() -> dict[str, str]:
+    """The commands of the page, by the anchors of their headings."""
+    sections = re.findall(
+        r"^## (.*?)\n.*?```sh\n(.*?)```", (REPOSITORY / PAGE).read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    return {heading.lower().replace(" ", "-"): command for heading, command in sections}
+
+
+def made_by_page(anchor: str, path: Path) -> Path:
+    """Run the command of the page with the names of another input and its output."""
+    words = shlex.split(commands_of_page()[anchor])
+    files = [path.parent / "*.jsonl"] if "*" in words[-3] else [path]
+    assert words[0] == "jq" and words[-2:] == [">", "rows.jsonl"]
+    command = f"{shlex.join(words[:-3])} {' '.join(map(str, files))} > made_rows"
+    subprocess.run(["bash", "-euc", command], check=True, cwd=path.parent)
+    return (path.parent / "made_rows").rename(path.parent / "made_rows.jsonl")
+
+
+def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
+    """Build by what the hints say, each letter by letter; return the file that was built, and the hints."""
+    followed: list[str] = []
+    options: dict[str, Any] = {}
+    while len(followed) < 4:
+        try:
+            packer.build(path, cache, tokenizer=tokenizer, progress=False, **options)
+        except InputError as error:
+            hint = error.hint or ""
+            assert "FIELD" not in hint and "NAME" not in hint
+            followed.append(hint)
+            if found := re.search(rf"{PAGE}#(\S+)", hint):
+                path = made_by_page(found[1], path)
+            elif found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
+                command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
+                subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
+                path = path.parent / shlex.split(command)[-1]
+            else:
+                options |= arguments_in(hint)
+            continue
+        return path, followed
+    raise AssertionError(followed)
