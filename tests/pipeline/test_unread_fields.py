@@ -338,6 +338,16 @@ def test_a_build_names_fields_that_nothing_reads_with_what_they_most_often_say(t
     assert "not read" not in run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "last", *ignored).stderr
 
 
+def test_of_an_object_that_columns_read_a_build_names_what_they_leave(tokenizer: Path, tmp_path: Path) -> None:
+    row = {"q": {"en": ROW["instruction"], "n": 3}, "a": {"text": [ROW["output"]]}}
+    path = written(tmp_path / "rows.jsonl", row)
+    columns = ("--columns", "instruction=q.en,output=a.text")
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
+    assert [line for line in told.splitlines() if "not read" in line] == [
+        f"note: {path}: fields of rows that are not read: `q.n` (3)"
+    ]
+
+
 def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:
     meta = {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "image": b"\x00", "notes": GAELIC}
     path = written(tmp_path / "rows.parquet", ROW | {"meta": meta})

@@ -31,6 +31,7 @@ from packer.source.file_bytes import quoted
 from packer.source.proposals import Proposal
 from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, first_name
+from packer.source.unread_text import is_below
 
 _MOST_SHOWN = 8
 
@@ -172,14 +173,16 @@ class Questions:
         """
         said: dict[bool, dict[str, Counter[str]]] = {True: {}, False: {}}
         for path, values in _labels(found).items():
-            said[ITEMS in path][path.rpartition(f"{ITEMS}.")[2]] = values
+            if not is_below(path, [*filter(None, source.columns.values())]):
+                said[ITEMS in path][path.rpartition(f"{ITEMS}.")[2]] = values
+        read_within = {first_name(path) for path in source.columns.values() if path}
         names = frozenset(name for file in found for name in file.unread_names) - self.asked(source)
         for what, own, labels in (
             ("keys of messages", self.unread_keys(source), said[True]),
             ("fields of rows", names, said[False]),
         ):
             known = {path: values for path, values in labels.items() if first_name(path) in own}
-            silent = own.difference(map(first_name, known))
+            silent = own.difference(read_within, map(first_name, known))
             shown = [quoted(path) + _shown_values(known.get(path, {})) for path in sorted(silent.union(known))]
             if shown:
                 more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
