@@ -18,6 +18,9 @@ _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,
 
 _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
 
+_LIST = re.compile(r"\[\s*[\"'].*[\"']\s*\]", re.DOTALL)
+"""A list of texts as JSON, or as Python prints it, of which the items may be turns, or answers to one question."""
+
 _LONGEST_QUESTION = 20_000
 """Characters after the header of a question among which that of an answer is searched for."""
 
@@ -31,13 +34,15 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
         yield from _dialogues([sample.text for sample in samples])
         return
     said = [_said(sample) for sample in samples]
-    for is_more, what in (
-        (_repeats_question, "begins with the whole question, which is trained with it"),
-        (_runs_on, "has further turns in its text, which are trained as one"),
+    cut = "cut it off if a model gave it with the answer"
+    for is_unusual, what in (
+        (_repeats_question, f"begins with the whole question, which is trained with it; {cut}"),
+        (_runs_on, f"has further turns in its text, which are trained as one; {cut}"),
+        (_is_listed, "is a list written as text, which is trained with its brackets and quotes"),
     ):
-        found = sum(map(is_more, said))
+        found = sum(map(is_unusual, said))
         if 2 * found > len(samples):
-            yield Note(f"have an answer that {what}; cut it off if a model gave it with the answer", found, len(said))
+            yield Note(f"have an answer that {what}", found, len(said))
     yield from _placeholders(said)
 
 
@@ -70,6 +75,10 @@ def _repeats_question(said: Sequence[tuple[str, str]]) -> bool:
 
 def _runs_on(said: Sequence[tuple[str, str]]) -> bool:
     return any(role == "assistant" and _headers(text) is not None for role, text in said)
+
+
+def _is_listed(said: Sequence[tuple[str, str]]) -> bool:
+    return said[-1][0] == "assistant" and _LIST.fullmatch(said[-1][1]) is not None
 
 
 def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:

@@ -446,9 +446,11 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
     [
         ("When does the ferry leave from Oban? At six.", "begins with the whole question"),
         ("At six.\n\nHuman: And the next?\n\nAssistant: At ten.", "has further turns in its text"),
+        ('["At six."]', "is a list written as text"),
+        ("['At six.', \"At ten.\"]", "is a list written as text"),
     ],
 )
-def test_answers_that_are_more_than_answers_are_reported(
+def test_answers_that_are_hardly_meant_as_they_stand_are_reported(
     tokenizer, tmp_path, capsys, is_chat, num_repeat, is_told, answer, says
 ):
     asked = "When does the ferry leave from Oban?"
