@@ -7,6 +7,7 @@ What counts as text is in :mod:`packer.source.row_texts`. Paths are written as `
 that may say what is trained, and orders in which messages do not stand, are asked about in the same way.
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from packer.source.read_texts import (
     spaced,
     texts_read,
 )
-from packer.source.row import ANSWERS, Columns
+from packer.source.row import ANSWERS, VARIABLES, Columns
 from packer.source.row_texts import RowTexts
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.speaker_labels import Labels
@@ -67,12 +68,16 @@ class Unread:
     """Whether any of them is rendered by a template."""
 
     labels: Mapping[str, Counter[str]]
-    """Short values of other fields, also in objects, by their paths, as JSON."""
+    """Short values of other fields, also in objects, by their paths, as JSON, and those of variables of a template."""
 
 
 def _uncalled_tools(sample: Sample) -> set[str]:
     called = {call["function"]["name"] for each in sample.messages for call in each.fields.get("tool_calls") or ()}
     return {tool["function"]["name"] for tool in sample.tools or ()} - called
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def find_unread(
@@ -96,6 +101,7 @@ def find_unread(
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(ANSWERS)}
     num_rows, num_read, is_chat = 0, 0, False
     read: set[Path] = set()
+    given: dict[str, Counter[str]] = {}
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles)
@@ -125,6 +131,8 @@ def find_unread(
         }
         texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown, sample.template_kwargs)
+        for name, value in sample.template_kwargs.items():
+            given.setdefault(f"{VARIABLES}.{name}", Counter()).update([json.dumps(value)] * _is_word(value))
         is_chat |= sample.kind == "chat"
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases or texts.choices:
@@ -161,7 +169,7 @@ def find_unread(
         names=frozenset(names),
         keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
         is_chat=is_chat,
-        labels={path: said for path, said in flags.labels().items() if not is_below(path, hidden)},
+        labels={path: said for path, said in (flags.labels() | given).items() if not is_below(path, hidden)},
     )
 
 

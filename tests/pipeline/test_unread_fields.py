@@ -292,7 +292,30 @@ def test_words_are_not_given_to_a_template_that_tests_only_whether_a_variable_is
         error = fields("build", path, "--tokenizer", twin, "-o", tmp_path / "cache", exit_code=3)["error"]
         assert "`deep`" in error["message"]
         assert ("--columns chat_template_kwargs=deep" in error["hint"]) is is_read
-        assert ("give rows true and false under `deep`" in error["hint"]) is not is_read
+        assert ("give rows true or false under `deep`" in error["hint"]) is not is_read
+
+
+@pytest.mark.parametrize("test", ["deep", "deep is defined and deep is not false"])
+def test_rows_give_a_template_what_it_takes_as_they_say_it(tmp_path: Path, test: str) -> None:
+    twin = twins.byte_level(tmp_path / "tests", template=f"{{{{ 'deep\n' if {test} }}}}" + twins.CHATML)
+    is_number_read = test == "deep"
+    for words, is_read in (
+        (("on", "off"), False),
+        (("true", "false"), False),
+        (("true", "yes"), True),
+        ((1, 0), is_number_read),
+        ((True, False), True),
+    ):
+        rows = [CHAT | {"chat_template_kwargs": {"deep": word, "other": "low"}} for word in words]
+        path = written(tmp_path / "rows.jsonl", *rows)
+        asked = ("build", path, "--tokenizer", twin, "-o", tmp_path / "cache", "--force", "--json")
+        if is_read:
+            assert "not as they are meant" not in run(*asked).stderr
+            continue
+        told = fields(*asked[:-1], exit_code=3)["error"]
+        assert "`chat_template_kwargs.deep` (in 2 of 2 rows: " in told["message"], (words, told)
+        assert told["hint"].startswith("give rows true or false under `chat_template_kwargs.deep`, in place of ")
+        assert "--ignore" not in told["hint"]
 
 
 def test_a_list_with_other_answers_of_a_server_is_no_part_of_the_question(tokenizer: Path, tmp_path: Path) -> None:

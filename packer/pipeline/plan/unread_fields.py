@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from packer.display import plural
 from packer.errors import InputError
@@ -28,6 +29,7 @@ from packer.source.answer_blocks import BETWEEN, ways_to_read
 from packer.source.field_names import meant_field
 from packer.source.field_programs import KEY_OF_MESSAGES
 from packer.source.file_bytes import quoted
+from packer.source.flag_values import as_flag
 from packer.source.proposals import Proposal
 from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, first_name
@@ -56,7 +58,7 @@ _SAYS = {
     "flag": "what may say which answers are trained is not read",
     "order": "messages do not stand in the order that they say",
     "variable": "variables of the template are not read",
-    "word": "the template takes these variables as true or false, and any text counts as true",
+    "word": "the template takes these variables as true or false, and not as they are meant",
 }
 
 
@@ -96,7 +98,7 @@ class Question:
             columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
         for field in self.of_kind("word"):
-            yield f"give rows true and false under `{field.path}`, in place of {field.example}"
+            yield f"give rows true or false under `{field.path}`, in place of {field.example}"
         if (found := self.proposal) is None:
             return
         reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
@@ -228,17 +230,27 @@ class Questions:
 
     def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
         """Return the fields whose values make the prompts of a template others, if it had them as variables."""
-        labels = _labels(file for file in found if file.unread.is_chat and VARIABLES not in source.columns)
         variables = []
-        for path, counts in ((path, said) for path, said in labels.items() if ITEMS not in path):
+        for path, counts in _labels(file for file in found if file.unread.is_chat).items():
+            name, is_given = path.rpartition(".")[2], first_name(path) == VARIABLES
+            if ITEMS in path or (VARIABLES in source.columns and not is_given):
+                continue
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
-            if any(self._changes_prompt(path.rpartition(".")[2], value) for value in examples):
+            is_word = any(self._is_misread(name, value) for value in examples)
+            if is_word or (not is_given and any(self._changes_prompt(name, value) for value in examples)):
+                kind: Literal["word", "variable"] = "word" if is_word else "variable"
                 example = ", ".join(map(str, examples))
-                name, words = path.rpartition(".")[2], [each for each in examples if isinstance(each, str)]
-                is_any = bool(words) and not any(self._changes_prompt(name, each, {name: _WORD}) for each in words)
-                shown = UnreadField(path=path, kind="variable", num_rows=counts.total(), example=example)
-                variables.append(replace(shown, kind="word") if is_any else shown)
+                variables.append(UnreadField(path=path, kind=kind, num_rows=counts.total(), example=example))
         return tuple(variables)
+
+    def _is_misread(self, name: str, value: object) -> bool:
+        """Whether a template takes a value otherwise than it says: as it would take any word, or not as a yes or no."""
+        if isinstance(value, bool):
+            return False
+        if (flag := as_flag(value)) is not None:
+            return self._changes_prompt(name, value, {name: flag})
+        is_any = isinstance(value, str) and not self._changes_prompt(name, value, {name: _WORD})
+        return is_any and self._changes_prompt(name, True, {name: False})
 
     @cached_property
     def _templates(self) -> list[ChatTemplate]:
@@ -312,7 +324,8 @@ class Questions:
                 for number, own in ways_of.items()
                 for way in own
             ]
-        names = sorted({field.path for each in questions for field in each.fields if not field.is_in_texts})
+        fields = (field for each in questions for field in each.fields if not field.is_in_texts)
+        names = sorted({field.path for field in fields if first_name(field.path) != VARIABLES})
         left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
         ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
         return also_of_all("; ".join(ways))
