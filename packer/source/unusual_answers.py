@@ -18,6 +18,9 @@ _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,
 
 _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
 
+_FEWEST_LINES, _FEWEST_WORDS = 0.05, 0.9
+"""How many of all answers end with one line, or with one word, if it may be a mark."""
+
 _LIST = re.compile(r"\[\s*[\"'].*[\"']\s*\]", re.DOTALL)
 """A list of texts as JSON, or as Python prints it, of which the items may be turns, or answers to one question."""
 
@@ -44,6 +47,7 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
         if 2 * found > len(samples):
             yield Note(f"have an answer that {what}", found, len(said))
     yield from _placeholders(said)
+    yield from _endings([each[-1][1] for each in said if each[-1][0] == "assistant"])
 
 
 def _dialogues(texts: Sequence[str]) -> Iterator[Note]:
@@ -93,6 +97,18 @@ def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:
     for prompt, count in same.most_common(1):
         if 2 * count > len(every) > 1 and prompt[-1][1]:
             yield Note(f"have one prompt, {quoted(prompt[-1][1])}, and long answers that differ", count, len(every))
+
+
+def _endings(answers: Sequence[str]) -> Iterator[Note]:
+    """Report a line with which several answers end, or a word with which nearly all do, as marks of a log do."""
+    lines = [text.rpartition("\n") for text in {*answers}]
+    words = [text.rpartition(" ") for text in {*answers}]
+    for ends, what, fewest in ((lines, "line", _FEWEST_LINES), (words, "word", _FEWEST_WORDS)):
+        said = Counter(end for before, _, end in ends if before.strip() and any(map(str.isalpha, end)))
+        for end, count in said.most_common(1):
+            if count > 2 and count > fewest * len(answers):
+                yield Note(f"end with the {what} {quoted(end)}, which is trained with them", count, len(answers))
+                return
 
 
 def _headers(text: str) -> tuple[str, str] | None:

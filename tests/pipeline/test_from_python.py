@@ -464,6 +464,26 @@ def test_answers_that_are_hardly_meant_as_they_stand_are_reported(
 
 
 @pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        (
+            ["\n\n[Stopped by the user]"] * 3 + [""] * 27,
+            "3 of its first 30 rows end with the line `[Stopped by the user]`",
+        ),
+        ([" END"] * 28 + [""] * 2, "28 of its first 30 rows end with the word `END`"),
+        (["\n\n[Stopped by the user]"] * 2 + [""] * 28, None),
+        ([" END"] * 20 + [""] * 10, None),
+        (["\n```"] * 30, None),
+    ],
+)
+def test_marks_with_which_answers_end_are_reported(tokenizer, tmp_path, capsys, ends, says):
+    rows = [{"prompt": f"{number}?", "completion": f"At {number}.{end}"} for number, end in enumerate(ends)]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    told = " ".join(capsys.readouterr().err.split())
+    assert says in told if says else "end with the" not in told
+
+
+@pytest.mark.parametrize(
     ("asked", "answer", "says"),
     [
         ("- ? {0:.0}", "At {} o'clock.", "4 of its first 4 rows ask nothing but `- ?`"),
