@@ -1170,6 +1170,25 @@ def test_single_messages_are_joined_in_the_order_of_their_times_with_what_else_t
         assert (asked["content"], said["content"], said["deleted"]) == (ASKED, SAID, True)
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_calls_as_xml_have_values_of_the_types_of_their_tools_and_stay_where_one_has_no_end(tmp_path: Path) -> None:
+    properties = {"place": {"type": "string"}, "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}
+    texts = [
+        "<function=look><parameter=place>2</parameter><parameter=days>2</parameter></function>",
+        '<function=look>{"place": "2", "days": 2}</function>',
+        f"{SAID} <function=look><parameter=place>2",
+    ]
+    row = {
+        "messages": [{"role": "user", "content": ASKED}, *({"role": "assistant", "content": text} for text in texts)],
+        "tools": [{"name": "look", "parameters": {"properties": properties}}],
+    }
+    made = json.loads(made_by_page("calls-as-xml", write(tmp_path / "rows.jsonl", [row])).read_text())
+    *called, cut = made["messages"][1:]
+    for each in called:
+        assert each["tool_calls"][0]["function"] == {"name": "look", "arguments": {"place": "2", "days": 2}}
+    assert cut == {"role": "assistant", "content": texts[-1]}
+
+
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
     others = ["Single messages", "Answers to messages", "Requests of a session", "Calls as XML", "Parameters of tools"]
     assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, *others]]
