@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import from_json, jq_field, jq_path
+from packer.source.jq_commands import jq_field, jq_path
 from packer.source.read_places import ITEMS, Path, up_to_items
 
 CALLS = "tool_calls"
@@ -101,5 +101,5 @@ def _of_calls(place: Place, at: str, flag: str, *, is_silent: bool) -> str:
 def _of_list(place: Place, key: str, value: str) -> str:
     """Return the program that moves the flags in a list of the row to a key of the messages."""
     flags, messages = jq_path(place.path), jq_path(place.messages)
-    items = f"{from_json(place.path[0])}(({flags} | arrays) // []) as $flags"
-    return f"{items} | {messages} |= (to_entries | map(.value + {{{key}: ({value})}})) | del({flags})"
+    moved = f"{messages} |= (to_entries | map(.value + {{{key}: ({value})}}))"
+    return f"(({flags} | arrays) // []) as $flags | {moved} | del({flags})"

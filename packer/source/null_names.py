@@ -4,7 +4,7 @@ They are read as texts, so an answer `nan` is trained. Where the others are text
 most likely no part of a prompt or an answer, and a note says so. Among labels, `None` is one.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,16 +31,14 @@ class _Texts:
     rows: set[int] = field(default_factory=set)
     """Numbers of those with a name."""
 
-    num_others: int = 0
-    num_texts: int = 0
+    others: list[str] = field(default_factory=list)
 
     def add(self, text: str, row: int) -> None:
         if len(text) <= _LONGEST_NAME and text.strip().lower() in _NAMES:
             self.names[text.strip()] += 1
             self.rows.add(row)
-        elif self.num_others < _MOST_OTHERS and text.strip():
-            self.num_others += 1
-            self.num_texts += is_text(text)
+        elif len(self.others) < _MOST_OTHERS and text.strip():
+            self.others.append(text)
 
 
 class NullNames:
@@ -50,7 +48,7 @@ class NullNames:
         """`fields`: names of those that are read."""
         self._fields = fields
         self._num_rows = 0
-        self._texts: dict[tuple[str, ...], _Texts] = {}
+        self._texts: defaultdict[tuple[str, ...], _Texts] = defaultdict(_Texts)
         """By the name of a field, or of a field with messages, their key and their speaker."""
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -58,21 +56,19 @@ class NullNames:
         for name in self._fields:
             value = row.get(name)
             if type(value) is str:
-                self._add((name,), value)
+                self._texts[name,].add(value, self._num_rows)
             for message in value if type(value) is list else ():
                 for key in _OF_MESSAGES & message.keys() if type(message) is dict else ():
                     if type(message[key]) is str:
-                        self._add((name, key, str(message.get("role") or message.get("from"))), message[key])
-
-    def _add(self, place: tuple[str, ...], text: str) -> None:
-        texts = self._texts.get(place) or self._texts.setdefault(place, _Texts())
-        if len(text) <= _LONGEST_NAME or texts.num_others < _MOST_OTHERS:
-            texts.add(text, self._num_rows)
+                        place = name, key, str(message.get("role") or message.get("from"))
+                        self._texts[place].add(message[key], self._num_rows)
 
     def notes(self) -> Iterator[Note]:
         """Yield the fields with such names where the others are no labels."""
         for (name, *of_messages), texts in sorted(self._texts.items(), key=lambda each: each[0]):
-            if texts.names.total() + texts.num_others > 1 and 2 * texts.num_texts >= texts.num_others and texts.names:
+            num_others = len(texts.others)
+            are_texts = 2 * sum(map(is_text, texts.others)) >= num_others
+            if texts.names and are_texts and texts.names.total() + num_others > 1:
                 word = quoted(texts.names.most_common(1)[0][0])
                 key, speaker = of_messages or ("", "")
                 path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)

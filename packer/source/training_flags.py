@@ -21,6 +21,7 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
 from packer.source.flag_programs import CALLS, Place, listed, programs
 from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
+from packer.source.jq_commands import from_json
 from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
 from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
@@ -110,6 +111,9 @@ class Flags:
         self._read = read
         self._roles = roles
         self._said: defaultdict[Place, _Said] = defaultdict(_Said)
+        self._in_text: set[str] = set()
+        """Fields with messages, or with lists, whose JSON is a text."""
+
         self._num_asked: Counter[Path] = Counter()
         """How many rows, answers or parts could say something at a place."""
 
@@ -138,6 +142,7 @@ class Flags:
         for path, messages in talks.items():
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
+        self._in_text.update(name for name, *_ in (*talks, *lists) if isinstance(row[name], str))
 
     def _is_whole(self, path: Path, items: Sequence[Any]) -> bool:
         return path[0] in self._read or self._are_messages(items)
@@ -218,7 +223,9 @@ class Flags:
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and self._fits(place) and not is_of_messages:
-                found.setdefault(flag.path, flag)
+                decodes = "".join(map(from_json, sorted({place.path[0], *place.messages[:1]} & self._in_text)))
+                programs = tuple((when, decodes + program) for when, program in flag.programs)
+                found.setdefault(flag.path, replace(flag, programs=programs))
         return found.values()
 
     def _fits(self, place: Place) -> bool:

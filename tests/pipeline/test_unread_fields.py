@@ -455,13 +455,17 @@ FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet"]))
+@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet", "csv"]))
 def test_each_way_on_for_a_flag_trains_what_it_says(
     tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int], int], kind: str
 ) -> None:
     row, yes, num_ways = flag
     path = tmp_path / f"rows.{kind}"
-    written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
+    if kind == "csv":
+        cells = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
+        pacsv.write_csv(pa.Table.from_pylist([cells]), path)
+    else:
+        written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert "what may say which answers are trained is not read: `" in error["message"]
     commands = commands_in(error["hint"])
