@@ -78,8 +78,8 @@ fail_above_option = click.option(
     "--fail-above",
     metavar="SHARE",
     callback=_share,
-    help="Commit nothing and exit with 1 if more of the rows is rejected, or of the tokens is in no block: 0.01 or 1% "
-    "[any share of rows, a tenth of the tokens]; 1 accepts everything.",
+    help="Commit nothing and exit with 1 if more than SHARE of the rows is rejected, or of the tokens is in no block: "
+    "0.01 or 1% [any share of rows, a tenth of the tokens]; 1 accepts everything.",
 )
 
 
@@ -104,7 +104,7 @@ jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Files or partitions processed at a time [one per core; fewer to build from small inputs].",
+    help="Files or partitions at a time [one per core; fewer for small inputs].",
 )
 
 
@@ -205,7 +205,7 @@ _recipe_options = options(
         "overrides",
         metavar="KEY=VALUE",
         multiple=True,
-        help="Set any key of the recipe, or with sources[N].KEY one of the source N, from 0; may be repeated.",
+        help="Set any key of the recipe; sources[N].KEY is of source N, from 0; may be repeated.",
     ),
 )
 

@@ -59,7 +59,7 @@ CODES: dict[str, str] = {
     "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they belong to",
     "bad_spans": "a range of `train_detail` is not one of its text, or overlaps another",
     "bad_mask": "a mask has values other than 0 and 1, or padding is between tokens",
-    "already_packed": "the row is several documents in one; packer packs documents itself",
+    "already_packed": "the row is several documents in one",
     "bad_column": "a value that a column of the recipe takes from the row is absent or not what it declares",
     "unknown_token": "an id is not in the tokenizer's vocabulary",
     # rendered
@@ -120,12 +120,12 @@ _HINTS = {
     "processor as --tokenizer; audio and video are not read",
     "media_count": "each image needs a part of a content, or a tag <image> outside of answers",
     "media_option": "set the sizes for all images, in preprocessor_config.json",
-    "media_missing": "paths begin at the folder of the file with the rows; --set media.root=DIR looks below DIR, too",
+    "media_missing": "paths begin at the folder of the rows; --set media.root=DIR looks below DIR, too",
     "media_outside": "--set media.root=DIR allows files below DIR",
     "media_url": "download the images, and name the files",
-    "media_unreadable": "JPEG, PNG, WebP, GIF, BMP, TIFF and AVIF are read; the reason is the reader's own",
+    "media_unreadable": "JPEG, PNG, WebP, GIF, BMP, TIFF and AVIF are read",
     "media_too_large": "make the image smaller: models reduce it anyway",
-    "media_refused": "the reason is the processor's own, such as an image more than 200 times as wide as high",
+    "media_refused": "the reason is the processor's own, such as a very wide image",
     "media_dropped": "give images in messages of the user; packer preview shows what the template writes",
     "media_in_turn": "models write no images: leave the image out, or give the message train: false",
     "cut_off": "it would teach a model to stop in the middle: leave it out, or give its message train: false; "
@@ -145,8 +145,7 @@ _HINTS = {
     "template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
     "--history last renders less",
-    "too_many_turns": "split the conversation into several rows, or train its last answer only: "
-    "--set supervision.turns=last",
+    "too_many_turns": "split the conversation, or train its last answer only: --set supervision.turns=last",
     "part_not_found": "packer preview shows what the template writes; train the message as a whole, or not at all",
     "control_render": "take the control token out of the message; packer preview shows the row",
     "nothing_trained": "give the row an assistant message, or change supervision.turns",
@@ -161,8 +160,8 @@ _HINTS = {
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "packer preview shows how the template ends a turn",
     "prompt_diverges": "packer preview shows where prompt and turn differ",
-    "control_token": "packer does not take rows that are already rendered: give the messages, or remove the markers "
-    "(the build writes the EOS after a text or completion itself)",
+    "control_token": "give messages that are not rendered, or remove the markers (the build writes the EOS after a "
+    "text or completion itself)",
     "wrapped_twice": "give texts, results, calls and definitions of tools without tags and headers, each in its field",
     "mangled_call": "packer preview shows what the template writes; remove `|safe` or a second `tojson` from it, or "
     "write each argument with `tojson`, which quotes texts. If the reason names a closing tag, a server would cut the "
@@ -181,9 +180,9 @@ _HINTS = {
     "labels_shifted": "give labels and masks that are not shifted; if a mask leaves out stop tokens on purpose, give "
     "labels in its place",
     "already_packed": "give the rows as they were before they were packed",
-    "bad_column": "the reason names the column; its `missing` says what stands for a value that is null or absent",
+    "bad_column": "the reason names the column; its `missing` stands for values that are null or absent",
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
-    "filtered": "the reason names the filter or condition; packer stats counts what each of them drops",
+    "filtered": "the reason names the filter or condition; packer stats counts what each drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",
     "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows it",
     "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows it; "
@@ -206,7 +205,7 @@ _WITHOUT_VARIABLES = {
 _WAYS = {
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {
-        _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",
+        _AS_FIELD: "moves reasoning to where the template looks for it",
         "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
         "supervision.on_prompt_mismatch=continue": "writes the reasoning after a prompt that opens its block",
         **_WITHOUT_VARIABLES,
@@ -222,11 +221,11 @@ _WAYS = {
         "supervision.history_rewrite=as_rendered": "trains each answer in one document, as history shows its turns"
     },
     "prompt_diverges": {
-        _AS_FIELD: "moves reasoning out of the text, to where the template looks for it",
+        _AS_FIELD: "moves reasoning to where the template looks for it",
         "supervision.on_prompt_mismatch=continue": "trains the answer after its own prompt",
         **_WITHOUT_VARIABLES,
     },
-    "template_error": {"rows.call_ids=short": "gives calls and their results ids of 9 letters and digits"},
+    "template_error": {"rows.call_ids=short": "makes ids of 9 letters and digits"},
     "wrapped_twice": {
         "rows.wrapped=unwrap": "takes the tags off",
         "supervision.control_tokens=allow": "takes headers of turns as words",

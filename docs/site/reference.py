@@ -107,7 +107,7 @@ def _api_entry(name: str, entry: "Trainer") -> str:
 
 
 def _command_line() -> str:
-    parts = [_OPENING, "## Exit codes", _EXIT_TABLE, "## packer", _help(cli, "packer")]
+    parts = [_OPENING, "## Exit codes", _EXIT_TABLE]
     with click.Context(cli, info_name="packer") as context:
         found = {name: cli.get_command(context, name) for name in COMMANDS}
         commands = {name: command for name, command in found.items() if command is not None}

@@ -357,7 +357,7 @@ def test_the_page_makes_a_dataloader_that_torchtitan_builds_and_saves(torchtitan
     from torch.distributed import checkpoint
     from torchtitan.components.dataloader import BaseDataLoader
 
-    code, _of_main = python_of("torchtitan.md")
+    (code,) = python_of("torchtitan.md")
     names = {"__name__": "packed_dataloader"}
     exec(code, names)
     cache = small_cache(23, 16)
