@@ -88,20 +88,9 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
             if others:
                 what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
             return step(what, row_command(path, program))
-        said = [turn for value in values if isinstance(value, list) for turn in value]
-        if field is not None and (named := _by_name(said)) is not None:
+        if field is not None and (named := dialogue(values, are_named=True)) is not None:
             what = "say who speaks under `role`, and `--roles` says then who is the assistant"
-            return step(what, row_command(path, f"{jq_field(name)} |= map({named})"))
-    return None
-
-
-def _by_name(turns: Sequence[Any]) -> str | None:
-    """Return the program that gives a message the keys `role` and `content`, if its speaker has a name of its own."""
-    are_messages = bool(turns) and all(isinstance(turn, dict) and "role" not in turn for turn in turns)
-    for speaker in sorted(SPEAKERS.intersection(turns[0])) if are_messages else ():
-        if all(isinstance(turn.get(speaker), str) and turn[speaker] for turn in turns):
-            texts, _ = _text_keys(turns, but=speaker)
-            return _as_message(speaker, texts, turns, {}) if texts else None
+            return step(what, row_command(path, f"{jq_field(name)} |= map({named[0]})"))
     return None
 
 
@@ -162,7 +151,9 @@ def _way_to_join(
 ) -> str | None:
     """Return how messages become conversations, of which some have a speaker; None if these are no messages."""
     names = [row[speaker] for row in told]
-    is_one = told == rows[1:] or (told == rows and isinstance(names[0], bool))
+    are_in_turn = isinstance(names[0], bool) and 4 * _changes(names) >= 3 * (len(names) - 1)
+    asks = "instruction" in map(meant_field, {*rows[0]} - {speaker})
+    is_one = told == rows[1:] or (told == rows and are_in_turn and not asks)
     if is_one and _roles(speaker, told) is not None and (found := dialogue([told], are_own=True)) is not None:
         messages = f"flatten(1)[] | select(has({json.dumps(speaker)})) | {found[0]}"
         command = jq_command(path, f"{{messages: [{messages}]}}", slurps=True)
@@ -225,17 +216,17 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 
 
-def dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list[str]] | None:
+def dialogue(lists: Sequence[Any], *, are_own: bool = False, are_named: bool = False) -> tuple[str, list[str]] | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
     What a message says may be in an object within it, as in LangChain's dumps, or in parts. Also return other keys that
-    may be it.
+    may be it. `are_own`: also of messages that are read as they are; `are_named`: of people, whose names say no role.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
     for before, own in ("", turns), *_opened(turns):
-        if (found := _message(own, are_own=are_own or bool(before))) is not None:
+        if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
             return before + found[0], found[1]
     return None
 
@@ -268,9 +259,10 @@ def _text_of(part: Mapping[str, Any]) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> tuple[str, list[str]] | None:
-    for speaker in dict.fromkeys(key for turn in turns for key in turn):
-        roles = _roles(speaker, turns)
+def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool, are_named: bool) -> tuple[str, list[str]] | None:
+    for speaker in dict.fromkeys(chain(*turns)):
+        is_name = are_named and speaker in SPEAKERS and all(isinstance(turn.get(speaker), str) for turn in turns)
+        roles = {} if is_name else _roles(speaker, turns)
         texts, others = _text_keys(turns, but=speaker) if roles is not None else ([], [])
         lost = {"role", "content"} - {speaker, *texts}
         if roles is not None and texts and not any(turn.get(key) for turn in turns for key in lost):

@@ -14,7 +14,7 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.prose import has_word
+from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, SPEAKERS, ends_in_question, side_of
 from packer.source.row import ID_FIELDS, Columns, field_value, first_name
 
@@ -115,7 +115,8 @@ def _after_texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
         objects = [item for each in lists for item in each] if all(_are(dict, each) for each in lists) else []
         said = {key: [each.get(key) for each in objects] for key in (objects or [{}])[0]}
         counts = {key: {*map(len, every)} for key, every in said.items() if all(_are(str, each) for each in every)}
-        asked = [key for key, found in counts.items() if len(found) > 1 and all(count % 2 for count in found)]
+        odd = [key for key, found in counts.items() if len(found) > 1 and all(count % 2 for count in found)]
+        asked = [key for key in odd if any(map(is_text, chain(*said[key])))]
         sides = {_meant_side(key): key for key, every in said.items() if _are(str, every)}
         listed = [key for key, found in counts.items() if len(found) == 1 and "assistant" not in sides]
         answer = sides.get("assistant") or max(listed, key=lambda key: len(said[key][0]), default=None)
