@@ -111,9 +111,9 @@ def _after_texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
     number is the same in all rows. Both may be in a list of objects, of which the last has all that was said.
     """
     for name in (None, *rows[0]):
-        lists = [[*rows]] if name is None else [row.get(name) for row in rows]
+        lists: list[Any] = [[*rows]] if name is None else [row.get(name) for row in rows]
         objects = [item for each in lists for item in each] if all(_are(dict, each) for each in lists) else []
-        said = {key: [each.get(key) for each in objects] for key in (objects or [{}])[0]}
+        said: dict[str, list[Any]] = {key: [each.get(key) for each in objects] for key in (objects or [{}])[0]}
         counts = {key: {*map(len, every)} for key, every in said.items() if all(_are(str, each) for each in every)}
         odd = [key for key, found in counts.items() if len(found) > 1 and all(count % 2 for count in found)]
         asked = [key for key in odd if any(map(is_text, chain(*said[key])))]

@@ -364,13 +364,14 @@ def test_options_in_a_text_are_never_an_answer(name: str) -> None:
     assert f"output={name}" not in columns_hint(rows, {})
 
 
-def test_rows_of_one_text_with_a_flag_are_no_conversation_unless_users_alternate() -> None:
+def test_rows_of_one_text_with_a_flag_are_no_conversation_unless_users_alternate(tmp_path: Path) -> None:
     flags = [number % 7 < 3 for number in ROWS]
     rows = [{"essay": says(number), "is_human": flag} for number, flag in zip(ROWS, flags, strict=True)]
-    assert single_messages(Path("rows.jsonl"), rows) is None
+    path = write(tmp_path / "rows.jsonl", rows)
+    assert single_messages(path, rows) is None
     told = [{"essay": says(number), "is_human": number % 2 == 0} for number in ROWS]
-    assert single_messages(Path("rows.jsonl"), [*told, *told[:1]]) is not None
-    assert single_messages(Path("rows.jsonl"), [row | {"question": asks(0)} for row in told]) is None
+    assert single_messages(path, [*told, *told[:1]]) is not None
+    assert single_messages(path, [row | {"question": asks(0)} for row in told]) is None
 
 
 def test_letters_beside_options_are_no_label_that_answers() -> None:
