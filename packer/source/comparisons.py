@@ -134,7 +134,7 @@ def is_one_of(answer: str, options: Sequence[Any]) -> bool:
     return answer in (*map(str, options), *LETTERS[:count], *map(str, range(count + 1)))
 
 
-def lists_options(text: Any) -> bool:
+def lists_options(text: object) -> bool:
     """Whether a text is a list of options, each behind its letter: it asks, and is never an answer.
 
     Example:
@@ -143,8 +143,9 @@ def lists_options(text: Any) -> bool:
         >>> lists_options("I met A. Smith and B. Jones"), lists_options("b ) 38 , a ) 27")
         (False, False)
     """
-    letters = "".join(re.findall("[A-Ha-h]", "".join(re.findall(BEFORE_OPTION, str(text))))).upper()
-    return len(letters) > 1 and bool(re.match(BEFORE_OPTION, str(text))) and letters == "ABCDEFGH"[: len(letters)]
+    marks = re.findall(BEFORE_OPTION, text) if isinstance(text, str) and re.match(BEFORE_OPTION, text) else []
+    letters = re.findall("[A-H]", "".join(marks).upper())
+    return len(letters) > 1 and letters == [*LETTERS[: len(letters)]]
 
 
 def names_one_of(answer: str, options: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ _MOST_SAID = 4
 _FEWEST_SAID = 10
 """One message in so many may lack a text, as one of an attachment does."""
 
-_PAGE = "docs/how-to/exports.md"
+PAGE = "docs/how-to/exports.md"
 
 _TALKS = frozenset(
     {"thread", "channel", "conversation", "conv", "dialog", "dialogue", "chat", "session", "room", "ticket"}
@@ -88,20 +88,9 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
             if others:
                 what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
             return step(what, row_command(path, program))
-        said = [turn for value in values if isinstance(value, list) for turn in value]
-        if field is not None and (named := _by_name(said)) is not None:
+        if field is not None and (named := dialogue(values, are_named=True)) is not None:
             what = "say who speaks under `role`, and `--roles` says then who is the assistant"
-            return step(what, row_command(path, f"{jq_field(name)} |= map({named})"))
-    return None
-
-
-def _by_name(turns: Sequence[Any]) -> str | None:
-    """Return the program that gives a message the keys `role` and `content`, if its speaker has a name of its own."""
-    are_messages = bool(turns) and all(isinstance(turn, dict) and "role" not in turn for turn in turns)
-    for speaker in sorted(SPEAKERS.intersection(turns[0])) if are_messages else ():
-        if all(isinstance(turn.get(speaker), str) and turn[speaker] for turn in turns):
-            texts, _ = _text_keys(turns, but=speaker)
-            return _as_message(speaker, texts, turns, {}) if texts else None
+            return step(what, row_command(path, f"{jq_field(name)} |= map({named[0]})"))
     return None
 
 
@@ -149,45 +138,39 @@ def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> Single
     It has a role in all rows, or speakers with ids or names who take turns where rows share a value, or says of each
     whether it is the user's. Behind a first row that is none, they are one conversation.
     """
-    for speaker in dict.fromkeys(key for row in rows for key in row):
-        said = [row for row in rows if speaker in row]
-        names = [row[speaker] for row in said]
-        if len(rows) - len(said) > (speaker not in rows[0]) or not all(isinstance(name, str | int) for name in names):
-            continue
-        if len(said) < len(rows) or isinstance(names[0], bool):
-            message = dialogue([said], are_own=True)
-            if message is None or _roles(speaker, said) is None:
-                continue
-            messages = f"flatten(1)[] | select(has({json.dumps(speaker)})) | {message[0]}"
-            command = jq_command(path, f"{{messages: [{messages}]}}", slurps=True)
-            return SingleMessages(speaker, _speakers(names), step("if those of a file are one conversation", command))
-        is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
-        says = _speakers(names)
-        if all(is_role(str(name)) for name in names) and (is_speaker or _roles("role", _spoken(names)) is not None):
-            way, section = "join those of each conversation to `messages`", "single-messages"
-            if _answer_others(rows):
-                way, section = "give each answer the messages that it follows", "answers-to-messages"
-            return SingleMessages(speaker, says, f"{way}, as {_PAGE}#{section} shows")
-        values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker}
-        shared = (key for key in values if _take_turns(key, values[key], names))
-        if is_speaker and any(_text_keys(rows, but=speaker)) and (key := next(shared, None)) is not None:
-            way = f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
-            return SingleMessages(speaker, says, way)
-    return _channel(rows)
+    for speaker in dict.fromkeys(chain(*rows)):
+        told = [row for row in rows if isinstance(row.get(speaker), str | int)]
+        if told and (way := _way_to_join(path, speaker, told, rows)) is not None:
+            says = sorted({str(row[speaker]) for row in told})[:_MOST_SAID]
+            return SingleMessages(speaker, " or ".join(says), way)
+    return None
 
 
-def _channel(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
-    """Recognize the messages of one channel by a `user` of most of them, of whom few take turns. A bot is no user."""
-    names = [row["user"] for row in rows if isinstance(row.get("user"), str | int)]
-    take_turns = 2 * len(names) > len(rows) and _take_turns("channel", [0] * len(names), names)
-    if not take_turns or not any(_text_keys(rows, but="user")):
+def _way_to_join(
+    path: FilePath, speaker: str, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """Return how messages become conversations, of which some have a speaker; None if these are no messages."""
+    names = [row[speaker] for row in told]
+    are_in_turn = isinstance(names[0], bool) and 4 * _changes(names) >= 3 * (len(names) - 1)
+    asks = "instruction" in map(meant_field, {*rows[0]} - {speaker})
+    is_one = told == rows[1:] or (told == rows and are_in_turn and not asks)
+    if is_one and _roles(speaker, told) is not None and (found := dialogue([told], are_own=True)) is not None:
+        messages = f"flatten(1)[] | select(has({json.dumps(speaker)})) | {found[0]}"
+        command = jq_command(path, f"{{messages: [{messages}]}}", slurps=True)
+        return step("if those of a file are one conversation", command)
+    is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
+    are_roles = all(is_role(str(name)) for name in names) and told == rows
+    if are_roles and (is_speaker or _roles("role", [{"role": name} for name in names]) is not None):
+        if _answer_others(rows):
+            return f"give each answer the messages that it follows, as {PAGE}#answers-to-messages shows"
+        return f"join those of each conversation to `messages`, as {PAGE}#single-messages shows"
+    if not is_speaker or not any(_text_keys(told, but=speaker)):
         return None
-    way = f"join them to `messages` that say who is the assistant, as {_PAGE}#channels shows"
-    return SingleMessages("user", _speakers(names), way)
-
-
-def _speakers(names: Iterable[Any]) -> str:
-    return " or ".join(sorted({str(name) for name in names})[:_MOST_SAID])
+    values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker and told == rows}
+    if (key := next((key for key in values if _take_turns(key, values[key], names)), None)) is not None:
+        return f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
+    is_channel = speaker == "user" and 2 * len(told) > len(rows) and _take_turns("channel", [0] * len(names), names)
+    return f"join them to `messages` that say who is the assistant, as {PAGE}#channels shows" if is_channel else None
 
 
 def _answer_others(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -199,10 +182,6 @@ def _answer_others(rows: Sequence[Mapping[str, Any]]) -> bool:
         for key, values in texts.items()
         for own, every in ids.items()
     )
-
-
-def _spoken(names: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{"role": name} for name in names]
 
 
 def _take_turns(key: str, values: Sequence[Any], names: Sequence[Any]) -> bool:
@@ -237,17 +216,17 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 
 
-def dialogue(lists: Sequence[Any], *, are_own: bool = False) -> tuple[str, list[str]] | None:
+def dialogue(lists: Sequence[Any], *, are_own: bool = False, are_named: bool = False) -> tuple[str, list[str]] | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
     What a message says may be in an object within it, as in LangChain's dumps, or in parts. Also return other keys that
-    may be it.
+    may be it. `are_own`: also of messages that are read as they are; `are_named`: of people, whose names say no role.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
     for before, own in ("", turns), *_opened(turns):
-        if (found := _message(own, are_own=are_own or bool(before))) is not None:
+        if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
             return before + found[0], found[1]
     return None
 
@@ -280,9 +259,10 @@ def _text_of(part: Mapping[str, Any]) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> tuple[str, list[str]] | None:
-    for speaker in dict.fromkeys(key for turn in turns for key in turn):
-        roles = _roles(speaker, turns)
+def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool, are_named: bool) -> tuple[str, list[str]] | None:
+    for speaker in dict.fromkeys(chain(*turns)):
+        is_name = are_named and speaker in SPEAKERS and all(isinstance(turn.get(speaker), str) for turn in turns)
+        roles = {} if is_name else _roles(speaker, turns)
         texts, others = _text_keys(turns, but=speaker) if roles is not None else ([], [])
         lost = {"role", "content"} - {speaker, *texts}
         if roles is not None and texts and not any(turn.get(key) for turn in turns for key in lost):

@@ -14,7 +14,7 @@ from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.prose import has_word
+from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, SPEAKERS, ends_in_question, side_of
 from packer.source.row import ID_FIELDS, Columns, field_value, first_name
 
@@ -42,7 +42,7 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
             what, said = f"if the pairs in `{name}` are questions and answers", f"[{at}[][]] | {_IN_TURN}"
         if are_pairs and all(str(one).lower() in ROLES for one, _ in items):
             what, said = f"the messages in `{name}` are pairs", f"{at}[] | {{role: .[0], content: .[1]}}"
-        return step(what, row_command(path, f"{{messages: [{said}]}} + del({at})"))
+        return _step(path, what, said, [at])
     return None
 
 
@@ -63,12 +63,9 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
         answers = "output" in (meant_field(said), meant_field(first_name(said)))
         if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
-            program = (
-                f"{{messages: [[{one}, {other}] | transpose[] | {_asked('.[0]')}, {_said('.[1]')}]}}"
-                f" + del({one}, {other})"
-            )
+            turns = f"[{one}, {other}] | transpose[] | {_says('user', '.[0]')}, {_says('assistant', '.[1]')}"
             what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
-            return step(what, row_command(path, program))
+            return _step(path, what, turns, [one, other])
     return None
 
 
@@ -101,7 +98,7 @@ def after_history(
         both = (*asked, *said)
         told = json.dumps(lists)
         if len(asked) == len(said) == 1 and not any(json.dumps(row[each]) in told for row in rows for each in both):
-            last = f"{_asked(jq_field(asked[0]))}, {_said(jq_field(said[0]))}"
+            last = f"{_says('user', jq_field(asked[0]))}, {_says('assistant', jq_field(said[0]))}"
             gone = ", ".join([jq_path(place), *map(jq_field, both)])
             what = f"if the messages in {quoted(name)} come before {quoted(asked[0])}, which {quoted(said[0])} answers"
             yield what, f"{{messages: [({jq_path(place)}[]? | {found[0]}), {last}]}} + del({gone})"
@@ -114,11 +111,12 @@ def _after_texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
     number is the same in all rows. Both may be in a list of objects, of which the last has all that was said.
     """
     for name in (None, *rows[0]):
-        lists = [[*rows]] if name is None else [row.get(name) for row in rows]
+        lists: list[Any] = [[*rows]] if name is None else [row.get(name) for row in rows]
         objects = [item for each in lists for item in each] if all(_are(dict, each) for each in lists) else []
-        said = {key: [each.get(key) for each in objects] for key in (objects or [{}])[0]}
+        said: dict[str, list[Any]] = {key: [each.get(key) for each in objects] for key in (objects or [{}])[0]}
         counts = {key: {*map(len, every)} for key, every in said.items() if all(_are(str, each) for each in every)}
-        asked = [key for key, found in counts.items() if len(found) > 1 and all(count % 2 for count in found)]
+        odd = [key for key, found in counts.items() if len(found) > 1 and all(count % 2 for count in found)]
+        asked = [key for key in odd if any(map(is_text, chain(*said[key])))]
         sides = {_meant_side(key): key for key, every in said.items() if _are(str, every)}
         listed = [key for key, found in counts.items() if len(found) == 1 and "assistant" not in sides]
         answer = sides.get("assistant") or max(listed, key=lambda key: len(said[key][0]), default=None)
@@ -160,17 +158,21 @@ def _rounds_hint(
         asked, said = named or keys
         at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
-        more = f"del({question}) | select({answer}) | {_said(answer)} + del({answer})"
-        turns = f"{at}{decoded} | .[]? | (select({question}) | {_asked(question)}), ({more})"
+        more = f"del({question}) | select({answer}) | {_says('assistant', answer)} + del({answer})"
+        turns = f"{at}{decoded} | .[]? | (select({question}) | {_says('user', question)}), ({more})"
         what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
         if named is None:
             what += f", and {quoted(said)} answers {quoted(asked)}"
         if last is not None:
             what += f", before {quoted(last[0])} and {quoted(last[1])}"
             gone += map(jq_field, last)
-            turns = f"({turns}), {_asked(gone[1])}, {_said(gone[2])}"
-        return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
+            turns = f"({turns}), {_says('user', gone[1])}, {_says('assistant', gone[2])}"
+        return _step(path, what, turns, gone)
     return None
+
+
+def _step(path: FilePath, what: str, turns: str, gone: Sequence[str]) -> str:
+    return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
 
 
 def _places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -201,9 +203,5 @@ def _pair(names: Sequence[str], side: Callable[[str], str | None]) -> tuple[str,
     return (asked[0], said[0]) if len(asked) == len(said) == 1 else None
 
 
-def _asked(at: str) -> str:
-    return f'{{role: "user", content: {at}}}'
-
-
-def _said(at: str) -> str:
-    return f'{{role: "assistant", content: {at}}}'
+def _says(role: str, at: str) -> str:
+    return f'{{role: "{role}", content: {at}}}'

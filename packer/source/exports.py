@@ -5,11 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packer.source.conversations import conversation_hint
+from packer.source.conversations import PAGE, conversation_hint
 from packer.source.exchanges import history_hint
 from packer.source.file_bytes import FilePath
-
-PAGE = "docs/how-to/exports.md"
 
 EXPORTS: Mapping[str, tuple[str, ...]] = {
     "ChatGPT": ("an export of ChatGPT", "mapping", "current_node"),

@@ -48,11 +48,10 @@ def options(rows: Sequence[Mapping[str, Any]], but: str | None) -> Iterator[Opti
         is_json = any(isinstance(each, str) for each in found)
         lists: list[Any] = [decoded_json(each) if isinstance(each, str) else each for each in found]
         at = f"({jq_field(name)} | fromjson)" if is_json else jq_field(name)
-        if is_json and 2 * sum(map(lists_options, found)) > len(found):
-            values = [re.split(BEFORE_OPTION, str(each))[1:] for each in found]
-            divided = f'[{jq_field(name)} | splits({json.dumps(BEFORE_OPTION)}) | select(. != "")]'
-            yield Options([name], values, divided, are_texts=False)
-        elif all(map(_are_options, lists)):
+        if all(map(lists_options, found)):
+            lists = [re.split(BEFORE_OPTION, each)[1:] for each in found]
+            at = f'[{jq_field(name)} | splits({json.dumps(BEFORE_OPTION)}) | select(. != "")]'
+        if all(map(_are_options, lists)):
             if all(lists_options("\n".join(map(str, each))) for each in lists):
                 at = f'[{at}[] | sub({json.dumps(BEFORE_OPTION)}; "")]'
             yield Options([name], lists, at, all(map(_are_texts, lists)) and not is_json)
@@ -91,7 +90,8 @@ def _are_other(values: Sequence[Sequence[Any]]) -> bool:
 
 def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
     """Yield what picks the answer by its number or its letter, and writes all of them into the question, a text."""
-    for each in options(rows, question) if _are_texts(row.get(question) for row in rows) else ():
+    kinds = {type(row.get(question)) for row in rows}
+    for each in options(rows, question) if str in kinds <= {str, type(None)} else ():
         said = {name: [row.get(name) for row in rows] for name in rows[0] if name not in each.names}
         if any(meant_field(name) == "output" and _are_all_in(values, each) for name, values in said.items()):
             continue  # the right one itself

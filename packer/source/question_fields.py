@@ -176,7 +176,8 @@ def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> b
 
 def _is_label(path: str, values: Sequence[Any]) -> bool:
     """Whether a field is called a label, and its values repeat."""
-    return "label" in words_of(path) and 2 * len({*map(str, values)}) <= len(values)
+    are_words = all(isinstance(value, str | int) for value in values)
+    return are_words and "label" in words_of(path) and 2 * len({*values}) <= len(values)
 
 
 def _has_word(value: Any) -> bool:

@@ -10,9 +10,10 @@ from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import is_verdict, named_sides, numbered_sides
+from packer.source.conversations import PAGE
 from packer.source.decode import Refused
 from packer.source.exchanges import exchanges_hint, turns_hint
-from packer.source.exports import PAGE, export_hint
+from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted

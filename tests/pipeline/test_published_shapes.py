@@ -17,6 +17,8 @@ from foreign_rows import CALL, TEMPLATE, read_back
 
 import packer
 from packer.errors import InputError
+from packer.source.conversations import single_messages
+from packer.source.exports import export_hint
 from packer.source.schema_errors import columns_hint
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -360,6 +362,27 @@ def test_of_options_the_letter_or_the_reasons_may_be_trained(tmp_path: Path) -> 
 def test_options_in_a_text_are_never_an_answer(name: str) -> None:
     rows = [{"question": asks(k), name: "(A) At six (B) At seven (C) At noon"} for k in ROWS]
     assert f"output={name}" not in columns_hint(rows, {})
+
+
+def test_rows_of_one_text_with_a_flag_are_no_conversation_unless_users_alternate(tmp_path: Path) -> None:
+    flags = [number % 7 < 3 for number in ROWS]
+    rows = [{"essay": says(number), "is_human": flag} for number, flag in zip(ROWS, flags, strict=True)]
+    path = write(tmp_path / "rows.jsonl", rows)
+    assert single_messages(path, rows) is None
+    told = [{"essay": says(number), "is_human": number % 2 == 0} for number in ROWS]
+    assert single_messages(path, [*told, *told[:1]]) is not None
+    assert single_messages(path, [row | {"question": asks(0)} for row in told]) is None
+
+
+def test_letters_beside_options_are_no_label_that_answers() -> None:
+    options = {"text": ["At six.", "At seven.", "At noon."], "label": ["A", "B", "C"]}
+    rows = [{"question": asks(k), "choices": options, "answerKey": "ABC"[k % 3]} for k in ROWS]
+    assert "output=answerKey" in columns_hint(rows, {}) and "choices.label" not in columns_hint(rows, {})
+
+
+def test_short_texts_in_a_list_are_no_history(tmp_path: Path) -> None:
+    rows = [{"title": f"Tide {k}", "tags": ["sea", "wind", "sun"][: 1 + 2 * (k % 2)], "content": says(k)} for k in ROWS]
+    assert export_hint(write(tmp_path / "rows.jsonl", rows), rows) is None
 
 
 def test_no_id_chooses_between_answers(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from msgspec import structs
 from packer.batches import RowBatch, Sample, tool_parameters
 from packer.recipe.named_options import as_option
 from packer.render.readback import function_of
-from packer.source.conversations import step
+from packer.source.conversations import PAGE, step
 from packer.source.detect import first_rows
-from packer.source.exports import PAGE
 from packer.source.jq_commands import jq_path, row_command
 from packer.source.roles import MESSAGE_LISTS, ROLES
 from packer.source.row import composed, field_value
