@@ -26,13 +26,25 @@ def layer_of(path: Path) -> str:
     return path.relative_to(REPOSITORY / "packer").parts[0].removesuffix(".py")
 
 
+_KEPT = ast.Import | ast.ImportFrom | ast.Call | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @functools.cache
+def read(path: Path) -> tuple[list[ast.AST], set[str]]:
+    """Some nodes, and all names: every collection of garbage would look through all nodes of all files."""
+    kept, names = [], set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        kept += [node] * isinstance(node, _KEPT)
+        named = (getattr(node, attribute, None) for attribute in ("id", "attr", "name", "arg", "module"))
+        names |= {name for name in named if isinstance(name, str)}
+    return kept, names
+
+
 def nodes_of(path: Path) -> list[ast.AST]:
-    """Imports and calls: all nodes of all files would be looked through by every collection of garbage."""
-    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom | ast.Call)]
+    return read(path)[0]
 
 
+@functools.cache
 def calls_of(path: Path) -> list[tuple[ast.Call, str]]:
     """Calls, with what is called."""
     return [(node, ast.unparse(node.func)) for node in nodes_of(path) if isinstance(node, ast.Call)]
@@ -144,19 +156,11 @@ _STORAGE_WORDS = re.compile(
 )
 
 
-def names_of(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        names = (getattr(node, attribute, None) for attribute in ("id", "attr", "name", "arg", "module"))
-        found |= {name for name in names if isinstance(name, str)}
-    return found
-
-
 def test_object_storage_is_known_to_the_store_and_to_few_modules_outside() -> None:
     found = set()
     for path in MODULES:
         place = path.relative_to(REPOSITORY / "packer").as_posix()
-        if not place.startswith("store/") and any(map(_STORAGE_WORDS.search, names_of(path))):
+        if not place.startswith("store/") and any(map(_STORAGE_WORDS.search, read(path)[1])):
             found.add(place)
     found -= {"load/ordering.py", "curate/near.py"}  # buckets of lengths, and of rows that may be alike
     assert found == {*OBJECT_STORAGE} and len(found) <= 8
@@ -251,7 +255,7 @@ def test_every_entry_of_a_docstring_has_a_name() -> None:
     """The site stops at a section of arguments or errors with a line that names none, such as one indented too little."""
     checked = 0
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes_of(path):
             if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for section in re.findall(r"(?m)^(?:Args|Raises):\n((?:(?: .*)?\n?)+)", ast.get_docstring(node) or ""):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import twins
 from hints import settings_in
+from search_effort import each_with_a_kind
 
 from packer.audit.preview import preview
 from packer.errors import InputError
@@ -84,13 +86,17 @@ FORMS = {
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("options", [WORDS, NUMBERS], ids=["words", "numbers"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("names", [("question", "answer"), ("instruction", "output")])
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    each_with_a_kind(
+        product([("question", "answer"), ("instruction", "output")], FORMS, [WORDS, NUMBERS]),
+        ["csv", "jsonl", "parquet"],
+    ),
+)
 def test_options_of_a_question_are_in_its_prompt_whatever_has_them(
-    tmp_path: Path, names: tuple[str, str], form: str, options: Sequence[Sequence[Any]], kind: str
+    tmp_path: Path, case: tuple[tuple[str, str], str, Sequence[Sequence[Any]]], kind: str
 ) -> None:
+    names, form, options = case
     rows = [
         {names[0]: asked} | FORMS[form](each) | {names[1]: letter}
         for asked, each, letter in zip(ASKED, options, "DB", strict=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import twins
+from search_effort import each_with_a_kind
 from supervision_stages import Stages
 
 from packer import verify_cache
@@ -63,8 +64,7 @@ def trained(stages: Stages, made: dict[str, Any]) -> tuple[str, bool]:
     return stages.round_trip.decode(learned).decode(), learned[-1] in stages.model.stop_ids
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
+@pytest.mark.parametrize(("twin", "style"), each_with_a_kind(twins.TWINS, [*STYLES]))
 def test_exactly_the_flagged_pieces_are_trained_and_the_stop_token_with_the_last(
     twin: Any, style: str, tmp_path: Path
 ) -> None:

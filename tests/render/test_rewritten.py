@@ -138,7 +138,7 @@ def test_memory_grows_with_the_conversation_and_not_with_its_square(tmp_path: Pa
         assert len(batch.turn_message) == num_turns
         return peak
 
-    assert peak(80) < 3 * peak(40)
+    assert peak(40) < 3 * peak(20)
 
 
 def test_the_texts_of_a_rewritten_history_together_are_bounded(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from search_effort import IS_DEEP
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet, packed
 
 from packer.rejections import CODES
@@ -220,7 +221,7 @@ def test_no_real_corpus_is_asked_about_but_runs_of_which_some_failed(real: Path,
     path = real / "corpora" / name
     kind, schema, _, _ = CORPORA[name]
     columns: dict[str, str | None] = {"instruction": "question", "output": "answer"} if "gsm8k" in name else {}
-    rows = list(first_rows(path, kind, columns))
+    rows = list(first_rows(path, kind, columns, 1000 if IS_DEEP else 200))
     assert rows
     asked = [each.path for each in find_unread(rows, schema=schema, columns=columns, roles={}).fields]
     assert asked == (["reward"] if "taubench" in name else [])
