@@ -159,7 +159,7 @@ _HINTS = {
     "truncated": "--block-len N makes blocks longer; --set pack.overlong=split keeps the rest as another piece",
     "untrained": "nothing is lost for training: such a piece has a loss of 0 / 0",
     "no_terminator": "packer preview shows how the template ends a turn",
-    "prompt_diverges": "packer preview shows where prompt and turn differ",
+    "prompt_diverges": "packer preview shows where prompt and turn differ; if no key helps, mend the template there",
     "control_token": "give messages that are not rendered, or remove the markers (the build writes the EOS after a "
     "text or completion itself)",
     "wrapped_twice": "give texts, results, calls and definitions of tools without tags and headers, each in its field",

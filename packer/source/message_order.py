@@ -205,7 +205,7 @@ def _unsorted(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> 
 
 
 def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers) -> str | None:
-    """Return the program that sorts messages; None if jq would sort some otherwise.
+    """Return the program that sorts messages; None if jq would sort some otherwise, and not all are reversed.
 
     It puts those that say nothing first, which have to be the system's. Those with equal times stand the other way
     round where the newest comes first.
@@ -217,11 +217,15 @@ def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers) -> str | None
         in_jq = sorted(each, key=lambda at: str(said[at]) if are_texts else _count(said[at]) or 0)
         others = {role for at, role in enumerate(talks[k].roles) if at not in each}
         if others - {"system"} or any(each[one] > each[other] for one, other in pairwise(in_jq)):
-            return None
+            return "reverse" if all(_is_reversed(talks[n], own) for n, own in numbers.items()) else None
     are_digits = not are_texts and any(isinstance(each, str) for each in values)
     at = f"{jq_path(key)} | tonumber?" if are_digits else jq_path(key)
     has_ties = any(len({*each.values()}) < len(each) for each in numbers.values())
     return f"(if . == sort_by({at}) then . else reverse | sort_by({at}) end)" if has_ties else f"sort_by({at})"
+
+
+def _is_reversed(talk: _Talk, numbers: Mapping[int, float]) -> bool:
+    return len(numbers) == len(talk.roles) and talk.stands({at: -value for at, value in numbers.items()})
 
 
 class _Line(NamedTuple):

@@ -49,7 +49,8 @@ class Part(TrainFields, frozen=True, kw_only=True):
     """
 
     type: str
-    text: str | None = None
+    text: Any = None
+    """OpenAI's Assistants have it in an object, as `value`."""
     value: Any = None
     thinking: Any = None
     reasoning: Any = None
@@ -243,6 +244,8 @@ def _part_text(part: Part, *, where: str) -> str:
     present = {name: getattr(part, name) for name in TEXT_FIELDS if getattr(part, name) not in (None, [])}
     if len(present) > 1:
         present.pop("summary", None)
+    if isinstance(part.text, dict) and "value" in part.text:
+        present["text"] = part.text["value"]
     for name, value in present.items():
         if isinstance(value, list) and all(isinstance(each, dict) and each.keys() == _TEXT_KEYS for each in value):
             present[name] = ("\n\n" if name == "summary" else "").join(str(each["text"]) for each in value)

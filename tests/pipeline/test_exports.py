@@ -1160,14 +1160,22 @@ def test_calls_of_one_message_are_one_turn_wherever_their_results_were_written(t
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_single_messages_are_joined_in_the_order_of_their_times_with_what_else_they_say(tmp_path: Path) -> None:
     rows = [
-        {"thread": thread, "role": role, "text": text, "created_at": time, "deleted": time == 2}
+        {"thread": thread, "role": role, "text": text, "created_at": time, "deleted": time == 10}
         for thread in "ab"
-        for time, role, text in [(2, "assistant", SAID), (1, "user", ASKED)]
+        for time, role, text in [(10, "assistant", SAID), ("9", "user", ASKED)]
     ]
     made = made_by_page("single-messages", write(tmp_path / "rows.jsonl", rows)).read_text().splitlines()
     for each in made:
         asked, said = json.loads(each)["messages"]
         assert (asked["content"], said["content"], said["deleted"]) == (ASKED, SAID, True)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("time", ["5/1/2025 9:50 AM", "09:50"])
+def test_single_messages_are_not_joined_in_the_order_of_times_that_do_not_sort(time: str, tmp_path: Path) -> None:
+    row = {"thread": "a", "role": "user", "text": ASKED, "created_at": time}
+    with pytest.raises(subprocess.CalledProcessError):
+        made_by_page("single-messages", write(tmp_path / "rows.jsonl", [row]))
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -1177,16 +1185,17 @@ def test_calls_as_xml_have_values_of_the_types_of_their_tools_and_stay_where_one
         "<function=look><parameter=place>2</parameter><parameter=days>2</parameter></function>",
         '<function=look>{"place": "2", "days": 2}</function>',
         f"{SAID} <function=look><parameter=place>2",
+        f"<function=look><parameter=place>2</parameter></function> {SAID}",
     ]
     row = {
         "messages": [{"role": "user", "content": ASKED}, *({"role": "assistant", "content": text} for text in texts)],
         "tools": [{"name": "look", "parameters": {"properties": properties}}],
     }
     made = json.loads(made_by_page("calls-as-xml", write(tmp_path / "rows.jsonl", [row])).read_text())
-    *called, cut = made["messages"][1:]
+    *called, cut, more = made["messages"][1:]
     for each in called:
         assert each["tool_calls"][0]["function"] == {"name": "look", "arguments": {"place": "2", "days": 2}}
-    assert cut == {"role": "assistant", "content": texts[-1]}
+    assert [cut, more] == [{"role": "assistant", "content": text} for text in texts[2:]]
 
 
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:

@@ -142,6 +142,11 @@ def test_parts_of_reasoning_and_calls_go_where_a_message_keeps_them(sample):
     }
 
 
+def test_the_text_of_a_part_may_be_the_value_of_an_object(sample):
+    parts = [{"type": "text", "text": {"value": "At six.", "annotations": []}}]
+    assert answer(sample, content=parts).fields == {"role": "assistant", "content": "At six."}
+
+
 def test_a_content_of_calls_only_is_null(sample):
     parts = [{"type": "tool_call", "value": '{"name": "f", "arguments": {"x": 1}}'}]
     assert answer(sample, content=parts).fields == {"role": "assistant", "content": None, "tool_calls": [CALL]}
@@ -151,7 +156,7 @@ def test_a_content_of_calls_only_is_null(sample):
     ("parts", "reason"),
     [
         ([{"type": "text"}], "no field `text` at $.messages[1].content[0]"),
-        ([{"type": "text", "text": 3}], "expected `str | null`, got `int` at $.messages[1].content[0].text"),
+        ([{"type": "text", "text": 3}], "expected `str` at $.messages[1].content[0].text"),
         ([{"type": "text", "value": 3}], "expected `str` at $.messages[1].content[0].value"),
         (
             [{"type": "text", "text": "a", "content": "b"}],
