@@ -73,7 +73,7 @@ def _says(trained: str, texts: Mapping[str, str], calls: Collection[Any], droppe
         before, found, after = rest.partition(text) if text else ("", "", rest)
         if found and _is_label(before):
             rest = after
-        elif text and kind not in dropped:
+        elif text and (kind not in dropped or (kind == "content" and not calls)):  # of which only reasoning is left
             return False
     if calls:
         return all(str(function_of(call).get("name")) in rest for call in calls)

@@ -201,3 +201,13 @@ def test_an_effort_for_all_rows_is_named_only_where_all_have_reasoning(tmp_path:
             word = re.findall(r"\w+", way)[-1]
             shown = [row.view.documents[0].runs[0].text for row in preview(make_recipe(values, [way])).rows]
             assert [text.split()[1] for text in shown] == [f"{word}<|im_end|>"] * 2
+
+
+def test_no_key_is_named_that_leaves_only_the_reasoning_of_an_answer(tmp_path: Path) -> None:
+    behind = OWN + "{{- '<|im_end|>' + (m.content or '') }}"
+    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=template(behind))
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(asked(REASONED)), "utf-8")
+    seen = preview(make_recipe({"tokenizer": str(tokenizer), "sources": [{"path": str(path)}]})).rows[0]
+    assert [each.code for each in seen.view.rejected] == ["dropped_content"]
+    assert settings_in(seen.hint or "") == []
