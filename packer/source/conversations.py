@@ -6,7 +6,7 @@ What a program of jq does not read, it passes on, so that a build asks about it.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -205,10 +205,6 @@ def _changes(values: Sequence[Any]) -> int:
     return sum(one != other for one, other in pairwise(values))
 
 
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _rows_of(value: Any) -> list[dict[str, Any]]:
     """Return the rows of an object of columns, as `datasets` has a sequence of objects; none of anything else."""
     if not isinstance(value, dict) or len(value) < 2 or not all(isinstance(each, list) for each in value.values()):
@@ -241,22 +237,17 @@ def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[st
             own = [{name: turn[name] for name in turn if name != key} | turn[key] for turn in turns]
             yield f"del({jq_field(key)}) + {jq_field(key)} | ", own
     for key in dict.fromkeys(chain(*turns)):
-        parts = [[part for part in _items(turn.get(key)) if isinstance(part, dict)] for turn in turns]
-        said = ["\n".join(filter(None, map(_text_of, each))) for each in parts]
+        lists = [turn[key] if isinstance(turn.get(key), list) else [] for turn in turns]
+        parts = [[part for part in each if isinstance(part, dict)] for each in lists]
+        texts = [[part.get("text") or part.get(str(part.get("type"))) for part in each] for each in parts]
+        said = ["\n".join(text for text in each if isinstance(text, str)) for each in texts]
         others = sorted({str(part.get("type")) for part in chain(*parts)}.difference(_PARTS))
         thoughts = [kind for kind in others if meant_field(kind) == "reasoning"]
         program = f"({jq_field(key)} | arrays) |= map({_AS_PART % ', '.join(map(json.dumps, thoughts or ['']))}) | "
         is_read = not thoughts and str(None) not in others
         if any(said):
-            yield (
-                "" if is_read else program,
-                [turn | {key: text} if text else turn for turn, text in zip(turns, said, strict=True)],
-            )
-
-
-def _text_of(part: Mapping[str, Any]) -> str | None:
-    text = part.get("text") or part.get(str(part.get("type")))
-    return text if isinstance(text, str) else None
+            own = [turn | {key: text} if text else turn for turn, text in zip(turns, said, strict=True)]
+            yield "" if is_read else program, own
 
 
 def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool, are_named: bool) -> tuple[str, list[str]] | None:
@@ -328,16 +319,22 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         if key not in (but, *ID_FIELDS)
     }
     said = {key: [*filter(None, each.values())] for key, each in texts.items()}
-    is_prose = any(_are_mostly(is_text, each) for each in said.values())
+    is_prose = any(2 * sum(map(is_text, each)) >= len(each) > 0 for each in said.values())
     if not is_prose and any(
         _has_prose(value) for turn in turns for value in turn.values() if not isinstance(value, str)
     ):
         return [], []  # as the only prose is deeper within the messages
-    if words := {key for key, each in said.items() if _are_mostly(_is_said, each)}:
+    words = {
+        key
+        for key, each in said.items()
+        if 2 * sum(len(text.split()) > 1 or not text.isascii() or is_text(text) for text in each) >= len(each) > 0
+    }
+    if words:  # others are ids and labels
         texts = {key: texts[key] for key in texts if key in words or (key in _SAYS and said[key])}
     told = {*chain(*texts.values())}
-    untold = [turn for k, turn in enumerate(turns) if k not in told and not any(map(_may_be_call, turn.values()))]
-    if _FEWEST_SAID * len(untold) > len(told) + len(untold):
+    silent = [turn.values() for k, turn in enumerate(turns) if k not in told]
+    num_lacking = sum(not any(isinstance(each, list | dict) and each for each in values) for values in silent)
+    if _FEWEST_SAID * num_lacking > len(told) + num_lacking:
         return [], []  # of fewer, a build says what it does with messages without a text
     by_length = sorted(texts, key=lambda key: (key in _SAYS, sum(map(len, texts[key].values()))), reverse=True)
     if everywhere := [key for key in by_length if texts[key].keys() == told]:
@@ -347,19 +344,6 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         if texts[key].keys() <= left:
             chosen, left = [*chosen, key], left - texts[key].keys()
     return ([], []) if left else (chosen, [])
-
-
-def _are_mostly(test: Callable[[str], bool], texts: Sequence[str]) -> bool:
-    return 2 * sum(map(test, texts)) >= len(texts) > 0
-
-
-def _is_said(text: str) -> bool:
-    """Whether a text is no id or label of one word."""
-    return len(text.split()) > 1 or not text.isascii() or is_text(text)
-
-
-def _may_be_call(value: Any) -> bool:
-    return isinstance(value, list | dict) and bool(value)
 
 
 def _has_prose(value: Any) -> bool:

@@ -21,7 +21,7 @@ from packer.source.file_bytes import FilePath, quoted
 from packer.source.flag_programs import masking
 from packer.source.flag_values import as_number
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.options import first_question, numbered, options, options_into_question
+from packer.source.options import all_texts, first_question, numbered, options, options_into_question
 from packer.source.question_fields import list_names
 from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
@@ -77,7 +77,7 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         lists = [decoded_json(each) if isinstance(each, str) else each for each in given]
         rows = [row | {name: each} for row, each in zip(map(dict, rows), lists, strict=True)]
         items = [item for each in lists if isinstance(each, list) for item in each]
-        are_texts = _are_texts(items)
+        are_texts = all_texts(items)
         if not all(isinstance(each, list) for each in lists) or not items:
             continue
         if not is_json and all(len(each) == 1 for each in lists):
@@ -216,10 +216,6 @@ def _are_scores(values: Sequence[Any]) -> bool:
     )
 
 
-def _are_texts(values: Sequence[Any]) -> bool:
-    return all(isinstance(each, str) for each in values)
-
-
 def into_question(
     path: FilePath | None, rows: Sequence[Mapping[str, Any]], columns: Columns, left: Sequence[str]
 ) -> list[str]:
@@ -315,13 +311,13 @@ def _into_last_answer(
         last = [row[name][-1] for row in rows if isinstance(row.get(name), list) and row[name]]
         are_answers = all(isinstance(each, dict) and is_answer(each, roles) and each.get(said) for each in last)
         texts = [row.get(field) or "" for row in rows]
-        if len(last) < len(rows) or not are_answers or not _are_texts(texts) or not any(texts):
+        if len(last) < len(rows) or not are_answers or not all_texts(texts) or not any(texts):
             continue
         text = f".{name}[-1].{said}"
         if meant == "reasoning":
             reasons = f".{name}[-1].reasoning_content = {at} | del({at})"
             yield f"if `{field}` is the reasoning before the last answer", reasons
-        elif meant == "output" and _are_texts([each[said] for each in last]):
+        elif meant == "output" and all_texts([each[said] for each in last]):
             yield f"if `{field}` goes on where the last answer ends", f"{text} += {at} | del({at})"
             yield f"if `{field}` is said in place of the last answer", f"{text} = ({at} // {text}) | del({at})"
 

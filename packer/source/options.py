@@ -54,7 +54,7 @@ def options(rows: Sequence[Mapping[str, Any]], but: str | None) -> Iterator[Opti
         if all(map(_are_options, lists)):
             if all(lists_options("\n".join(map(str, each))) for each in lists):
                 at = f'[{at}[] | sub({json.dumps(BEFORE_OPTION)}; "")]'
-            yield Options([name], lists, at, all(map(_are_texts, lists)) and not is_json)
+            yield Options([name], lists, at, all(map(all_texts, lists)) and not is_json)
         elif all(map(are_lettered, lists)):
             values = [[each[key] for key in sorted(each)] for each in lists]
             listed = f"[{at} | to_entries | sort_by(.key)[] | .value]"
@@ -65,7 +65,7 @@ def options(rows: Sequence[Mapping[str, Any]], but: str | None) -> Iterator[Opti
         are_first = all(said[: len(some)] == some for said, some in zip(every, values, strict=True))
         if are_first and all(map(_are_options, values)) and not (len(run) < FEWEST and _are_other(values)):
             given = "" if values == every else ' | map(select(. != null and . != ""))'
-            yield Options(run, values, f"[{', '.join(map(jq_field, run))}]{given}", all(map(_are_texts, values)))
+            yield Options(run, values, f"[{', '.join(map(jq_field, run))}]{given}", all(map(all_texts, values)))
 
 
 def _are_options(value: Any) -> bool:
@@ -78,7 +78,8 @@ def are_lettered(value: Any) -> bool:
     return are_letters and _are_options([*value.values()])
 
 
-def _are_texts(values: Iterable[Any]) -> bool:
+def all_texts(values: Iterable[Any]) -> bool:
+    """Whether all values are texts."""
     return all(isinstance(each, str) for each in values)
 
 
@@ -101,7 +102,7 @@ def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             are_letters = {name: all(map(str.isalpha, map(str, said[name]))) for name in fields}
             fields = [name for name in fields if are_letters[name] or meant_field(name) == "output"]  # no other number
         picks = [(name, f"{what} of the right one in", picked) for name in fields[:1] for what, picked in found[name]]
-        reasons = [name for name in said if meant_field(name) == "reasoning" and _are_texts(said[name])]
+        reasons = [name for name in said if meant_field(name) == "reasoning" and all_texts(said[name])]
         picks += [(name, "the answer, and chooses from", jq_field(name)) for name in reasons if picks]
         for field, what, picked in picks:
             asked = f'.instruction = {jq_field(question)} + "\\n" + {_LETTERED}'

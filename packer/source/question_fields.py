@@ -47,7 +47,8 @@ class Fields:
         """Texts that are objects or lists as JSON: the answer, or what it is tested with."""
 
         self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
-        self._labels = [path for path, values in found.items() if _is_label(path, values)]
+        named = [path for path in found if "label" in words_of(path) and isinstance(found[path][0], str | int)]
+        self._labels = [path for path in named if 2 * len({*map(str, found[path])}) <= len(found[path])]
         self._texts = sorted(texts.keys() - verdicts - {*self._labels}, key=lambda path: (-texts[path], path))
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
@@ -172,12 +173,6 @@ def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> b
     if meant_field(path) is None and len(values) > 1 and all(value == values[0] for value in values):
         return True
     return all(isinstance(value, str) and len(value) > 1 and value != path and value in paths for value in values)
-
-
-def _is_label(path: str, values: Sequence[Any]) -> bool:
-    """Whether a field is called a label, and its values repeat."""
-    are_words = all(isinstance(value, str | int) for value in values)
-    return are_words and "label" in words_of(path) and 2 * len({*values}) <= len(values)
 
 
 def _has_word(value: Any) -> bool:

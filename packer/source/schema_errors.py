@@ -222,19 +222,15 @@ def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -
         return None  # an empty question or answer
     proposal = propose(rows, reading, asks=False)
     read = {*fields_read(most_fit(rows, both) or "text"), *map(first_name, filter(None, both.values()))}
-    return replace(proposal, left=tuple(dict.fromkeys([*proposal.left, *(_tables(rows) - read)])))
-
-
-def _tables(rows: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the fields with lists of lists in which words stand, be they few: a question may be about a table."""
-    return {
-        name
+    lists = {
+        name: value
         for row in rows
         for name, value in row.items()
-        if isinstance(value, list)
-        and all(isinstance(each, list) for each in value)
-        and any(map(has_word, strings(value)))
+        if isinstance(value, list) and value and name not in read
     }
+    tables = [name for name, value in lists.items() if all(isinstance(each, list) for each in value)]
+    worded = [name for name in tables if any(map(has_word, strings(lists[name])))]  # a question may be about it
+    return replace(proposal, left=tuple(dict.fromkeys([*proposal.left, *worded])))
 
 
 def _names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
