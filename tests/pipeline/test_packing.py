@@ -108,11 +108,17 @@ BUILT = [
 ]
 
 
+@pytest.fixture(scope="module")
+def of_few_rows(starter, tmp_path_factory):
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15"])
+    return build(recipe, tmp_path_factory.mktemp("few") / "cache", jobs=1).folder
+
+
 @pytest.mark.parametrize("keys", BUILT, ids=" ".join)
-def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(keys, starter, starter_cache, tmp_path):
-    recipe = load_recipe(starter / "recipe.yaml", keys)
+def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(keys, starter, of_few_rows, tmp_path):
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15", *keys])
     built = build(recipe, tmp_path / "built", jobs=2 if keys is BUILT[0] else 1, fail_above=1)
-    again = packed_again(starter_cache, tmp_path / "again", {}, keys)
+    again = packed_again(of_few_rows, tmp_path / "again", {}, keys)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
     assert again.fingerprint == built.fingerprint
     assert not build(recipe, tmp_path / "again", jobs=1, fail_above=1).built, "a build finds nothing to do"
