@@ -1,12 +1,14 @@
 """Finds blocks with which answers begin and that may be reasoning, and reads them as such where `roles` says so.
 
 No list of tags is needed: text between tags of any name, in front of what an answer says, may be meant for no reader.
-Headings are, so one counts only if its name is one of reasoning, and the one that ends a block begins what the answer
-says, and stays there. Whether a block is reasoning or what the answer says,
+Headings are, so one counts only if its name is one of reasoning, or if most rows of a file begin with the same one and
+have one other in common, whatever both are called. The one that ends a block begins what the answer says, and stays
+there. Whether a block is reasoning or what the answer says,
 only who made the rows knows, and says it in `roles`: ``{"<plan>...</plan>": reasoning}``, or ``assistant``.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -39,6 +41,7 @@ _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", 
 _LABEL = re.compile(rf"^{_NAME}:", re.MULTILINE)
 _MARK_ALONE = re.compile(r"(?<=\n)[<\[][^\W\d_][\w.: -]{0,60}[>\]](?=\n)")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
+_LONGEST_NAME, _FEWEST_ROWS = 40, 3
 _BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS, _MOST_BLOCKS = "<[{(|◁｜", 64, 8, 8
 
 
@@ -126,6 +129,35 @@ def _between_marks(text: str, mark: re.Match[str]) -> Iterator[Block]:
         yield Block(text[:start], others[0][0], text[start : others[0].start()])
 
 
+def _begun_by_marks(text: str) -> Iterator[Block]:
+    """Yield what stands between the mark with which an answer begins, and the first of each other mark of its form.
+
+    A mark is a heading, or bold, at the beginning of a line, or stands in brackets of any script.
+
+    Example:
+        >>> [block.name for block in _begun_by_marks("【思考】先看潮汐表，五点转潮，所以船要等。【回答】六点。")]
+        ['【思考】...【回答】']
+    """
+    begun = text.strip()
+    num_signs = len(begun) - len(begun.lstrip("#"))
+    name = rf"[^\n]{{1,{_LONGEST_NAME}}}"
+    if num_signs:
+        form = rf"^#{{{num_signs}}} {name}$"
+    elif begun.startswith("**"):
+        form = rf"^\*\*[^*\n]{{1,{_LONGEST_NAME}}}\*\*[:：]?"
+    elif unicodedata.category(begun[:1] or " ") == "Ps":
+        end = next((sign for sign in begun[:_LONGEST_NAME] if unicodedata.category(sign) == "Pe"), "")
+        form = rf"{re.escape(begun[0])}[^{re.escape(begun[0] + end)}\n]{{1,{_LONGEST_NAME}}}{re.escape(end)}"
+    else:
+        return
+    marks = {mark[0].strip(): mark for mark in reversed([*re.finditer(form, begun, re.MULTILINE)])}
+    opening, *others = sorted(marks, key=lambda mark: marks[mark].start()) or [""]
+    for closing in others if begun.startswith(opening) else ():
+        inside = begun[len(opening) : marks[closing].start()]
+        if all(sum(map(str.isalpha, mark)) > 1 for mark in (opening, closing)) and is_text(inside.strip()):
+            yield Block(opening, closing, inside)
+
+
 class Blocks:
     """Counts the blocks with which answers of some rows begin."""
 
@@ -135,14 +167,20 @@ class Blocks:
         self._num_rows: Counter[str] = Counter()
         self._first: dict[str, Block] = {}
         self._again: dict[str, Sequence[str]] = {}
+        self._num_added = 0
+        self._num_marked: Counter[str] = Counter()
+        """Rows in which a block is between two marks that may be headings for readers."""
 
     def add(self, sample: Sample) -> None:
         answers = [message.fields.get("content") for message in sample.all_messages if message.role == "assistant"]
         found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
-        self._first = found | self._first
-        self._num_rows.update(
-            name for name, block in found.items() if name not in self._known and block.opening not in self._said
-        )
+        marked = {each.name: each for text in answers if isinstance(text, str) for each in _begun_by_marks(text)}
+        self._num_added += 1
+        self._first = {**marked, **found, **self._first}
+        for counts, names in ((self._num_rows, found), (self._num_marked, marked)):
+            counts.update(
+                name for name, block in names.items() if name not in self._known and block.opening not in self._said
+            )
         for text in map(str, answers) if found else ():
             labels = [each.strip() for each in _LABEL.findall(text)]
             self._again |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
@@ -154,9 +192,14 @@ class Blocks:
         return [*dict.fromkeys(self._again.get(block.name, ()))]
 
     def found(self) -> Iterator[tuple[Block, int]]:
-        """Yield those that are not known, each with its rows: of several that begin alike, the most common."""
+        """Yield those that are not known, each with its rows: of several that begin alike, the most common.
+
+        One between two headings counts if these are the two that most rows have.
+        """
         openings = set()
-        for name, num_rows in self._num_rows.most_common():
+        fewest = max(_FEWEST_ROWS, self._num_added // 2 + 1)
+        of_most = [(name, count) for name, count in self._num_marked.items() if count >= fewest]
+        for name, num_rows in [*self._num_rows.most_common(), *(of_most if len(of_most) == 1 else [])]:
             block = self._first[name]
             if (block.opening or name) not in openings:
                 openings.add(block.opening or name)

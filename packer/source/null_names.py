@@ -2,6 +2,9 @@
 
 They are read as texts, so an answer `nan` is trained. Where the others are texts, or there are none, such a name is
 most likely no part of a prompt or an answer, and a note says so. Among labels, `None` is one.
+
+Beside the question, where rows may have nothing, any label is one that many rows repeat and whose place the others fill
+with texts that differ, such as `<noinput>`.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +23,10 @@ _LONGEST_NAME = 8
 """Characters of a name, and of white space around it."""
 
 _MOST_OTHERS = 32
-"""Other texts of a field that are looked at."""
+"""Other texts of a field that are looked at, and characters of one that is counted."""
+
+_FEWEST, _FEWEST_PERCENT = 3, 10
+"""Rows in which such a label stands, and of how many that have the field."""
 
 
 @dataclass(slots=True)
@@ -32,21 +38,34 @@ class _Texts:
     """Numbers of those with a name."""
 
     others: list[str] = field(default_factory=list)
+    num: int = 0
+    short: Counter[str] = field(default_factory=Counter)
 
     def add(self, text: str, row: int) -> None:
         if len(text) <= _LONGEST_NAME and text.strip().lower() in _NAMES:
             self.names[text.strip()] += 1
             self.rows.add(row)
-        elif len(self.others) < _MOST_OTHERS and text.strip():
-            self.others.append(text)
+        elif text.strip():
+            self.num += 1
+            self.short.update([text.strip()] * (len(text) <= _MOST_OTHERS))
+            self.others += [text] * (len(self.others) < _MOST_OTHERS)
+
+    def placeholder(self) -> Iterator[tuple[str, int]]:
+        """Yield the label that repeats where other rows have texts that hardly ever do, and its rows."""
+        for word, count in self.short.most_common(1):
+            texts = [text for text in self.others if text.strip() != word]
+            are_texts = 2 * len({*filter(is_text, texts)}) > len(texts) > 1
+            if are_texts and not is_text(word) and count >= max(_FEWEST, self.num * _FEWEST_PERCENT / 100):
+                yield word, count
 
 
 class NullNames:
     """Counts the names of a null in what is read of some rows."""
 
-    def __init__(self, fields: Collection[str]) -> None:
-        """`fields`: names of those that are read."""
+    def __init__(self, fields: Collection[str], beside: Collection[str] = ()) -> None:
+        """`fields`: names of those that are read; `beside`: those of them that stand beside the question."""
         self._fields = fields
+        self._beside = beside
         self._num_rows = 0
         self._texts: defaultdict[tuple[str, ...], _Texts] = defaultdict(_Texts)
         """By the name of a field, or of a field with messages, their key and their speaker."""
@@ -68,9 +87,11 @@ class NullNames:
         for (name, *of_messages), texts in sorted(self._texts.items(), key=lambda each: each[0]):
             num_others = len(texts.others)
             are_texts = 2 * sum(map(is_text, texts.others)) >= num_others
+            found = [*texts.placeholder()] if name in self._beside and not of_messages else []
             if texts.names and are_texts and texts.names.total() + num_others > 1:
-                word = quoted(texts.names.most_common(1)[0][0])
-                key, speaker = of_messages or ("", "")
-                path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)
-                says = f"have only the word {word} in {path}, which is read as a text; give null for nothing"
-                yield Note(says, len(texts.rows), self._num_rows)
+                found = [(texts.names.most_common(1)[0][0], len(texts.rows))]
+            key, speaker = of_messages or ("", "")
+            path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)
+            for word, num_rows in found:
+                says = f"have only {quoted(word)} in {path}, which is read as a text; give null for nothing"
+                yield Note(says, num_rows, self._num_rows)

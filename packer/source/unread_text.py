@@ -41,6 +41,8 @@ _MOST_ROWS_PER_FIELD = 100
 
 _SHOWN_CHARACTERS = 60
 
+_BESIDE_QUESTION = ("input", "context", "system")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
@@ -105,7 +107,8 @@ def find_unread(
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles)
-    blocks, labels, nulls, orders = Blocks(known=roles), Labels(), NullNames(own - tools - hidden), Orders(roles)
+    nulls = NullNames(own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION})
+    blocks, labels, orders = Blocks(known=roles), Labels(), Orders(roles)
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         orders.add(row, own - tools)

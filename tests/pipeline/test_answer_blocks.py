@@ -75,6 +75,53 @@ def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> No
         assert trained(tmp_path / f"cache{number}") == f"{expected}<|im_end|>"
 
 
+MARKS = {
+    "headings": ("## 思考", "\n## 回答\n"),
+    "bold": ("**Gedankengang:**", "\n**Antwort:** "),
+    "brackets": ("【思考过程】", "【答案】"),
+    "square brackets": ("[Thinking]", "\n[Answer] "),
+}
+
+
+@pytest.mark.parametrize("shape", MARKS)
+def test_two_marks_that_most_answers_have_in_common_are_asked_about_whatever_they_are_called(
+    tmp_path: Path, shape: str
+) -> None:
+    opening, closing = MARKS[shape]
+    answers = [f"{opening}\n{INSIDE} Boat {number}.{closing}{SAYS}" for number in range(3)]
+    path = rows(tmp_path / "rows.jsonl", *answers, SAYS, f"{opening}\n{INSIDE}")
+    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
+    error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
+    name = f"{opening}...{closing.strip()}"
+    assert f"begin with what may be reasoning: `{name}` (in 3 of 5 rows: `{INSIDE} Boat 0.`)" in error["message"]
+    rows(path, *answers)
+    assert len(settings_in(error["hint"])) == 2
+    for number, setting in enumerate(settings_in(error["hint"])):
+        run(*build, tmp_path / f"cache{number}", "--set", setting)
+    stays = closing.lstrip() if opening.startswith(("#", "**")) else ""
+    assert trained(tmp_path / "cache0") == f"<think>{INSIDE} Boat 0.</think>{stays}{SAYS}<|im_end|>"
+    assert trained(tmp_path / "cache1") == f"{answers[0]}<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [f"## Summary\n{INSIDE}\n## Details\n{SAYS}\n## Sources\nTide table {number}." for number in range(4)],
+        [f"## Boat {number}\n{INSIDE}\n## Answer\n{SAYS}" for number in range(4)],
+        [f"**Note** {INSIDE}\n**Tides of {number}** {SAYS}" for number in range(4)],
+        [f"[1] {INSIDE}\n[2] {SAYS}" for _ in range(4)],
+        [f"(a) {INSIDE} (b) {SAYS}" for _ in range(4)],
+        [f"## Name\nMull\n## Reise\n{SAYS}" for _ in range(4)],
+        [f"## Summary\n{INSIDE}\n## Details\n{SAYS}" for _ in range(2)],
+        [*[f"## Summary\n{INSIDE}\n## Details\n{SAYS}"] * 3, *[SAYS] * 3],
+    ],
+)
+def test_headings_that_are_more_or_that_differ_are_what_answers_say(tmp_path: Path, answers: list[str]) -> None:
+    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=SHOWS)
+    path = rows(tmp_path / "rows.jsonl", *answers)
+    assert packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False).built
+
+
 def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> None:
     answer = f"<view>A map of the sound.</view>\n<view>A map of the tides.</view><REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
     path = rows(tmp_path / "rows.jsonl", answer)

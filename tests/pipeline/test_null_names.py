@@ -48,6 +48,19 @@ def test_among_labels_none_is_one() -> None:
     assert found_in(*rows(output=["Bird", "None", "Tree", "None of these, but a fish."])) == {}
 
 
+@pytest.mark.parametrize("word", ["<noinput>", "No input", "Keine Eingabe", "无", "-"])
+def test_a_label_that_many_rows_repeat_where_others_have_texts_that_differ_is_one_too(word: str) -> None:
+    for field in ("input", "system"):
+        assert found_in(*rows(**{field: [word, TEXTS[0], word, TEXTS[1]]}), *rows(**{field: [word] * 4})) == {
+            f"`{field}`": 6
+        }
+        assert found_in(*rows(**{field: [word, TEXTS[0], word, TEXTS[1]]})) == {}  # too few to tell
+        assert found_in(*rows(**{field: [word] * 4})) == {}  # what is beside every question
+        assert found_in(*rows(**{field: [word, "Bird", word, "Tree"]}), *rows(**{field: [word] * 4})) == {}
+        assert found_in(*rows(**{field: [word, TEXTS[0], word, TEXTS[0]]}), *rows(**{field: [word] * 4})) == {}
+    assert found_in(*rows(output=[word, TEXTS[0], word, TEXTS[1]]), *rows(output=[word] * 4)) == {}  # an answer
+
+
 def test_the_messages_of_each_speaker_are_compared_with_each_other() -> None:
     def talk(answer: str, **more: Any) -> dict[str, Any]:
         asked = {"role": "user", "content": TEXTS[0]}
@@ -69,7 +82,7 @@ def test_a_build_names_the_field_and_the_number_of_rows(tmp_path: Path) -> None:
         table.writeheader()
         table.writerows(given)
     tokenizer = twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML)
-    note = "2 of its first 4 rows have only the word `nan` in `system`, which is read as a text; give null for nothing"
+    note = "2 of its first 4 rows have only `nan` in `system`, which is read as a text; give null for nothing"
     for number, (source, is_said) in enumerate(((path, True), (tmp_path / "rows.jsonl", False))):
         if not is_said:
             blank = [row | {"system": None if row["system"] == "nan" else row["system"]} for row in given]
