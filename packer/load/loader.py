@@ -161,6 +161,11 @@ class PackedLoader:
         return self._source.rows.block_len
 
     @property
+    def vocab_size(self) -> int:
+        """Ids of the tokenizer that the cache was built with."""
+        return self._source.caches[0].manifest.model.vocab_size
+
+    @property
     def end(self) -> End:
         """What happens to the blocks left at the end of an epoch."""
         return self._state.end

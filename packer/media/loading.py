@@ -1,6 +1,5 @@
-"""Loads a model's processor by transformers: from its files alone, offline, and without what reads videos."""
+"""Loads a model's processor by transformers: from its files alone, and without what reads videos."""
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,7 +27,6 @@ def loaded_processor(files: Mapping[str, bytes]) -> tuple[Any, Any]:
         raise InputError(
             f"media.images: read needs {name}", hint="pip install 'token-packer[media]' brings what reads images"
         )
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from transformers import AutoConfig, AutoProcessor  # noqa: PLC0415 - takes seconds, and few builds need it
 
     with tempfile.TemporaryDirectory(prefix="packer-") as folder:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import warnings
 from itertools import islice, pairwise
 
 import pytest
@@ -598,6 +599,17 @@ def test_a_model_to_which_packed_documents_are_not_what_they_are_alone_is_refuse
     cache, _ = small_document_cache(17)
     padded = loader_of(cache, batching="padded")
     trainer_of(tmp_path, padded, model=model, more={"compute_loss_func": summed}, max_steps=1).train()
+
+
+def test_a_model_that_is_not_the_caches_is_refused_or_warned_of_before_the_first_step(tmp_path):
+    with pytest.raises(UsageError, match="has 20 embeddings, and the cache has token 4") as caught:
+        trainer_of(tmp_path, model=tiny_model(vocab_size=20)).train()
+    assert "tokenizer of this model" in caught.value.hint
+    with pytest.warns(UserWarning, match="has 101 embeddings, and the tokenizer of the cache only 50 tokens"):
+        trainer_of(tmp_path, model=tiny_model(vocab_size=101), max_steps=1).train()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*embeddings")
+        trainer_of(tmp_path, model=tiny_model(vocab_size=64), max_steps=1).train()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -36,7 +36,7 @@ from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
 from packer.load.trainers.evaluation import Adapter, EvaluationBatches
-from packer.load.trainers.leaks import refuse_leaks
+from packer.load.trainers.leaks import refuse_leaks, refuse_other_model
 
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):
     raise ImportError(f"PackedTrainer needs transformers 4.57 or newer, found {transformers.__version__}")
@@ -185,8 +185,10 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
             is_spread = self.is_deepspeed_enabled or self.is_fsdp_enabled  # parameters, over all ranks
             own = self.accelerator.unwrap_model(model, keep_torch_compile=False)
             tested = model if is_spread else own
+            first, name = next(iter(inputs)), type(own).__name__
+            refuse_other_model(own, first, self._reader.vocab_size, name=name)
             with self.accelerator.autocast():  # by its dtype, rounding is allowed for
-                refuse_leaks(tested, self._adapter, next(iter(inputs)), self._reader.images, name=type(own).__name__)
+                refuse_leaks(tested, self._adapter, first, self._reader.images, name=name)
             self._is_tested = True
         self.current_gradient_accumulation_steps = len(inputs)  # divides losses that are means, such as router losses
         losses = []

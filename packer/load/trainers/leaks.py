@@ -1,5 +1,7 @@
-"""Refuses a model that lets packed documents see each other, or gets them wrong, before its first step."""
+"""Refuses a model that lets packed documents see each other, gets them wrong, or is not that of the cache."""
 
+import warnings
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -18,6 +20,34 @@ _TOLD = 0.75
 
 _LENGTHS = (12, 9, 15)
 """Of the documents that are tested: together they take six forward passes of 36 tokens, and alone one each."""
+
+
+_PADDED = 2
+"""How many times the ids of a tokenizer a model may have: tables of embeddings are filled up to a round number."""
+
+
+def refuse_other_model(model: Any, micro_batch: MicroBatch, vocab_size: int, *, name: str) -> None:
+    """Refuse a model that lacks embeddings of ids in a micro-batch, and warn of one made for a larger tokenizer.
+
+    Models may have fewer embeddings than their tokenizer has ids, if nobody uses those.
+    """
+    num_embeddings = None
+    with suppress(AttributeError, NotImplementedError):  # as models without such a table have it
+        num_embeddings = model.get_input_embeddings().num_embeddings
+    if not isinstance(num_embeddings, int):
+        return
+    highest = int(micro_batch["input_ids"].max())
+    if highest >= num_embeddings:
+        raise UsageError(
+            f"{name} has {num_embeddings:,} embeddings, and the cache has token {highest:,}",
+            hint="build the cache with the tokenizer of this model",
+        )
+    if num_embeddings > _PADDED * vocab_size:
+        warnings.warn(
+            f"{name} has {num_embeddings:,} embeddings, and the tokenizer of the cache only {vocab_size:,} tokens: it "
+            "is that of another model",
+            stacklevel=2,
+        )
 
 
 def refuse_leaks(
