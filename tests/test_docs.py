@@ -166,8 +166,7 @@ def test_the_trainer_of_the_readme_trains(few_blocks: Path, tmp_path: Path, monk
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "cache").symlink_to(few_blocks)
+    (tmp_path / "cache").symlink_to(few_blocks)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda _: tiny_model(4096))
     (trainer,) = blocks_of("README.md")
     names: dict[str, Any] = {}
