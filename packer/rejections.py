@@ -184,13 +184,13 @@ _HINTS = {
     "unknown_token": "use the tokenizer that the ids were made with, including its added tokens",
     "filtered": "the reason names the filter or condition; packer stats counts what each drops",
     "contaminated": "the reason names the question; decontaminate.cover is the threshold",
-    "duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows it",
-    "near_duplicate": "the reason names the row that was kept; packer inspect --row FILE:ROW shows it; "
+    "duplicate": "the reason names the row that was kept; packer inspect CACHE --row FILE:ROW shows it",
+    "near_duplicate": "the reason names the row that was kept; packer inspect CACHE --row FILE:ROW shows it; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
     "no_time": "give the row a time, an ISO text or a number of split.unit",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
-    "leaks": "the reason names the held-out row; packer inspect --row FILE:ROW shows it",
+    "leaks": "the reason names the held-out row; packer inspect CACHE --row FILE:ROW shows it",
     "not_taken": "a larger sources.take.rows takes more",
 }
 

@@ -179,6 +179,6 @@ SCHEMA = RowSchema(
     read=read,
     help="`input_ids`, and what is trained of them: `labels` (unshifted, -100 elsewhere), a mask of 0 and 1 "
     "(`loss_mask`, `assistant_masks`, `completion_mask`, `response_mask`) or `loss_weights` (also `weights`) from 0 to "
-    "1; `attention_mask`, `id`; [how to](../how-to/token-rows.md)",
+    "1; `attention_mask`, `id`",
     json_fields=TokensRow.__struct_fields__,
 )
