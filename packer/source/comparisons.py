@@ -138,10 +138,8 @@ def lists_options(text: object) -> bool:
     """Whether a text is a list of options, each behind its letter: it asks, and is never an answer.
 
     Example:
-        >>> lists_options("a ) 38 , b ) 27.675 , c ) none"), lists_options("(A) Oban (B) Mull")
-        (True, True)
-        >>> lists_options("I met A. Smith and B. Jones"), lists_options("b ) 38 , a ) 27")
-        (False, False)
+        >>> [*map(lists_options, ["a ) 38 , b ) 27.675", "(A) Oban (B) Mull", "I met A. Smith and B. Jones"])]
+        [True, True, False]
     """
     marks = re.findall(BEFORE_OPTION, text) if isinstance(text, str) and re.match(BEFORE_OPTION, text) else []
     letters = re.findall("[A-H]", "".join(marks).upper())
@@ -159,11 +157,6 @@ def names_one_of(answer: str, options: Sequence[str]) -> bool:
     letter = end[-1:] if not end[-2:-1].isalnum() else ""
     named = any(option and end.endswith(option.rstrip(_BEHIND_ANSWER)) for option in options)
     return named or letter in [*LETTERS[: len(options)]]
-
-
-def other_side(name: str) -> str | None:
-    """Return how the second of two answers is called, by the name of the first."""
-    return name[:-1] + _SIDES[name[-1]] if name[-1:] in _SIDES else None
 
 
 def chosen_and_rejected(row: Mapping[str, Any]) -> tuple[str, str] | Refused | None:

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, row_command
+from packer.source.message_parts import TEXT_FIELDS
 from packer.source.prose import is_text
+from packer.source.read_texts import strings
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
 from packer.source.row import ID_FIELDS
 
@@ -45,9 +47,6 @@ _AS_PART = (
 )
 """Gives a part, of which some types are those of reasoning, a type that packer reads."""
 
-_PARTS = ("text", "thinking", "reasoning")
-"""Types of parts with texts, which packer reads."""
-
 _BEFORE_NAME = r"[^\S\n]*(?:(?:\[[^\]\n]*\]|\(?\d[\d:.,/ T-]*:\d\d(?:Z| ?[AP]M)?)[^\w\n]*)?"
 """What a line may have before the name of its speaker: anything in brackets, or a time."""
 
@@ -75,15 +74,16 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
     None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
     searched for is called `messages`.
     """
-    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
+    for name in dict.fromkeys(chain(*rows)) if field is None else (field,):
         values = [row[name] for row in rows if row.get(name)]
         columns = [_rows_of(value) for value in values]
         found = dialogue(values) or (dialogue(columns, are_own=True) if all(columns) else None)
         if found is not None:
             message, others = found
             at, turns = jq_field(name), "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
-            program = f"{{messages: [{at}{turns}[] | {message}]}} + del({at})"
-            program = program if field is None else f"{at} |= map({message})"
+            program = (
+                f"{{messages: [{at}{turns}[] | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
+            )
             what = f"the messages in `{name}` need the keys `role` and `content`"
             if others:
                 what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
@@ -107,14 +107,12 @@ def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str |
         if 2 * sum(answered) < len(rows):
             continue
         at, header = jq_field(name), f"{_BEFORE_NAME}(?<name>{'|'.join(map(re.escape, names))}):"
-        role = f"({json.dumps(roles, ensure_ascii=False)}[.name] // .name)" if roles else ".name"
         begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
         turn = json.dumps(rf"^\s*{header}\s*(?<said>[\s\S]*?)\s*$")
         program = (
             f"select({at} | test({begins}))"
             f' | {{messages: [{at} | splits({divides}) | select(. != "")'
-            f" | capture({turn}) | {{role: {role}, content: .said}}]}}"
-            f" + del({at})"
+            f" | capture({turn}) | {_as_message('name', ['said'], [], roles)}]}} + del({at})"
         )
         what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
         return step(what, row_command(path, program))
@@ -241,7 +239,7 @@ def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[st
         parts = [[part for part in each if isinstance(part, dict)] for each in lists]
         texts = [[part.get("text") or part.get(str(part.get("type"))) for part in each] for each in parts]
         said = ["\n".join(text for text in each if isinstance(text, str)) for each in texts]
-        others = sorted({str(part.get("type")) for part in chain(*parts)}.difference(_PARTS))
+        others = sorted({str(part.get("type")) for part in chain(*parts)}.difference(TEXT_FIELDS))
         thoughts = [kind for kind in others if meant_field(kind) == "reasoning"]
         program = f"({jq_field(key)} | arrays) |= map({_AS_PART % ', '.join(map(json.dumps, thoughts or ['']))}) | "
         is_read = not thoughts and str(None) not in others
@@ -289,9 +287,8 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
         side = side_of(speaker)  # of a flag such as `is_human`
         return {"true": side, "false": "assistant" if side == "user" else "user"} if side else None
     names = [str(name) if type(name := turn.get(speaker)) is int else name for turn in turns]
-    if speaker.lower() not in SPEAKERS and not any(is_role(name) for name in names if isinstance(name, str)):
-        return None
-    if not all(isinstance(name, str) and name for name in names):
+    are_names = all(isinstance(name, str) and name for name in names)
+    if not are_names or (speaker.lower() not in SPEAKERS and not any(is_role(str(name)) for name in names)):
         return None
     guessed = guess_roles([{"messages": [{"role": name} for name in names]}])
     known = {name: ROLES.get(str(name).lower()) or guessed.get(str(name)) for name in names}
@@ -320,9 +317,8 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     }
     said = {key: [*filter(None, each.values())] for key, each in texts.items()}
     is_prose = any(2 * sum(map(is_text, each)) >= len(each) > 0 for each in said.values())
-    if not is_prose and any(
-        _has_prose(value) for turn in turns for value in turn.values() if not isinstance(value, str)
-    ):
+    inner = [value for turn in turns for value in turn.values() if isinstance(value, list | dict)]
+    if not is_prose and any(map(is_text, strings(inner))):
         return [], []  # as the only prose is deeper within the messages
     words = {
         key
@@ -344,8 +340,3 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
         if texts[key].keys() <= left:
             chosen, left = [*chosen, key], left - texts[key].keys()
     return ([], []) if left else (chosen, [])
-
-
-def _has_prose(value: Any) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return is_text(value) if isinstance(value, str) else any(map(_has_prose, inner))

@@ -31,7 +31,7 @@ def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | N
     """
     if (rounds := _rounds_hint(path, rows, field, are_named=False)) is not None:
         return rounds
-    for name in dict.fromkeys(name for row in rows for name in row) if field is None else (field,):
+    for name in dict.fromkeys(chain(*rows)) if field is None else (field,):
         at, lists = jq_field(name), [row[name] for row in rows if row.get(name)]
         items = [item for each in lists if isinstance(each, list) and len(each) > 1 for item in each]
         are_pairs = all(isinstance(item, list) and len(item) == 2 and isinstance(item[1], str) for item in items)
@@ -53,13 +53,10 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     """
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
-    lists: dict[str, list[list[str]]] = {}
-    for place in map(".".join, _places(rows)):
-        found = [field_value(row, place) for row in rows]
-        if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
-            lists[place] = found
+    found = {place: [field_value(row, place) for row in rows] for place in map(".".join, _places(rows))}
+    lists = {place: each for place, each in found.items() if _are(list, each) and _are(str, [*chain(*each)])}
     for asked, said in permutations(lists, 2):
-        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
+        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])]
         answers = "output" in (meant_field(said), meant_field(first_name(said)))
         if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
@@ -125,9 +122,9 @@ def _after_texts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
         which, end = ("the last of ", "[-1]") if listed else ("", "")
         talk, reply = jq_field(asked[0]), jq_field(answer)
         last, gone = ("", f"{talk}, {reply}") if name is None else (f"{jq_field(name)}[-1] | ", jq_field(name))
-        in_turn = f"if the texts in {quoted(asked[0])} are a user's and the assistant's in turn"
-        program = f"{{messages: [{last}{talk} + [{reply}{end}] | {_IN_TURN}]}} + del({gone})"
-        yield f"{in_turn}, and {which}{quoted(answer)} answers them", program
+        what = f"if the texts in {quoted(asked[0])} are a user's and the assistant's in turn, and {which}"
+        turns = f"{last}{talk} + [{reply}{end}] | {_IN_TURN}"
+        yield f"{what}{quoted(answer)} answers them", f"{{messages: [{turns}]}} + del({gone})"
 
 
 def _are(kind: type, values: Any) -> bool:
@@ -183,13 +180,12 @@ def _places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 def _keys_of_text(objects: Sequence[Any]) -> list[str]:
     """Return the keys under which all objects have a text, or null, and some have words."""
-    keys = dict.fromkeys(key for each in objects if isinstance(each, dict) for key in each if key not in ID_FIELDS)
-    texts = {key: [each.get(key) if isinstance(each, dict) else 0 for each in objects] for key in keys}
+    keys = dict.fromkeys(chain(*objects)) if _are(dict, [*objects]) else {}
+    texts = {key: [each[key] for each in objects if each.get(key) is not None] for key in keys if key not in ID_FIELDS}
     return [
         key
         for key, every in texts.items()
-        if all(text is None or isinstance(text, str) for text in every)
-        and any(isinstance(text, str) and has_word(text) and decoded_json(text) is None for text in every)
+        if _are(str, every) and any(has_word(text) and decoded_json(text) is None for text in every)
     ]
 
 

@@ -33,10 +33,7 @@ EXPORTS: Mapping[str, tuple[str, ...]] = {
     "BFCL": ("a file of Berkeley's function calls", "question", "function", "ground_truth"),
     "Samples of lm-eval": ("a file of samples of lm-eval", "doc", "arguments", "resps"),
     "Zendesk": ("an export of tickets", "requester_id", "comments", "author_id", "public"),
-    "Channels": (
-        "a channel of people, and you say who of them is the assistant",
-        *("channel", "messages", "author", "content", "timestamp"),
-    ),
+    "Channels": ("a channel of people, and you say who of them is the assistant", "channel", "author", "timestamp"),
 }
 """Of each heading of the page what it is about, and by what a row is recognized: keys at any depth, and other JSON."""
 

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice, permutations
 from typing import Any, NamedTuple
 
@@ -82,7 +81,9 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             continue
         if not is_json and all(len(each) == 1 for each in lists):
             continue  # which `columns` reads
-        if not are_texts and (is_json or not all(map(partial(_says_answer, name), items))):
+        keys = [[key for key in each if isinstance(each[key], str)] if isinstance(each, dict) else [] for each in items]
+        says_answer = all("output" in (meant_field(f"{name}.{key}") for key in each) for each in keys)
+        if not are_texts and (is_json or not says_answer):
             continue  # calls, say
         beside = [each for each in _in_lists(rows, [row[name] for row in rows]) if each.name != name]
         inner = [
@@ -108,12 +109,6 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             )
 
 
-def _says_answer(name: str, item: Any) -> bool:
-    """Whether an item of a list is an object with a text whose name says that it is an answer."""
-    texts = (key for key, value in item.items() if isinstance(value, str)) if isinstance(item, dict) else ()
-    return any(meant_field(f"{name}.{key}") == "output" for key in texts)
-
-
 class _Scores(NamedTuple):
     """A number, or a yes or no, that each of several answers has."""
 
@@ -134,7 +129,7 @@ def _in_lists(rows: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Any]
     for name, value in first.items():
         for path in [(name, key) for key in value] if isinstance(value, dict) else [(name,)]:
             found = [field_value(row, ".".join(path)) for row in rows]
-            if _go_along(found, answers):
+            if go_along(found, answers):
                 at = jq_path(path)
                 yield _Scores(".".join(path), [each or () for each in found], at, f"({at} | arrays) |= .[$n]")
 
@@ -170,12 +165,8 @@ def _best_alone(scores: Sequence[_Scores], picks: str, decode: str = "") -> Iter
             yield when, f"{decode}({each.listed} | map(tonumber) | index({function})) as $n | {picks}"
 
 
-def goes_along(rows: Sequence[Mapping[str, Any]], name: str, answers: str) -> bool:
-    """Whether a field has a number, or a yes or no, for each of the answers in a list; it may be null."""
-    return _go_along([field_value(row, name) for row in rows], [row.get(answers) for row in rows])
-
-
-def _go_along(values: Sequence[Any], answers: Sequence[Any]) -> bool:
+def go_along(values: Sequence[Any], answers: Sequence[Any]) -> bool:
+    """Whether values have a number, or a yes or no, for each of the answers in a list; they may be null."""
     lists = [(each, said) for each, said in zip(values, answers, strict=True) if each is not None]
     return bool(lists) and all(
         isinstance(each, list) and isinstance(said, list) and len(each) == len(said) and _are_scores(each)

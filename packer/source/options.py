@@ -94,7 +94,10 @@ def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
     kinds = {type(row.get(question)) for row in rows}
     for each in options(rows, question) if str in kinds <= {str, type(None)} else ():
         said = {name: [row.get(name) for row in rows] for name in rows[0] if name not in each.names}
-        if any(meant_field(name) == "output" and _are_all_in(values, each) for name, values in said.items()):
+        answers = [
+            zip(values, each.values, strict=True) for name, values in said.items() if meant_field(name) == "output"
+        ]
+        if any(all(value in some for value, some in both) for both in answers):
             continue  # the right one itself
         found = {name: [*_picks(jq_field(name), values, each)] for name, values in said.items()}
         fields = sorted(filter(found.get, found), key=lambda name: meant_field(name) != "output")
@@ -110,10 +113,6 @@ def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             gone = ", ".join(map(jq_field, sorted(read)))
             when = f"if {quoted(field)} is {what} {list_names(each.names)}"
             yield when, f"{each.listed} as $all | {asked} | .output = ({picked}) | del({gone})"
-
-
-def _are_all_in(values: Sequence[Any], given: Options) -> bool:
-    return all(value in said for value, said in zip(values, given.values, strict=True))
 
 
 def _picks(at: str, values: Sequence[Any], given: Options) -> Iterator[tuple[str, str]]:

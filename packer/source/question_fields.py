@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.source.comparisons import chosen_and_rejected, lists_options, other_side, siblings
+from packer.source.comparisons import chosen_and_rejected, lists_options, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
@@ -32,7 +32,8 @@ class Fields:
                 found.setdefault(path, []).append(value)
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         says = {path for path, values in found.items() if not _says_nothing(path, values, found)}
-        says -= {path for path in says if meant_field(path) is None and not any(map(_has_word, found[path]))}
+        worded = {path for path in says if any(not isinstance(each, str) or has_word(each) for each in found[path])}
+        says = {path for path in says if path in worded or meant_field(path)}  # nobody asks with an id, path or date
         other = {path for path in says if meant_field(path) != "output"}
         says -= {path for path in other if 2 * sum(map(lists_options, found[path])) > len(found[path])}
         texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
@@ -40,8 +41,10 @@ class Fields:
         both = [path for path in self._sentences if meant_field(path) in ("output", None)]  # of which one is better
         verdicts = {path for path in found if len(both) > 1 and says_better(path) and path not in self._sentences}
         answers = [path for path in found if meant_field(path) == "output" and path not in verdicts]
-        self.no_texts = [path for path in answers if _is_other(found[path][0])]
-        """Fields that are answers by their names, and no texts."""
+        self.no_texts = [
+            path for path in answers if any(_texts_in(found[path][0])) or not isinstance(found[path][0], str | list)
+        ]
+        """Fields that are answers by their names, and numbers, or in a list."""
 
         self._values = {path for path in texts if decoded_json(found[path][0]) is not None}
         """Texts that are objects or lists as JSON: the answer, or what it is tested with."""
@@ -87,7 +90,7 @@ class Fields:
     def _either(self) -> list[str]:
         """The fields that are all questions by their names, such as `question` and `query`: one may answer another."""
         found = self._questions
-        return found if len(found) > 1 and not any(other_side(path) in found for path in found) else []
+        return found if len(found) > 1 and not any(siblings(found)) else []
 
     @property
     def _answers(self) -> list[str]:
@@ -173,16 +176,6 @@ def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> b
     if meant_field(path) is None and len(values) > 1 and all(value == values[0] for value in values):
         return True
     return all(isinstance(value, str) and len(value) > 1 and value != path and value in paths for value in values)
-
-
-def _has_word(value: Any) -> bool:
-    """Whether a value is no id, path, number or date: nobody asks with one, or answers, unless the name says so."""
-    return not isinstance(value, str) or has_word(value)
-
-
-def _is_other(value: Any) -> bool:
-    """Whether an answer is a number, or is in a list."""
-    return any(_texts_in(value)) if isinstance(value, list) else not isinstance(value, str)
 
 
 def _pair(question: str, chosen: str, rejected: str) -> Columns:

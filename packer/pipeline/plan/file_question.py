@@ -14,7 +14,7 @@ from packer.recipe.row_rules import fields_of
 from packer.render.frames import begins_with_system, framed
 from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
-from packer.source.field_programs import goes_along, programs_for_fields
+from packer.source.field_programs import go_along, programs_for_fields
 from packer.source.forms import form_of
 from packer.source.jq_commands import row_command
 from packer.source.message_order import BEGIN_OTHERS
@@ -100,7 +100,9 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     programs = [
         program
         for each in unread.fields
-        if not any(goes_along(tried, each.path, name) for name in lists)  # it says which of other answers are right
+        if not any(
+            go_along(_said(tried, each.path), _said(tried, name)) for name in lists
+        )  # says which answers are right
         for program in each.programs
     ]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
@@ -147,6 +149,10 @@ def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages
     rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
     found = single_messages(entry.path, rows) if rows else None
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
+
+
+def _said(rows: Iterable[dict[str, Any]], path: str) -> list[Any]:
+    return [field_value(row, path) for row in rows]
 
 
 def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
