@@ -339,42 +339,40 @@ def test_a_row_that_was_rendered_already_is_refused(which: str, tmp_path: Path) 
     assert not isinstance(allowing.outcomes([rendered])[0], str)
 
 
-@pytest.mark.parametrize("kind", ["chat", "completion", "text"])
-@pytest.mark.parametrize(
-    ("written", "refused"),
-    [
-        ("It is 2.</s>", True),
-        ("It is 2.<end_of_turn>\n", True),
-        ("It is 2.<|eot_id|>", True),
-        ("It is 2.<|return|>", True),
-        ("It is 2.<turn|>", True),
-        ("A </s> ends it.", False),
-        ("It was <s>struck</s>", False),
-        ("<s>It is 2.</s>", True),
-        ("<|start_header_id|>assistant<|end_header_id|>\n\nIt is 2.", True),
-        ("<|channel|>final<|message|>It is 2.", True),
-        ("<|assistant|>\nIt is 2.", True),
-        ("<\uff5cAssistant\uff5c>It is 2.", True),
-        ("<start_of_turn>model\nIt is 2.", True),
-        ("<|turn>model\nIt is 2.", True),
-        ("<|> composes <|assistant|>.", False),
-        ("<b>Model</b> railways.", False),
-        ("<product_name>Model\n2</product_name>", False),
-    ],
-)
-def test_an_answer_prepared_for_another_model_is_refused(
-    kind: Any, written: str, refused: bool, tmp_path: Path
-) -> None:
-    sample = {
-        "chat": chat(user("1+1?"), assistant(written)),
-        "completion": Sample(kind="completion", row=0, prompt="1+1?", text=written),
-        "text": Sample(kind="text", row=0, text=written),
-    }[kind]
+PREPARED = [
+    ("It is 2.</s>", True),
+    ("It is 2.<end_of_turn>\n", True),
+    ("It is 2.<|eot_id|>", True),
+    ("It is 2.<|return|>", True),
+    ("It is 2.<turn|>", True),
+    ("A </s> ends it.", False),
+    ("It was <s>struck</s>", False),
+    ("<s>It is 2.</s>", True),
+    ("<|start_header_id|>assistant<|end_header_id|>\n\nIt is 2.", True),
+    ("<|channel|>final<|message|>It is 2.", True),
+    ("<|assistant|>\nIt is 2.", True),
+    ("<\uff5cAssistant\uff5c>It is 2.", True),
+    ("<start_of_turn>model\nIt is 2.", True),
+    ("<|turn>model\nIt is 2.", True),
+    ("<|> composes <|assistant|>.", False),
+    ("<b>Model</b> railways.", False),
+    ("<product_name>Model\n2</product_name>", False),
+]
+"""Answers, and whether they have marks of another model."""
+
+
+def test_an_answer_prepared_for_another_model_is_refused(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path))
-    (outcome,) = stages.outcomes([sample])
-    assert (outcome == "control_token") is refused, outcome
     allowing = Stages.load(twins.byte_level(tmp_path / "again"), "supervision.control_tokens=allow")
-    assert not isinstance(allowing.outcomes([sample])[0], str)
+    for written, refused in PREPARED:
+        for sample in (
+            chat(user("1+1?"), assistant(written)),
+            Sample(kind="completion", row=0, prompt="1+1?", text=written),
+            Sample(kind="text", row=0, text=written),
+        ):
+            (outcome,) = stages.outcomes([sample])
+            assert (outcome == "control_token") is refused, (sample.kind, written, outcome)
+            assert not isinstance(allowing.outcomes([sample])[0], str)
 
 
 @pytest.mark.parametrize("written", ["2.</s>", "<|assistant|>2."])

@@ -127,8 +127,9 @@ def test_values_that_cannot_be_are_refused(options):
 
 @pytest.mark.parametrize("padded", [Padded(length=np.int64(64)), Padded(multiple_of=np.int32(8))])
 def test_a_state_holds_numbers_that_numpy_gave(padded):
-    sizes = {"micro_batch_size": np.int64(64), "global_batch_size": np.int64(128)}
+    sizes = {"micro_batch_size": np.int64(64), "global_batch_size": np.int32(128), "seed": np.uint8(3)}
     loader = PackedLoader(small_document_cache(150)[0], batching=padded, end="pad", **sizes)
+    list(loader)
     assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
 
 

@@ -96,13 +96,6 @@ def test_counters_say_what_was_returned():
     assert 0 < counters.padding_share == 1 - tokens / slots
 
 
-def test_numbers_of_numpy_reach_a_state_as_pythons_own():
-    options = {"micro_batch_size": np.int64(1), "global_batch_size": np.int32(2), "seed": np.uint8(3)}
-    loader = PackedLoader(small_cache(9), **options, rank=0, world_size=1)
-    list(loader)
-    assert {type(loader.state_dict()[name]) for name in ("seed", "cursor")} == {int}
-
-
 def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():
     expected, found = [], []
     for taken in (expected, found):
@@ -112,19 +105,3 @@ def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():
             if taken is found:
                 step.block_ids[:] = 0
     assert found == expected and len(expected) > 1
-
-
-@pytest.mark.parametrize("order", ["random", "sequential"])
-def test_a_run_that_goes_on_with_steps_of_another_size_takes_the_rows_that_come_next(order):
-    cache, taken, state = small_cache(NUM_BLOCKS), [], None
-    for size in (UNIT, 2 * UNIT, 3 * UNIT, UNIT):
-        loader = PackedLoader(cache, global_batch_size=size, rank=0, world_size=1, order=order, prefetch=0)
-        if state is not None:
-            loader.load_state_dict(state)
-        for step in itertools.islice(loader, 2):
-            assert step.size == loader.global_batch_size == size
-            taken += step.block_ids.tolist()
-        state = loader.state_dict()
-    whole = PackedLoader(cache, global_batch_size=UNIT, rank=0, world_size=1, order=order, prefetch=0)
-    expected = [number for step in itertools.islice(whole, 14) for number in step.block_ids.tolist()]
-    assert taken == expected

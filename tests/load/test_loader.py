@@ -290,13 +290,6 @@ def test_a_state_counts_what_was_returned_not_what_was_made_ahead():
 # Sizes
 
 
-def test_a_batch_size_that_cannot_be_dealt_is_refused():
-    cache = small_cache(16)
-    with pytest.raises(UsageError, match="multiple"):
-        loader_of(cache, micro_batch_size=2, global_batch_size=3)
-    assert len(next(iter(loader_of(cache, micro_batch_size=2, global_batch_size=4))).block_ids) == 4
-
-
 def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything():
     with pytest.raises(UsageError, match="would drop them all"):
         loader_of(small_cache(3), global_batch_size=4)

@@ -9,17 +9,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
+from torchrun import SEVERAL_PROCESSES  # noqa: E402
 from torchrun import torchrun as run_script  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,  # tests/load/test_elastic.py has the same without processes, and is quick
-    pytest.mark.skipif(
-        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-        reason="GLOO MISSING: several processes are not tested",
-    ),
-]
+pytestmark = SEVERAL_PROCESSES  # tests/load/test_elastic.py has the same without, and is quick
 
 HERE = Path(__file__).parent
 CACHE = small_cache(35, 16)

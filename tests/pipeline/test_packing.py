@@ -155,18 +155,18 @@ def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(mode, starter_c
 
 @pytest.mark.parametrize("step", ["pack_split", "stage_rejected", "write_manifest"])
 def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_bytes(
-    step, starter, starter_cache, tmp_path, monkeypatch
+    step, starter, of_few_rows, tmp_path, monkeypatch
 ):
     def die(*_, **__):
         raise StorageError("no space left on device")
 
-    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    recipe = load_recipe(starter / "recipe.yaml", ["pack.block_len=64", "pack.mode=stream"])
+    cache = Path(shutil.copytree(of_few_rows, tmp_path / "cache"))
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15", "pack.block_len=64", "pack.mode=stream"])
     monkeypatch.setattr(run if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, fail_above=1, force=True)
     monkeypatch.undo()
-    assert read_manifest(cache) == read_manifest(starter_cache) and verify(cache).ok
+    assert read_manifest(cache) == read_manifest(of_few_rows) and verify(cache).ok
     build(recipe, cache, jobs=1, fail_above=1, force=True)
     build(recipe, tmp_path / "once", jobs=1, fail_above=1)
     assert digests(cache) == digests(tmp_path / "once")

@@ -104,22 +104,21 @@ def test_a_manifest_that_is_damaged_is_reported_and_built_again(starter, starter
     assert digests(cache) == digests(starter_cache)
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b'{"shard": 3}', b"\xff"])
-def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(left, starter, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-
+def test_a_journal_entry_that_cannot_be_read_costs_its_partition_alone(starter, tmp_path, monkeypatch):
     def dies(*_, **__):
         raise StorageError("no space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "pack_documents", dies)
         with pytest.raises(StorageError):
-            again(starter, cache)
-    entries = sorted((cache / JOURNALS[PartitionResult]).iterdir())
-    assert len(entries) == 5
-    entries[2].write_bytes(left)
-    result = again(starter, cache)
-    assert (result.num_partitions_built, result.num_partitions_reused) == (1, 4)
+            again(starter, tmp_path / "died")
+    for number, left in enumerate((b"", b"{", b'{"shard": 3}', b"\xff")):
+        cache = Path(shutil.copytree(tmp_path / "died", tmp_path / str(number)))
+        entries = sorted((cache / JOURNALS[PartitionResult]).iterdir())
+        assert len(entries) == 5
+        entries[2].write_bytes(left)
+        result = again(starter, cache)
+        assert (result.num_partitions_built, result.num_partitions_reused) == (1, 4)
 
 
 def test_a_document_shard_that_is_missing_is_made_again_and_only_it(starter, starter_cache, cache):

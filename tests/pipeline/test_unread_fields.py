@@ -479,7 +479,7 @@ def test_each_way_on_for_a_flag_trains_what_it_says(
         expected = yes if number == 0 else sorted({1, 2}.difference(yes))
         assert trained == [f"assistant {each}<|im_end|>" for each in expected]
     ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
-    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", "--dry-run", *ignored)
 
 
 MARKS: dict[str, list[Any]] = {

@@ -74,22 +74,21 @@ def learned(made: Stages, *messages: dict[str, Any], **variables: Any) -> str:
     return made.turns(chat(*messages, **variables))[-1][1]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_reasoning_in_the_tags_of_another_family_is_no_text_of_an_answer(tmp_path: Path, name: str, block: str) -> None:
-    row = chat(ASKED, assistant(block + "One."))
-    ((code, reason),) = stages(tmp_path, TEMPLATES[name]).reasons([row])
-    assert code == "dropped_reasoning"
-    assert "as part of the answer: " in reason
-    allowed = "supervision.allow_dropped=[reasoning]"
-    assert stages(tmp_path, TEMPLATES[name], allowed).outcomes([row]) == ["dropped_reasoning"]
-    own = learned(stages(tmp_path, TEMPLATES[name]), ASKED, assistant("One.", reasoning_content="Count."))
-    assert (
-        learned(stages(tmp_path, TEMPLATES[name], "supervision.reasoning=field"), *[ASKED, assistant(block + "One.")])
-        == own
-    )
+def test_reasoning_in_the_tags_of_another_family_is_no_text_of_an_answer(tmp_path: Path, name: str) -> None:
+    made = stages(tmp_path, TEMPLATES[name])
+    allowing = stages(tmp_path, TEMPLATES[name], "supervision.allow_dropped=[reasoning]")
+    moving = stages(tmp_path, TEMPLATES[name], "supervision.reasoning=field")
+    own = learned(made, ASKED, assistant("One.", reasoning_content="Count."))
     assert own.count("Count.") == 1
-    assert block.strip() not in own
+    for block in BLOCKS:
+        row = chat(ASKED, assistant(block + "One."))
+        ((code, reason),) = made.reasons([row])
+        assert code == "dropped_reasoning", block
+        assert "as part of the answer: " in reason
+        assert allowing.outcomes([row]) == ["dropped_reasoning"], block
+        assert learned(moving, ASKED, assistant(block + "One.")) == own
+        assert block.strip() not in own
 
 
 def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> None:
@@ -163,16 +162,16 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("text", [*ELSEWHERE, *ODD])
 @pytest.mark.parametrize("name", [*TEMPLATES, "tags"])
-def test_no_tag_of_reasoning_is_trained_but_those_of_the_template(tmp_path: Path, name: str, text: str) -> None:
+def test_no_tag_of_reasoning_is_trained_but_those_of_the_template(tmp_path: Path, name: str) -> None:
     """A field with the reasoning that the text opens with says the same once more."""
     made = stages(tmp_path, TEMPLATES.get(name, THINKS))
     clean = learned(made, ASKED, assistant("One.", reasoning_content="Count."))
-    assert made.outcomes([chat(ASKED, assistant(text))])[0] in {"dropped_reasoning", "open_reasoning"}
-    beside = assistant(text, reasoning_content="Count.")
-    if made.outcomes([chat(ASKED, beside)])[0] not in ("dropped_reasoning", "open_reasoning", "wrong_type"):
-        assert learned(made, ASKED, beside) == clean
+    for text in (*ELSEWHERE, *ODD):
+        assert made.outcomes([chat(ASKED, assistant(text))])[0] in {"dropped_reasoning", "open_reasoning"}, text
+        beside = assistant(text, reasoning_content="Count.")
+        if made.outcomes([chat(ASKED, beside)])[0] not in ("dropped_reasoning", "open_reasoning", "wrong_type"):
+            assert learned(made, ASKED, beside) == clean, text
 
 
 @pytest.mark.parametrize("text", ["Count.</think> Hm.", "I close with </think>."])

@@ -2,8 +2,6 @@
 
 import json
 import math
-import time
-from contextlib import suppress
 
 import pytest
 
@@ -157,12 +155,11 @@ def test_a_text_that_is_no_message_stays_a_text(sample, text):
 @pytest.mark.parametrize(
     "said", ["[" * 10**5, "'" * 10**5, "\\" * 10**5, "[{'role': 'user', 'content': 'Hi'} " * 10**4]
 )
-def test_a_long_text_that_begins_like_messages_is_judged_in_time(said):
-    started = time.process_time()
+def test_a_long_text_that_begins_like_messages_is_no_message(said):
+    """What grew with its square would not end."""
     for text in (f"[{HI}, {said}", f"{json.dumps([HI])[:-1]}, {said}", f"[{HI}, {said} x"):
-        with suppress(Refused):
+        with pytest.raises(Refused):
             parse_messages(text, "prompt")
-    assert time.process_time() - started < 5
 
 
 def test_of_conversational_completions_only_the_completion_is_learned(sample):

@@ -8,6 +8,7 @@ from unittest.mock import ANY
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from search_effort import each_with_a_kind
 
 from packer.source.flag_values import as_flag
 from packer.source.schema import read_row
@@ -165,16 +166,24 @@ def test_lists_under_a_key_of_messages_are_searched_for_a_yes_and_a_no(keys, pat
     assert not any(field.programs for field in fields), "they could not move them"
 
 
-@pytest.mark.parametrize("key", ["train", "weight", "status", "valid"])
-@pytest.mark.parametrize("inside", [(), ("function",), ("meta",)])
+OF_CALLS = [
+    ("train", (True, False), "false or true"),
+    ("weight", (0, 1), "false or true"),
+    ("mask", (None, False), "false or nothing"),
+    ("status", ("ok", "timeout"), "ok or timeout"),
+    ("valid", (True, True), None),
+    ("index", (0, 1), None),
+    ("type", ("function", "custom"), None),
+    ("parameters", ({"exact": True}, {"exact": False}), None),
+]
+"""Keys of two calls; the last three have another meaning, except in an object of their own."""
+
+
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("inside", "key", "flags", "says"),
     [
-        ((True, False), "false or true"),
-        ((0, 1), "false or true"),
-        ((None, False), "false or nothing"),
-        (("ok", "timeout"), "ok or timeout"),
-        ((True, True), None),
+        *((inside, *case) for inside in ((), ("function",)) for case in OF_CALLS),
+        *((("meta",), *case) for case in OF_CALLS[:5]),
     ],
 )
 @pytest.mark.parametrize("as_text", [False, True])
@@ -233,26 +242,27 @@ def test_nearly_all_lists_of_numbers_have_those_of_answers() -> None:
     assert found_in(*rows[:19], talk(None, None, x=[2])) == {}
 
 
-@pytest.mark.parametrize("inside", [("x",), ("meta", "x"), ("notes", "[]", "x"), ("x", "[]")])
+LISTS: list[tuple[Any, str | None]] = [
+    (([True, False, True], [True]), "false or true"),
+    (([None, True, None], [None, False, True]), "false or true"),
+    ((["pass", "fail", "pass"], ["fail", "pass", "pass"]), "pass or fail"),
+    ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
+    (([True, True, True], [True]), None),
+    (([0, 1, 1], [0]), None),
+    (([5, -5, 1],), None),
+    ((["A", "B", "C"], ["A", "B"]), None),
+    ((["de", "fr", "en"],), None),
+    ((["pandas", "error", "csv"], ["pandas"]), None),
+    ((["passed", "error", "skipped"], ["passed", "error", "skipped"]), "passed or error"),
+    (([True, 7, False],), None),
+]
+
+
 @pytest.mark.parametrize(
-    ("lists", "says"),
-    [
-        (([True, False, True], [True]), "false or true"),
-        (([None, True, None], [None, False, True]), "false or true"),
-        ((["pass", "fail", "pass"], ["fail", "pass", "pass"]), "pass or fail"),
-        ((["✓"], ["✗", "✓", "✓"]), "✓ or ✗"),
-        (([True, True, True], [True]), None),
-        (([0, 1, 1], [0]), None),
-        (([5, -5, 1],), None),
-        ((["A", "B", "C"], ["A", "B"]), None),
-        ((["de", "fr", "en"],), None),
-        ((["pandas", "error", "csv"], ["pandas"]), None),
-        ((["passed", "error", "skipped"], ["passed", "error", "skipped"]), "passed or error"),
-        (([True, 7, False],), None),
-    ],
+    ("found", "inside"), each_with_a_kind(LISTS, [("x",), ("meta", "x"), ("notes", "[]", "x"), ("x", "[]")])
 )
-def test_a_list_that_fits_no_messages_is_searched_for_a_yes_and_a_no(inside, lists, says) -> None:
-    rows = []
+def test_a_list_that_fits_no_messages_is_searched_for_a_yes_and_a_no(found, inside) -> None:
+    (lists, says), rows = found, []
     for value in lists:
         for key in reversed(inside):
             value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
@@ -274,44 +284,44 @@ def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
     assert found_in(talk(None, None, topics=[3]), talk(None, None, topics=[9])) == {}
 
 
-@pytest.mark.parametrize("inside", [("x",), ("meta", "x"), ("a", "b", "x"), ("notes", "[]", "x")])
-@pytest.mark.parametrize(
-    ("said", "says"),
-    [
-        ((True, False), "false or true"),
-        (("yes", "no"), "false or true"),
-        ((0, 1, 1), "false or true"),
-        ((False, None, False), "false or nothing"),
-        ((-0.3, 2), "numbers below and above 0"),
-        (("good", "failed", "other"), "good or failed"),
-        ((True, None), None),
-        ((False, False), None),
-        (("yes", "no", "maybe"), None),
-        ((1, 2), None),
-        ((-0.3, -2), None),
-        (("resolved", "unresolved", "partly"), "resolved or unresolved"),
-        (("Toxic", "NON-TOXIC"), "Toxic or NON-TOXIC"),
-        (("not_solved", "other", "other"), "not_solved or other"),
-        (("wrong", "right", None, "wrong"), "wrong or right or nothing"),
-        (("failed", *"abcdefg"), "failed or a or b or c or d or e"),
-        (("Y", "N"), "N or Y"),
-        (("f", "T"), "T or f"),
-        (("P", "F"), "F or P"),
-        (("x", "✓"), "x or ✓"),
-        (("M", "F"), None),
-        (("A", "B"), None),
-        (("✔️", "❌"), "✔️ or ❌"),
-        (("对", "错"), "对 or 错"),
-        (("A", "B", "C"), None),
-        (("3", "7"), None),
-        (("male", "female"), None),
-        (("de", "fr"), None),
-        (("train", "valid"), None),
-        ((0, 1), None),
-    ],
-)
-def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_is(inside, said, says) -> None:
-    rows = []
+DIFFERING: list[tuple[Any, str | None]] = [
+    ((True, False), "false or true"),
+    (("yes", "no"), "false or true"),
+    ((0, 1, 1), "false or true"),
+    ((False, None, False), "false or nothing"),
+    ((-0.3, 2), "numbers below and above 0"),
+    (("good", "failed", "other"), "good or failed"),
+    ((True, None), None),
+    ((False, False), None),
+    (("yes", "no", "maybe"), None),
+    ((1, 2), None),
+    ((-0.3, -2), None),
+    (("resolved", "unresolved", "partly"), "resolved or unresolved"),
+    (("Toxic", "NON-TOXIC"), "Toxic or NON-TOXIC"),
+    (("not_solved", "other", "other"), "not_solved or other"),
+    (("wrong", "right", None, "wrong"), "wrong or right or nothing"),
+    (("failed", *"abcdefg"), "failed or a or b or c or d or e"),
+    (("Y", "N"), "N or Y"),
+    (("f", "T"), "T or f"),
+    (("P", "F"), "F or P"),
+    (("x", "✓"), "x or ✓"),
+    (("M", "F"), None),
+    (("A", "B"), None),
+    (("✔️", "❌"), "✔️ or ❌"),
+    (("对", "错"), "对 or 错"),
+    (("A", "B", "C"), None),
+    (("3", "7"), None),
+    (("male", "female"), None),
+    (("de", "fr"), None),
+    (("train", "valid"), None),
+    ((0, 1), None),
+]
+PLACES = [("x",), ("meta", "x"), ("a", "b", "x"), ("notes", "[]", "x")]
+
+
+@pytest.mark.parametrize(("differing", "inside"), each_with_a_kind(DIFFERING, PLACES))
+def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_is(differing, inside) -> None:
+    (said, says), rows = differing, []
     for value in said:
         for key in reversed(inside):
             value = [value] if key == "[]" else {key: value}  # noqa: PLW2901

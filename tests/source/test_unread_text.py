@@ -348,17 +348,6 @@ def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
     return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
 
 
-@pytest.mark.parametrize("inside", [(), ("function",)])
-@pytest.mark.parametrize("key", ["note", "thought", "reasoning"])
-def test_texts_of_calls_beside_their_arguments_are_asked_about(asked, inside, key) -> None:
-    call = {"id": "a", "function": {"name": "vote", "arguments": {"for": QUESTION}}}
-    result = {"role": "tool", "tool_call_id": "a", "content": "ok"}
-    chat = [CHAT[0], {"role": "assistant", "content": "", "tool_calls": [call]}, result, CHAT[1]]
-    assert asked({"messages": chat}) == []
-    (call[inside[0]] if inside else call)[key] = OTHER
-    assert asked({"messages": chat}) == [".".join(["messages[].tool_calls[]", *inside, key])]
-
-
 def test_what_keys_of_arguments_say_is_read(asked) -> None:
     call = {"name": "vote", "arguments": {OTHER: 1}}
     chat = [CHAT[0], {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "ok"}]

@@ -5,9 +5,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
 from processes import HANG_S
 
 TESTS = Path(__file__).parent
+
+SEVERAL_PROCESSES = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+        reason="GLOO MISSING: several processes are not tested",
+    ),
+]
 
 
 def torchrun(script, *arguments, num_processes):

@@ -10,15 +10,9 @@ transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING:
 
 from small_blocks import small_cache  # noqa: E402
 from tiny_models import tiny_model  # noqa: E402
-from torchrun import torchrun  # noqa: E402
+from torchrun import SEVERAL_PROCESSES, torchrun  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-        reason="GLOO MISSING: several processes are not tested",
-    ),
-]
+pytestmark = SEVERAL_PROCESSES
 
 PAGES = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
 

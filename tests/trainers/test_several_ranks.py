@@ -9,16 +9,10 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tes
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its Trainer is not tested")
 pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
 
-from torchrun import torchrun  # noqa: E402
+from torchrun import SEVERAL_PROCESSES, torchrun  # noqa: E402
 from trainer_runs import loader_of, plain_loop, trainer_of  # noqa: E402
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-        reason="GLOO MISSING: several processes are not tested",
-    ),
-]
+pytestmark = SEVERAL_PROCESSES
 
 SCRIPT = Path(__file__).parent / "trainer_run.py"
 NUM_STEPS = 6
