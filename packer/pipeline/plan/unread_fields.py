@@ -172,7 +172,7 @@ class Questions:
         """
         said: dict[bool, dict[str, Counter[str]]] = {True: {}, False: {}}
         for path, values in _labels(found).items():
-            said[ITEMS in path][path.rpartition(f"{ITEMS}.")[2]] = values
+            said[ITEMS in path].setdefault(path.rpartition(f"{ITEMS}.")[2], Counter()).update(values)
         names = frozenset(name for file in found for name in file.unread_names) - self.asked(source)
         for what, own, labels in (
             ("keys of messages", self.unread_keys(source), said[True]),
