@@ -4,7 +4,6 @@ A text that is read need not be asked about under another name; neither does one
 rendered copy of a conversation is.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,6 @@ _OF_CALLS = ("id", "type", "name", "arguments")
 
 WHOLE_CHARACTERS = 12
 """Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
-
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 _MOST_PARTS = 500
 """Texts that a text may be made of."""
@@ -61,10 +58,6 @@ class ReadTexts:
         return "\n".join(self._spaced)
 
     @cached_property
-    def _words(self) -> frozenset[str]:
-        return frozenset(_BETWEEN_WORDS.split(self.joined))
-
-    @cached_property
     def _parts(self) -> list[str]:
         return sorted(self.whole, key=lambda part: (-len(part), part))
 
@@ -73,8 +66,6 @@ class ReadTexts:
         if text in self.whole:
             return True
         if len(text) < WHOLE_CHARACTERS and not is_text(text):
-            if text.isalnum():
-                return text in self._words
             return next(_places(text, self.joined), None) is not None
         if text in self.joined:
             return True

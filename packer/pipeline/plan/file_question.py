@@ -1,6 +1,6 @@
 """What nothing reads in the first rows of one file, with the commands and columns that would read it."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -66,16 +66,17 @@ def question_about(
     None if they cannot be read, which reading the whole file will report.
     """
     try:
-        found = _question_about(file, entry, recipe, num_files)
-        notes = [*found.unread.notes, *(_untemplated_prompts(entry) if has_template else ())]
+        rows = [*whole_rows(entry, max(_FEWEST_ROWS, _SAMPLED_ROWS // num_files))]
+        found = _question_about(file, entry, recipe, rows)
     except InputError:
         return None
+    notes = [*found.unread.notes, *(_untemplated_prompts(entry, rows[:_FEWEST_ROWS]) if has_template else ())]
     is_last = "last" in (recipe.supervision.turns, recipe.supervision.history_rewrite)
     return replace(found, notes=tuple(each for each in notes if not (is_last and each.says == BEGIN_OTHERS)))
 
 
-def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_files: int) -> FileQuestion:
-    source, max_rows = file.source, max(_FEWEST_ROWS, _SAMPLED_ROWS // num_files)
+def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, Any]]) -> FileQuestion:
+    source = file.source
     known = asked_about(source, recipe)
     reading = Reading(
         schema=None if source.schema == "auto" else source.schema,
@@ -83,17 +84,14 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
         roles=entry.roles,
         known=known,
     )
-    unread = find_unread(
-        whole_rows(entry, max_rows), schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known
-    )
+    unread = find_unread(rows, schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known)
     names = frozenset(entry.unread(unread.names))
-    if entry.schema == "text" and (messages := _single_messages(entry, known)) is not None:
+    if entry.schema == "text" and (messages := _single_messages(entry, rows[:_FEWEST_ROWS], known)) is not None:
         field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, kind="flag")
         way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
         return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), unread_names=names, ways=(way,))
     if not unread.fields:
         return FileQuestion(unread=unread, unread_names=names)
-    rows = whole_rows(entry, max_rows)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
     lists = [path.removesuffix(ITEMS) for path in texts]
@@ -124,13 +122,12 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, num_file
     )
 
 
-def _untemplated_prompts(entry: InputFile) -> Iterator[Note]:
+def _untemplated_prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]:
     """Note prompts that are texts, for a model with a chat template: as in TRL, they are trained without it."""
     answer = _ANSWERS_OF_PROMPTS.get(entry.schema, "")
-    rows = [rename(row, entry.columns) for row in (whole_rows(entry, _FEWEST_ROWS) if answer else ())]
     texts = [
         row
-        for row in rows
+        for row in ([rename(row, entry.columns) for row in rows] if answer else ())
         if form_of(row) is None and all(isinstance(row.get(name), str) for name in ("prompt", answer))
     ]
     if rows and 2 * len(texts) > len(rows) and not any(row.get("instruction") or row.get("query") for row in texts):
@@ -145,8 +142,7 @@ def _untemplated_prompts(entry: InputFile) -> Iterator[Note]:
         )
 
 
-def _single_messages(entry: InputFile, known: Collection[str]) -> SingleMessages | None:
-    rows = [*islice(whole_rows(entry, _FEWEST_ROWS), _FEWEST_ROWS)]
+def _single_messages(entry: InputFile, rows: Sequence[dict[str, Any]], known: Collection[str]) -> SingleMessages | None:
     found = single_messages(entry.path, rows) if rows else None
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 

@@ -176,7 +176,7 @@ class Questions:
         said: dict[bool, dict[str, Counter[str]]] = {True: {}, False: {}}
         for path, values in _labels(found).items():
             if not is_below(path, [*filter(None, source.columns.values())]):
-                said[ITEMS in path][path.rpartition(f"{ITEMS}.")[2]] = values
+                said[ITEMS in path].setdefault(path.rpartition(f"{ITEMS}.")[2], Counter()).update(values)
         read_within = {first_name(path) for path in source.columns.values() if path}
         names = frozenset(name for file in found for name in file.unread_names) - self.asked(source)
         for what, own, labels in (
