@@ -23,6 +23,9 @@ _SIDES = {"instruction": "user", "output": "assistant"}
 
 _IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
 
+IN_PAIRS = '{role: "user", content: .[0]}, {role: "assistant", content: .[1]}'
+"""Program for a list of a question and its answer."""
+
 
 def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none.
@@ -63,7 +66,7 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
         answers = "output" in (meant_field(said), meant_field(first_name(said)))
         if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
-            turns = f"[{one}, {other}] | transpose[] | {_says('user', '.[0]')}, {_says('assistant', '.[1]')}"
+            turns = f"[{one}, {other}] | transpose[] | {IN_PAIRS}"
             what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
             return _step(path, what, turns, [one, other])
     return None
