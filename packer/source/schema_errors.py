@@ -168,6 +168,8 @@ def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str
     steps, own = [], flagged_sides(rows)
     named = own or named_sides(rows)
     for sides in numbered_sides(rows) if named is None else [named]:
+        if not _have_more({*sides.texts, *sides.fields}, rows):
+            continue  # a pair without a question is none
         one, other = map(jq_field, sides.texts)
         is_first, is_second = (
             f"({jq_field(field)} | IN({', '.join(map(json.dumps, values))}))"
@@ -187,6 +189,15 @@ def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str
             what = f"if {quoted(sides.fields[0])} is {json.dumps(sides.said[0][0])} where {first} is better"
         steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
     return "; ".join(steps) or None
+
+
+def _have_more(names: Collection[str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows have a question: a text or a list beside some fields, or before what a side says, as in HH-RLHF."""
+    others = [(name, value) for row in rows for name, value in row.items() if name not in names and value]
+    return any(str(row.get(name)).startswith("\n\nHuman:") for row in rows for name in names) or any(
+        isinstance(value, list) or (isinstance(value, str) and (meant_field(name) == "instruction" or is_text(value)))
+        for name, value in others
+    )
 
 
 def _turns_of(rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> tuple[str, Sequence[str]]:
