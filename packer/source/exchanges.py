@@ -57,7 +57,7 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
     lists: dict[str, list[list[str]]] = {}
-    for place in map(".".join, _places(rows)):
+    for place in map(".".join, places(rows)):
         found = [field_value(row, place) for row in rows]
         if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
             lists[place] = found
@@ -89,7 +89,7 @@ def after_history(
     texts = [name for name in _keys_of_text(rows) if all(row.get(name) for row in rows)]
     sides = {name: side for name in texts if (side := _meant_side(name)) is not None}
     sides |= {str(columns[new]): side for new, side in _SIDES.items() if columns.get(new) in texts}
-    for place in _places(rows):
+    for place in places(rows):
         lists = [field_value(row, name := ".".join(place)) or [] for row in rows]
         is_asked = (fields is None or place[0] in fields) and all(isinstance(each, list) for each in lists)
         found = dialogue(lists, are_own=True) if is_asked else None
@@ -148,7 +148,7 @@ def _rounds_hint(
     last = _pair(own, _meant_side)
     if last is None and "user" in map(_meant_side, own):
         return None  # of which the objects may be answers
-    for place in _places(rows) if field is None else ((field,),):
+    for place in places(rows) if field is None else ((field,),):
         name = ".".join(place)
         values = [field_value(row, name) for row in rows]
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
@@ -178,7 +178,7 @@ def _step(path: FilePath, what: str, turns: str, gone: Sequence[str]) -> str:
     return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
 
 
-def _places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the fields of rows, and those of their objects."""
     for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
         yield from [(name, key) for key in value] if isinstance(value, dict) else [(name,)]
