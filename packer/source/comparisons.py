@@ -9,13 +9,13 @@ sense. Any other number has none: that a `preference` is 1 may mean the first an
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain, combinations, permutations
 from typing import Any, NamedTuple
 
 from packer.source.decode import Refused
 from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import as_number
+from packer.source.flag_values import as_flag, as_number
 from packer.source.prose import is_text
 from packer.source.row import LETTERS
 
@@ -51,9 +51,10 @@ ANSWERS = frozenset(chain(*_COMPARED.items()))
 
 
 class Sides(NamedTuple):
-    """Two texts of a row, and the field that names the better one by the word in which their names differ."""
+    """Two texts of a row, and what says which is the better one: the word in which their names differ."""
 
-    field: str
+    fields: tuple[str, str]
+    """Of each text the field that says so: the one that names it, or a yes or no of its own."""
 
     texts: tuple[str, str]
     """The fields of the texts."""
@@ -74,18 +75,42 @@ def named_sides(rows: Sequence[Mapping[str, Any]]) -> Sides | None:
     for field in (name for name in columns if is_verdict(name) or meant_field(name) == "output"):
         values = [*dict.fromkeys(each for each in columns[field] if type(each) in (str, int))]
         for one, other in combinations([name for name in texts if name != field], 2):
-            words, others = words_of(one), words_of(other)
-            differing = [k for k, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]]
-            if len(differing) != 1 or len(words) != len(others):
+            if (differing := _differing(one, other)) is None:
                 continue
-            at = differing[0]
-            sides = words[at], others[at]
+            at, sides = differing
             first, second = ([each for each in values if side in words_of(str(each))] for side in sides)
             is_known = all(isinstance(each, str) or each in (*first, *second) for each in values)
             are_two = first and second and is_known and not any(each in second for each in first)
-            if are_two and not _has_third([name for name in texts if name not in (one, other)], words, at, values):
-                return Sides(field, (one, other), (first, second))
+            if are_two and not _has_third(
+                [name for name in texts if name not in (one, other)], words_of(one), at, values
+            ):
+                return Sides((field, field), (one, other), (first, second))
     return None
+
+
+def flagged_sides(rows: Sequence[Mapping[str, Any]]) -> Sides | None:
+    """Return the texts of which each has a yes or no, as `reply_a` has `winner_a`; both may be no, and never yes."""
+    flags = [name for name in rows[0] if is_verdict(name) and all(as_flag(row.get(name)) is not None for row in rows)]
+    texts = [name for name in rows[0] if all(isinstance(row.get(name), str) and is_text(row[name]) for row in rows)]
+    for both in combinations(flags, 2):
+        word = _differing(*both)
+        said = [[*{str(row[name]): row[name] for row in rows if as_flag(row[name])}.values()] for name in both]
+        are_sides = word is not None and all(said) and not any(all(as_flag(row[name]) for name in both) for row in rows)
+        for one, other in permutations(texts, 2) if are_sides else ():
+            differing = _differing(one, other)
+            if word is None or differing is None or differing[1] != word[1]:
+                continue
+            others = [name for name in texts if name not in (one, other)]
+            if not _has_third(others, words_of(one), differing[0], [name for name in flags if name not in both]):
+                return Sides(both, (one, other), (said[0], said[1]))
+    return None
+
+
+def _differing(one: str, other: str) -> tuple[int, tuple[str, str]] | None:
+    """Return where two names differ in a single word, and both words."""
+    words, others = words_of(one), words_of(other)
+    found = [k for k, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]]
+    return (found[0], (words[found[0]], others[found[0]])) if len(found) == 1 and len(words) == len(others) else None
 
 
 def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
@@ -98,7 +123,7 @@ def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
             values = {str(row.get(field)): row.get(field) for row in rows}
             if {*values} in ({"0", "1"}, {"1", "2"}, {"True", "False"}):
                 one, other = (values[each] for each in sorted(values, key=lambda each: each not in ("1", "True")))
-                return [Sides(field, both, ([one], [other])) for both in ((texts[0], last), (last, texts[0]))]
+                return [Sides((field, field), both, ([one], [other])) for both in ((texts[0], last), (last, texts[0]))]
     return []
 
 

@@ -23,6 +23,9 @@ _SIDES = {"instruction": "user", "output": "assistant"}
 
 _IN_TURN = 'to_entries[] | {role: (if .key % 2 == 0 then "user" else "assistant" end), content: (.value | values)}'
 
+IN_PAIRS = '{role: "user", content: .[0]}, {role: "assistant", content: .[1]}'
+"""Program for a list of a question and its answer."""
+
 
 def turns_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step for a list of texts, or of pairs of them, that may be a dialogue; None if there is none.
@@ -53,14 +56,14 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     """
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
-    found = {place: [field_value(row, place) for row in rows] for place in map(".".join, _places(rows))}
+    found = {place: [field_value(row, place) for row in rows] for place in map(".".join, places(rows))}
     lists = {place: each for place, each in found.items() if _are(list, each) and _are(str, [*chain(*each)])}
     for asked, said in permutations(lists, 2):
         are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])]
         answers = "output" in (meant_field(said), meant_field(first_name(said)))
         if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
-            turns = f"[{one}, {other}] | transpose[] | {_says('user', '.[0]')}, {_says('assistant', '.[1]')}"
+            turns = f"[{one}, {other}] | transpose[] | {IN_PAIRS}"
             what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
             return _step(path, what, turns, [one, other])
     return None
@@ -83,7 +86,7 @@ def after_history(
     texts = [name for name in _keys_of_text(rows) if all(row.get(name) for row in rows)]
     sides = {name: side for name in texts if (side := _meant_side(name)) is not None}
     sides |= {str(columns[new]): side for new, side in _SIDES.items() if columns.get(new) in texts}
-    for place in _places(rows):
+    for place in places(rows):
         lists = [field_value(row, name := ".".join(place)) or [] for row in rows]
         is_asked = (fields is None or place[0] in fields) and all(isinstance(each, list) for each in lists)
         found = dialogue(lists, are_own=True) if is_asked else None
@@ -142,7 +145,7 @@ def _rounds_hint(
     last = _pair(own, _meant_side)
     if last is None and "user" in map(_meant_side, own):
         return None  # of which the objects may be answers
-    for place in _places(rows) if field is None else ((field,),):
+    for place in places(rows) if field is None else ((field,),):
         name = ".".join(place)
         values = [field_value(row, name) for row in rows]
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
@@ -172,7 +175,7 @@ def _step(path: FilePath, what: str, turns: str, gone: Sequence[str]) -> str:
     return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
 
 
-def _places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the fields of rows, and those of their objects."""
     for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
         yield from [(name, key) for key in value] if isinstance(value, dict) else [(name,)]

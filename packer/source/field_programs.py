@@ -14,7 +14,7 @@ from itertools import islice, permutations
 from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
-from packer.source.exchanges import after_history
+from packer.source.exchanges import after_history, places
 from packer.source.field_names import meant_field, words_of
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.flag_programs import masking
@@ -68,13 +68,16 @@ def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tupl
 
 def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
     """Yield what makes a row of each of several answers in a list, keeps the best of them, or joins their parts."""
-    for name in (name for name in rows[0] if meant_field(name) == "output"):
-        is_json = any(isinstance(row.get(name), str) for row in rows)
-        given = [row.get(name) or [] for row in rows]
+    for place in places(rows):
+        name, at = ".".join(place), jq_path(place)
+        found = [field_value(row, name) for row in rows]
+        if meant_field(name) != "output":
+            continue
+        is_json = any(isinstance(each, str) for each in found)
+        given = [each or [] for each in found]
         no_list = 'if . == "" then [] el' if not all(given) else ""
-        decode = f'{jq_field(name)} |= ({no_list}if type == "string" then fromjson else . end) | ' if is_json else ""
+        decode = f'{at} |= ({no_list}if type == "string" then fromjson else . end) | ' if is_json else ""
         lists = [decoded_json(each) if isinstance(each, str) else each for each in given]
-        rows = [row | {name: each} for row, each in zip(map(dict, rows), lists, strict=True)]
         items = [item for each in lists if isinstance(each, list) for item in each]
         are_texts = all_texts(items)
         if not all(isinstance(each, list) for each in lists) or not items:
@@ -83,30 +86,38 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
             continue  # which `columns` reads
         keys = [[key for key in each if isinstance(each[key], str)] if isinstance(each, dict) else [] for each in items]
         says_answer = all("output" in (meant_field(f"{name}.{key}") for key in each) for each in keys)
-        if not are_texts and (is_json or not says_answer):
-            continue  # calls, say
-        beside = [each for each in _in_lists(rows, [row[name] for row in rows]) if each.name != name]
+        if not are_texts and (is_json or len(place) > 1 or not says_answer):
+            continue  # calls, or parts, say
+        beside = [each for each in _in_lists(rows, lists) if each.name != name]
         inner = [
-            _Scores(
-                key, [[item.get(key) for item in row[name]] for row in rows], f"{jq_field(name)} | map({jq_field(key)})"
-            )
+            _Scores(key, [[item.get(key) for item in each] for each in lists], f"{at} | map({jq_field(key)})")
             for key in (() if are_texts else items[0])
             if words_of(key)[-1:] != ["id"]
         ]
-        picks = " | ".join([f"{jq_field(name)} |= .[$n]", *(each.picked for each in beside)])
+        picks = " | ".join([f"{at} |= .[$n]", *(each.picked for each in beside)])
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
-        yield from _best_alone([*beside, *inner], picks, decode)
-        yield (
-            f"if {answer}, a row for each{_with(beside)}",
-            f"{decode}range({jq_field(name)} | length) as $n | {picks}",
-        )
+        rated = [each for each in beside if not (are_texts and _are_offsets(rows, lists, each.values))]
+        yield from _best_alone([*rated, *inner], picks, decode)
+        yield f"if {answer}, a row for each{_with(beside)}", f"{decode}range({at} | length) as $n | {picks}"
         if are_texts:
             flags = [each for each in beside if any(said and isinstance(said[0], bool) for said in each.values)]
             whole = "".join(f" | ({each.listed} | arrays) |= all" for each in flags)
             yield (
                 "if they are the parts of one answer, in their order",
-                f'{decode}{jq_field(name)} |= join("\\n"){whole}',
+                f'{decode}{at} |= join("\\n"){whole}',
             )
+
+
+def _are_offsets(
+    rows: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[str]], values: Sequence[Sequence[Any]]
+) -> bool:
+    """Whether numbers say where in a text of the row each answer stands."""
+    return any(
+        type(start) is int and isinstance(text, str) and text[start : start + len(answer)] == answer
+        for row, said, starts in zip(rows, answers, values, strict=True)
+        for answer, start in zip(said, starts, strict=False)
+        for text in row.values()
+    )
 
 
 class _Scores(NamedTuple):

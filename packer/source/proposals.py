@@ -149,9 +149,11 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
             # A chat has no input, and a single word, such as an option, is no prompt.
             said = ["input"] if is_code(example) else _TEXTS
             others.append((source, said if meant is None else ["system"]))
+    unread = {source for each in _unread(rows, reading).fields for source in each.inner}
     choices = [
         Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
         for source, could in ((*others[:_MOST_ASKED], *answers) if asks else ())
+        if source in unread  # or the rows that have it are none to read, as those of an error
         for place, then, left in _readings(rows, reading, source, could)
         if first_name(source) not in map(first_name, left)  # of which it would be a piece
     ]
@@ -256,7 +258,8 @@ def _tried(
 ) -> tuple[Reading, tuple[str, ...]] | None:
     """Return the reading with further columns if it reads the field, and as much of all others as before.
 
-    An answer that the field replaces is left out.
+    An answer that the field replaces is left out. Rows that have nothing in it need no longer be read where it has the
+    answer to messages that end in a question: they have none.
     """
     if any(reading.columns.get(new) is not None and new not in ("prompt", "completion") for new in further):
         return None
@@ -264,7 +267,8 @@ def _tried(
     replaced = tuple(new for new in names.intersection(further, _ANSWERS) if further[new] == source)
     columns, known = composed(reading.columns, further), (*reading.known, *replaced)
     after = (then := replace(reading, columns=columns, known=known)).unread(rows)
-    if after is None or after.num_read < before.num_read:
+    num_silent = sum(not field_value(row, source) for row in rows) if further.get("completion") == source else 0
+    if after is None or after.num_read < max(before.num_read - num_silent, 1):
         return None
     fields = [each.path for each in before.fields]
     is_kept = all(is_below(each.path, fields) for each in after.fields)

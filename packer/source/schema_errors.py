@@ -9,10 +9,10 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import is_verdict, named_sides, numbered_sides
+from packer.source.comparisons import flagged_sides, is_verdict, named_sides, numbered_sides
 from packer.source.conversations import PAGE
-from packer.source.decode import Refused
-from packer.source.exchanges import exchanges_hint, turns_hint
+from packer.source.decode import Refused, decoded_json
+from packer.source.exchanges import IN_PAIRS, exchanges_hint, turns_hint
 from packer.source.exports import export_hint
 from packer.source.field_names import meant_field
 from packer.source.field_programs import in_place_of, into_question, one_answer
@@ -130,7 +130,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     exchanges = exchanges_hint(path, sampled) if path is not None and sampled else None
     if exchanges is not None and not best:
         return exchanges
-    if question and path is not None and (several := one_answer(path, sampled, question)) is not None:
+    are_flagged = bool(sampled) and flagged_sides(sampled) is not None
+    several = one_answer(path, sampled, question) if question and path is not None and not are_flagged else None
+    if several is not None:
         return several
     is_read = any(new.startswith(("rejected", "response_")) for _, each in best for new in each.reading.columns)
     if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
@@ -163,22 +165,53 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
 
 def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the steps that make pairs of two answers by the field that says which one is better; None if none does."""
-    steps, named = [], named_sides(rows)
+    steps, own = [], flagged_sides(rows)
+    named = own or named_sides(rows)
     for sides in numbered_sides(rows) if named is None else [named]:
+        if not _have_more({*sides.texts, *sides.fields}, rows):
+            continue  # a pair without a question is none
         one, other = map(jq_field, sides.texts)
         is_first, is_second = (
-            f"({jq_field(sides.field)} | IN({', '.join(map(json.dumps, values))}))" for values in sides.said
+            f"({jq_field(field)} | IN({', '.join(map(json.dumps, values))}))"
+            for field, values in zip(sides.fields, sides.said, strict=True)
         )
         chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
-        gone = f"del({one}, {other}, {jq_field(sides.field)})"
-        program = f"({chosen}) as $pair | {gone} + {{chosen: $pair[0], rejected: $pair[1]}}"
-        command = row_command(path, program) if path is not None else None
+        turns, more = _turns_of(rows, sides.texts)
+        gone = ", ".join(dict.fromkeys([one, other, *map(jq_field, [*sides.fields, *more])]))
+        pair = f"{{chosen: ($pair[0]{turns}), rejected: ($pair[1]{turns})}}"
+        command = row_command(path, f"({chosen}) as $pair | del({gone}) + {pair}") if path is not None else None
         first, second = map(quoted, sides.texts)
-        what = f"if {quoted(sides.field)} names the better one of {first} and {second}, and other rows are left out"
-        if named is None:
-            what = f"if {quoted(sides.field)} is {json.dumps(sides.said[0][0])} where {first} is better"
+        what = f"if {quoted(sides.fields[0])} names the better one of {first} and {second}, and other rows are left out"
+        if own is not None:
+            flags = " or ".join(map(quoted, own.fields))
+            what = f"if a yes in {flags} says that {first} or {second} is better, and other rows are left out"
+        elif named is None:
+            what = f"if {quoted(sides.fields[0])} is {json.dumps(sides.said[0][0])} where {first} is better"
         steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
     return "; ".join(steps) or None
+
+
+def _have_more(names: Collection[str], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows have a question: a text or a list beside some fields, or before what a side says, as in HH-RLHF."""
+    others = [(name, value) for row in rows for name, value in row.items() if name not in names and value]
+    return any(str(row.get(name)).startswith("\n\nHuman:") for row in rows for name in names) or any(
+        isinstance(value, list) or (isinstance(value, str) and (meant_field(name) == "instruction" or is_text(value)))
+        for name, value in others
+    )
+
+
+def _turns_of(rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return what makes messages of an answer that is a list in JSON text, as its question is, turn by turn."""
+    for asked in (name for name in rows[0] if meant_field(name) == "instruction"):
+        lists = [[decoded_json(str(row.get(name))) for name in (asked, *answers)] for row in rows]
+        if all(_are_texts(*found) and len({*map(len, found)}) == 1 for found in lists):
+            turns = f"[{jq_field(asked)}, $said] | map(fromjson) | [transpose[] | {IN_PAIRS}]"
+            return f" as $said | {turns}", [asked]
+    return "", ()
+
+
+def _are_texts(*lists: Any) -> bool:
+    return all(isinstance(each, list) and each and all(isinstance(text, str) for text in each) for each in lists)
 
 
 def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:

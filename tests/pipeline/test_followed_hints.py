@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import twins
 import yaml
+from command_line import fields, run
 from hints import settings_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -22,10 +23,12 @@ from supervision_stages import Stages, chat
 from watched_builds import Notes
 
 from packer.audit.preview import preview
+from packer.audit.view import view_row
 from packer.batches import RowBatch
 from packer.errors import InputError, RecipeError
 from packer.pipeline.messages.tool_hints import PARALLEL_CALLS, other_forms
 from packer.recipe.recipe import make_recipe
+from packer.store.cache import Cache
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 ROWS = {
@@ -353,6 +356,27 @@ def test_a_word_of_the_template_that_is_not_one_of_its_variables_is_not_read(tmp
     stages = Stages.load(twins.byte_level(tmp_path / "model", template=twins.CHATML))
     assert name in twins.CHATML
     assert [found for found, _ in stages.reasons([chat(USER, ANSWER, **{name: "be kind"})])] == ["unread_content"]
+
+
+def test_an_answer_beside_messages_that_end_in_a_question_is_named_though_rows_with_an_error_have_none(
+    tmp_path: Path, starter: Path
+) -> None:
+    path, asked = tmp_path / "rows.jsonl", [USER, ANSWER, {"role": "user", "content": "And at noon?"}]
+    rows: list[dict[str, Any]] = [
+        {"messages": asked, "answer": f"It is pier {n}, as ever.", "error": None} for n in "abc"
+    ]
+    rows.append({"messages": asked, "answer": "", "error": "The server had too much to do."})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    build = ("build", path, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache")
+    hint = fields(*build, exit_code=3)["error"]["hint"]
+    assert "=error" not in hint
+    assert settings_in(hint)[0] == "sources.columns={prompt: messages, completion: answer}"
+    run(*build, "--set", settings_in(hint)[0])
+    with Cache.open(tmp_path / "cache") as cache:
+        documents = [view_row(cache, "rows.jsonl", row).documents for row in range(3)]
+        assert cache.manifest.totals.rejected == {"wrong_type": 1}
+    said = ["".join(run.text for run in each.runs if run.message is not None) for (each,) in documents]
+    assert [text.partition("<|")[0] for text in said] == [row["answer"] for row in rows[:3]]
 
 
 def test_the_hint_for_a_rating_that_is_a_text_is_followed(tmp_path: Path, starter: Path) -> None:

@@ -24,6 +24,7 @@ from packer.errors import InputError
 from packer.recipe.recipe import make_recipe
 from packer.source.comparisons import named_sides
 from packer.source.detect import detect_schema
+from packer.source.schema import read_row
 
 LETTERS = "ABCD"
 WORDS = [
@@ -176,3 +177,41 @@ def test_a_number_that_says_which_of_two_answers_is_better_has_both_senses(tmp_p
         made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
         better = [texts[number], texts[1 - number]]
         assert [(row["chosen"], row["rejected"]) for row in made] == [(*better,), (*better[::-1],)]
+
+
+FLAGS = {
+    "winner_model": ("winner_model_a", "winner_model_b", "winner_tie", "response_a", "response_b"),
+    "is_better": ("left_is_better", "right_is_better", "none_is_better", "said_left", "said_right"),
+}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("are_turns", [False, True])
+@pytest.mark.parametrize("names", FLAGS.values(), ids=FLAGS)
+def test_of_two_answers_with_a_yes_or_no_each_the_one_with_the_yes_is_chosen_and_ties_are_left_out(
+    tmp_path: Path, names: Sequence[str], are_turns: bool, kind: str
+) -> None:
+    texts = [["I would take the ferry at six.", "It is cheap."], ["Nobody goes there in winter.", "It is too cold."]]
+    asked = ["How do I get to Mull?", "And why so?"]
+    given = [json.dumps(each) if are_turns else each[0] for each in (asked, *texts)]
+    flags = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)]
+    rows = [dict(zip(("prompt", *names), (given[0], *each, *given[1:]), strict=True)) for each in flags]
+    path = written(tmp_path / f"rows.{kind}", rows)
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format=kind, columns={})  # type: ignore[arg-type]
+    hint = str(caught.value.hint)
+    assert f"if a yes in `{names[0]}` or `{names[1]}` says that `{names[3]}` or `{names[4]}` is better" in hint
+    subprocess.run(["bash", "-euc", hint.partition("left out: ")[2]], check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert len(made) == 3
+    for row, better in zip(made, (0, 1, 0), strict=True):
+        for side, said in (("chosen", texts[better]), ("rejected", texts[1 - better])):
+            turns = [
+                {"role": role, "content": each[k]}
+                for k in (0, 1)
+                for role, each in (("user", asked), ("assistant", said))
+            ]
+            assert row[side] == (turns if are_turns else said[0])
+        assert row.get("prompt") == (None if are_turns else asked[0])
+        assert read_row(row, number=0, schema="preference", columns={}).preference is not None

@@ -313,6 +313,16 @@ SEVERAL = {
             f"{EACH} with its `s_score`": [{"solution_1": each, "s1_score": k / 8} for k, each in enumerate(SAID, 1)],
         },
     ),
+    "texts in an object, and where they stand": (
+        {"context": " ".join(SAID), "answers": {"text": SAID[:2], "answer_start": [0, 19]}},
+        {
+            f"{EACH} with its `answers.answer_start`": [
+                {"context": " ".join(SAID), "answers": {"text": each, "answer_start": start}}
+                for each, start in zip(SAID[:2], [0, 19], strict=True)
+            ],
+            PARTS: [{"context": " ".join(SAID), "answers": {"text": "\n".join(SAID[:2]), "answer_start": [0, 19]}}],
+        },
+    ),
     "texts in JSON": (
         {"solutions": json.dumps(SAID)},
         {EACH: [{"solutions": each} for each in SAID], PARTS: [{"solutions": "\n".join(SAID)}]},
@@ -473,6 +483,21 @@ def test_what_may_say_which_of_two_answers_is_better_is_no_answer_and_is_named(n
     is_numbered = names[0] == "answer_1" and values[0] == 0
     way = f"if `better` is 1 where `{names[0]}` is better," if is_numbered else "as `better` may say,"
     assert f"{way} give rows `chosen` and `rejected`" in hint
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"lang": "de", "pair": 7}, {"question": "Which?"}, {"note": "From a book of tides."}]
+)
+@pytest.mark.parametrize("field", ["label", "better"])
+def test_two_texts_without_a_question_are_no_pair(field, more):
+    texts = [f"The tide of day {day} is high {when}." for day in "abcd" for when in ("early", "at noon")]
+    rows = [
+        {"sentence1": one, "sentence2": other, field: number % 2, **more}
+        for number, (one, other) in enumerate(zip(texts[::2], texts[1::2], strict=True))
+    ]
+    hint = columns_hint(rows, {})
+    assert ("is better" in hint) is ("note" in more or "question" in more)
+    assert more or field != "label" or "--columns instruction=sentence1,output=label,input=sentence2" in hint
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
