@@ -85,6 +85,8 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
                 f"{{messages: [{at}{turns}[] | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
             )
             what = f"the messages in `{name}` need the keys `role` and `content`"
+            if message.startswith("select("):
+                what += ", and what says nothing there goes"
             if others:
                 what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
             return step(what, row_command(path, program))
@@ -164,10 +166,11 @@ def _way_to_join(
         return f"join those of each conversation to `messages`, as {PAGE}#single-messages shows"
     if not is_speaker or not any(_text_keys(told, but=speaker)):
         return None
-    values = {key: [row.get(key) for row in rows] for key in rows[0] if key != speaker and told == rows}
+    are_most = 2 * len(told) > len(rows)  # the others may say what happened
+    values = {key: [row.get(key) for row in told] for key in rows[0] if key != speaker and are_most}
     if (key := next((key for key in values if _take_turns(key, values[key], names)), None)) is not None:
         return f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
-    is_channel = speaker == "user" and 2 * len(told) > len(rows) and _take_turns("channel", [0] * len(names), names)
+    is_channel = speaker == "user" and are_most and _take_turns("channel", [0] * len(names), names)
     return f"join them to `messages` that say who is the assistant, as {PAGE}#channels shows" if is_channel else None
 
 
@@ -219,7 +222,7 @@ def dialogue(lists: Sequence[Any], *, are_own: bool = False, are_named: bool = F
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
-    for before, own in ("", turns), *_opened(turns):
+    for before, own in ("", turns), *_opened(turns), *_spoken(turns):
         if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
             return before + found[0], found[1]
     return None
@@ -246,6 +249,19 @@ def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[st
         if any(said):
             own = [turn | {key: text} if text else turn for turn, text in zip(turns, said, strict=True)]
             yield "" if is_read else program, own
+
+
+def _spoken(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the messages among what else happened, such as actions without a text, and the program that picks them."""
+    for speaker in dict.fromkeys(chain(*turns)):
+        roles = sorted({name for turn in turns if isinstance(name := turn.get(speaker), str) and is_role(name)})
+        said = [turn for turn in turns if turn.get(speaker) in roles]
+        if (
+            said
+            and len(said) < len(turns)
+            and not any(map(is_text, strings([each for each in turns if each not in said])))
+        ):
+            yield f"select({jq_field(speaker)} | IN({', '.join(map(json.dumps, roles))})) | ", said
 
 
 def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool, are_named: bool) -> tuple[str, list[str]] | None:

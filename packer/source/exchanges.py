@@ -15,6 +15,7 @@ from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import has_word, is_text
+from packer.source.question_fields import are_labels
 from packer.source.roles import ROLES, SPEAKERS, ends_in_question, side_of
 from packer.source.row import ID_FIELDS, Columns, field_value, first_name
 
@@ -188,7 +189,9 @@ def _keys_of_text(objects: Sequence[Any]) -> list[str]:
     return [
         key
         for key, every in texts.items()
-        if _are(str, every) and any(has_word(text) and decoded_json(text) is None for text in every)
+        if _are(str, every)
+        and any(has_word(text) and decoded_json(text) is None for text in every)
+        and not are_labels([text for text in every if text])
     ]
 
 

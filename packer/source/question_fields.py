@@ -38,6 +38,9 @@ class Fields:
         says -= {path for path in other if 2 * sum(map(lists_options, found[path])) > len(found[path])}
         texts = {path: len("".join(map(str, found[path]))) for path in says if isinstance(found[path][0], str)}
         self._sentences = {path for path in texts if is_text(found[path][0])}
+        self._words = {path for path in texts if are_labels(found[path])}
+        """Texts that are labels, by which nobody asks."""
+
         both = [path for path in self._sentences if meant_field(path) in ("output", None)]  # of which one is better
         verdicts = {path for path in found if len(both) > 1 and says_better(path) and path not in self._sentences}
         answers = [path for path in found if meant_field(path) == "output" and path not in verdicts]
@@ -151,7 +154,8 @@ class Fields:
         """
         yield from (("", {field: path}) for path in self._asked for field in self._answered(path))
         unknown = self._meant(None)
-        questions = self._questions or [path for path in unknown if path in self._sentences] or unknown
+        asked = [path for path in unknown if path not in self._words]
+        questions = self._questions or [path for path in unknown if path in self._sentences] or asked
         sentences = [path for path in unknown if path in self._sentences]
         alike = [(sentences[0], sentences[1])] if len(sentences) == 2 and self._questions else []
         for one, other in self._compared or alike:
@@ -166,8 +170,8 @@ class Fields:
             (f"if `{a}` answers `{q}`, ", {"prompt": q, "completion": a}) for q in self._asked for a in answers[:1]
         )
         yield from ((f"if `{a}` answers `{q}`, ", {"instruction": q, "output": a}) for a, q in pairs[:_MOST_NAMES])
-        whole = unknown or answers
-        if whole and not self._asked and not self._questions and (unknown or self._sentences.issuperset(whole)):
+        whole = asked or answers
+        if whole and not self._asked and not self._questions and (asked or self._sentences.issuperset(whole)):
             yield f"if `{whole[0]}` is trained whole, ", {"text": whole[0]}
 
 
@@ -176,6 +180,12 @@ def _says_nothing(path: str, values: Sequence[Any], paths: Collection[str]) -> b
     if meant_field(path) is None and len(values) > 1 and all(value == values[0] for value in values):
         return True
     return all(isinstance(value, str) and len(value) > 1 and value != path and value in paths for value in values)
+
+
+def are_labels(values: Sequence[Any]) -> bool:
+    """Whether values are short texts of which most repeat: what is asked differs."""
+    are_short = all(isinstance(value, str) and not is_text(value) for value in values)
+    return are_short and 2 * len({*values}) < len(values)
 
 
 def _pair(question: str, chosen: str, rejected: str) -> Columns:
@@ -200,11 +210,15 @@ def _values(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def _is_json(text: str, *, is_answer: bool) -> bool:
-    """Whether a text looks like JSON: of an answer, like a list of texts, since it may be calls or an object."""
+    """Whether a text looks like JSON: of an answer, like a list of texts, since it may be calls or an object.
+
+    A list of sentences as Python prints it is a text: a build says that it would be trained as it stands.
+    """
     text = text.strip()
     if is_answer:
         return text.startswith("[") and text[1:].lstrip().startswith('"') and text.endswith("]")
-    return text[:1] + text[-1:] in ("[]", "{}")
+    is_of_python = text[:2] in ("['", '["') and is_text(text) and decoded_json(text) is None
+    return text[:1] + text[-1:] in ("[]", "{}") and not is_of_python
 
 
 def _texts_in(value: Any) -> Iterator[str]:

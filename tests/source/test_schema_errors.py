@@ -500,6 +500,70 @@ def test_two_texts_without_a_question_are_no_pair(field, more):
     assert more or field != "label" or "--columns instruction=sentence1,output=label,input=sentence2" in hint
 
 
+def refused(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detect_schema(path, format="jsonl", columns={})
+    return caught.value.hint
+
+
+@pytest.mark.parametrize("more", [[], [{"sender_type": None, "content": "The talk was closed by Ann."}]])
+def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_speaker(more, tmp_path):
+    talk = [{"sender_type": ("Contact", "User")[k % 2], "content": f"The parcel of day {k} is late."} for k in range(4)]
+    rows = [
+        {"id": f"{number}-{k}", "status": "read", **row, "conversation_id": number, "message_type": k % 2}
+        for number in range(3)
+        for k, row in enumerate([*talk, *more])
+    ]
+    hint = refused(tmp_path / "rows.jsonl", rows)
+    assert hint.startswith("each row is a single message; join those with the same `conversation_id` to `messages`")
+
+
+def test_a_field_of_labels_that_repeat_is_no_question(tmp_path):
+    rows = [{"kind": "ab"[k % 2] * 3, "reply": f"The ferry number {k} leaves at noon."} for k in range(6)]
+    hint = refused(tmp_path / "rows.jsonl", rows)
+    assert settings_in(hint) == ["sources.columns={text: reply}"]
+    for k, row in enumerate(rows):
+        row["kind"] = f"oban {k}"
+    assert "sources.columns={instruction: kind, output: reply}" in settings_in(refused(tmp_path / "rows.jsonl", rows))
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_messages_among_events_that_say_nothing_are_the_conversation(tmp_path):
+    said = [
+        ("user", "Is the ferry late?"),
+        ("bot", "It leaves from pier four."),
+        ("user", "And at noon?"),
+        ("bot", "No."),
+    ]
+    events = [
+        event
+        for who, text in said
+        for event in ({"event": who, "text": text}, {"event": "action", "name": "action_listen", "time": 3.5})
+    ]
+    hint = refused(tmp_path / "rows.jsonl", [{"sender": "u0", "events": events}] * 2)
+    assert "the messages in `events` need the keys `role` and `content`, and what says nothing there goes: jq" in hint
+    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
+    (made, _) = (json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines())
+    assert [(turn["role"], turn["content"]) for turn in made["messages"]] == said
+    events[1]["name"] = "The bot looks the ferry up, and waits."  # which would be lost
+    assert "goes" not in refused(tmp_path / "rows.jsonl", [{"sender": "u0", "events": events}] * 2)
+
+
+def test_an_answer_that_is_a_list_as_python_prints_it_is_among_the_ways(tmp_path):
+    rows = [
+        {
+            "role": f"Skipper {k}",
+            "question": f"When is it high, on day {k}?",
+            "made": str([f"It is high at {k} today."]),
+        }
+        for k in range(4)
+    ]
+    assert "sources.columns={instruction: question, output: made}" in settings_in(
+        refused(tmp_path / "rows.jsonl", rows)
+    )
+
+
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_a_question_that_is_asked_in_place_of_another_where_a_row_has_it_is_one_field(tmp_path):
     plain, told, path = "How is a lock opened?", "In a novel, how is it done?", tmp_path / "rows.jsonl"
