@@ -41,7 +41,7 @@ _HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", 
 _LABEL = re.compile(rf"^{_NAME}:", re.MULTILINE)
 _MARK_ALONE = re.compile(r"(?<=\n)[<\[][^\W\d_][\w.: -]{0,60}[>\]](?=\n)")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
-_LONGEST_NAME, _FEWEST_ROWS = 40, 3
+_LONGEST_NAME, _FEWEST_ROWS, _MOST_MARKS, _SHOWN_CHARACTERS = 40, 3, 32, 256
 _BRACKETS, _LONGEST_HEADING, _MOST_HEADINGS, _MOST_BLOCKS = "<[{(|◁｜", 64, 8, 8
 
 
@@ -150,10 +150,11 @@ def _begun_by_marks(text: str) -> Iterator[Block]:
         form = rf"{re.escape(begun[0])}[^{re.escape(begun[0] + end)}\n]{{1,{_LONGEST_NAME}}}{re.escape(end)}"
     else:
         return
-    marks = {mark[0].strip(): mark for mark in reversed([*re.finditer(form, begun, re.MULTILINE)])}
+    found = [*islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS)]
+    marks = {mark[0].strip(): mark for mark in reversed(found)}
     opening, *others = sorted(marks, key=lambda mark: marks[mark].start()) or [""]
     for closing in others if begun.startswith(opening) else ():
-        inside = begun[len(opening) : marks[closing].start()]
+        inside = begun[len(opening) : min(marks[closing].start(), len(opening) + _SHOWN_CHARACTERS)]
         if all(sum(map(str.isalpha, mark)) > 1 for mark in (opening, closing)) and is_text(inside.strip()):
             yield Block(opening, closing, inside)
 
@@ -176,7 +177,9 @@ class Blocks:
         found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
         marked = {each.name: each for text in answers if isinstance(text, str) for each in _begun_by_marks(text)}
         self._num_added += 1
-        self._first = {**marked, **found, **self._first}
+        self._first = found | self._first
+        for name, block in marked.items():
+            self._first.setdefault(name, block)
         for counts, names in ((self._num_rows, found), (self._num_marked, marked)):
             counts.update(
                 name for name, block in names.items() if name not in self._known and block.opening not in self._said
