@@ -92,19 +92,19 @@ def _are_other(values: Sequence[Sequence[Any]]) -> bool:
 def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
     """Yield what picks the answer by its number or its letter, and writes all of them into the question, a text."""
     kinds = {type(row.get(question)) for row in rows}
-    for each in options(rows, question) if str in kinds <= {str, type(None)} else ():
+    found = [*options(rows, question)] if str in kinds <= {str, type(None)} else []
+    answers = [[row.get(name) for row in rows] for name in rows[0] if meant_field(name) == "output"]
+    pairs = (zip(values, each.values, strict=True) for values, each in product(answers, found))
+    if any(all(value in some for value, some in both) for both in pairs):
+        return  # the right one itself is there
+    for each in found:
         said = {name: [row.get(name) for row in rows] for name in rows[0] if name not in each.names}
-        answers = [
-            zip(values, each.values, strict=True) for name, values in said.items() if meant_field(name) == "output"
-        ]
-        if any(all(value in some for value, some in both) for both in answers):
-            continue  # the right one itself
-        found = {name: [*_picks(jq_field(name), values, each)] for name, values in said.items()}
-        fields = sorted(filter(found.get, found), key=lambda name: meant_field(name) != "output")
+        ways = {name: [*_picks(jq_field(name), values, each)] for name, values in said.items()}
+        fields = sorted(filter(ways.get, ways), key=lambda name: meant_field(name) != "output")
         if not each.are_texts:
             are_letters = {name: all(map(str.isalpha, map(str, said[name]))) for name in fields}
             fields = [name for name in fields if are_letters[name] or meant_field(name) == "output"]  # no other number
-        picks = [(name, f"{what} of the right one in", picked) for name in fields[:1] for what, picked in found[name]]
+        picks = [(name, f"{what} of the right one in", picked) for name in fields[:1] for what, picked in ways[name]]
         reasons = [name for name in said if meant_field(name) == "reasoning" and all_texts(said[name])]
         picks += [(name, "the answer, and chooses from", jq_field(name)) for name in reasons if picks]
         for field, what, picked in picks:

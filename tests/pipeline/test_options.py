@@ -128,6 +128,20 @@ def test_options_beside_messages_are_written_into_the_question(tmp_path: Path) -
         )
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_a_letter_picks_nothing_from_another_list_where_the_answer_is_one_of_the_options(tmp_path: Path) -> None:
+    rows = [
+        {"question": asked, "answer": each[k], "options": fields(each, LETTERS), "answer_idx": LETTERS[k]}
+        | {"phrases": ["bird", "shore", "feather", "nest", f"{k} years old"]}
+        for k, asked, each in zip((3, 1), ASKED, WORDS, strict=True)
+    ]
+    found = built(written(tmp_path / "rows.jsonl", rows))
+    for (prompt, said), k, asked, each in zip(found, (3, 1), ASKED, WORDS, strict=True):
+        assert said == each[k]
+        assert asked in prompt and all(option in prompt for option in each)
+        assert "A. bird" not in prompt
+
+
 def test_numbers_of_which_some_answers_are_none_are_not_asked_about(tmp_path: Path) -> None:
     rows = [{"instruction": asked, "seen": [1, 3, 5], "output": said} for asked, said in zip(ASKED, "36", strict=True)]
     assert [said for _, said in built(written(tmp_path / "rows.jsonl", rows))] == ["3", "6"]
