@@ -58,16 +58,20 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
     lists: dict[str, list[list[str]]] = {}
+    in_texts = set[str]()
     for place in map(".".join, places(rows)):
-        found = [field_value(row, place) for row in rows]
+        given = [field_value(row, place) for row in rows]
+        found = [decoded_json(each) if isinstance(each, str) else each for each in given]
         if all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in found):
             lists[place] = found
+            in_texts |= {place} if given != found else set()
     for asked, said in permutations(lists, 2):
         are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])] and any(map(len, lists[asked]))
         answers = "output" in (meant_field(said), meant_field(first_name(said)))
         if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
-            turns = f"[{one}, {other}] | transpose[] | {IN_PAIRS}"
+            decoded = "" if in_texts.isdisjoint((asked, said)) else " | map(strings |= fromjson)"
+            turns = f"[{one}, {other}]{decoded} | transpose[] | {IN_PAIRS}"
             what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
             return _step(path, what, turns, [one, other])
     return None
