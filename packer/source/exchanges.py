@@ -57,14 +57,17 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     """
     if (rounds := _rounds_hint(path, rows, None, are_named=True)) is not None:
         return rounds
-    found = {place: [field_value(row, place) for row in rows] for place in map(".".join, places(rows))}
+    given = {place: [field_value(row, place) for row in rows] for place in map(".".join, places(rows))}
+    found = {place: [decoded_json(each) if isinstance(each, str) else each for each in given[place]] for place in given}
     lists = {place: each for place, each in found.items() if _are(list, each) and _are(str, [*chain(*each)])}
+    in_texts = {place for place in lists if lists[place] != given[place]}
     for asked, said in permutations(lists, 2):
         are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])]
         answers = "output" in (meant_field(said), meant_field(first_name(said)))
         if are_pairs and answers and meant_field(asked) == "instruction":
             one, other = (jq_path(place.split(".")) for place in (asked, said))
-            turns = f"[{one}, {other}] | transpose[] | {IN_PAIRS}"
+            decoded = "" if in_texts.isdisjoint((asked, said)) else " | map(strings |= fromjson)"
+            turns = f"[{one}, {other}]{decoded} | transpose[] | {IN_PAIRS}"
             what = f"if the texts in `{said}` answer those in `{asked}`, one after the other"
             return _step(path, what, turns, [one, other])
     return None

@@ -550,6 +550,21 @@ def test_messages_among_events_that_say_nothing_are_the_conversation(tmp_path):
     assert "goes" not in refused(tmp_path / "rows.jsonl", [{"sender": "u0", "events": events}] * 2)
 
 
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+@pytest.mark.parametrize("in_texts", ["", "asked", "asked and said"])
+def test_questions_and_answers_in_two_lists_are_turns_also_as_json_in_texts(in_texts, tmp_path):
+    asked, said = ["When is it high?", "And low?"], ["It is high at six.", "At noon."]
+    row = {
+        "questions": json.dumps(asked) if "asked" in in_texts else asked,
+        "answers": json.dumps(said) if "said" in in_texts else said,
+    }
+    hint = refused(tmp_path / "rows.jsonl", [row] * 2)
+    assert hint.startswith("if the texts in `answers` answer those in `questions`, one after the other: jq")
+    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
+    (made, _) = (json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines())
+    assert [turn["content"] for turn in made["messages"]] == [asked[0], said[0], asked[1], said[1]]
+
+
 def test_an_answer_that_is_a_list_as_python_prints_it_is_among_the_ways(tmp_path):
     rows = [
         {
