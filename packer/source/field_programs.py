@@ -98,7 +98,10 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         answer = f"each {'text' if are_texts else 'object'} in {quoted(name)} is an answer to {quoted(question)}"
         rated = [each for each in beside if not (are_texts and _are_offsets(rows, lists, each.values))]
         yield from _best_alone([*rated, *inner], picks, decode)
-        yield f"if {answer}, a row for each{_with(beside)}", f"{decode}range({at} | length) as $n | {picks}"
+        yield (
+            f"if {answer}, a row for each{_with(beside)}",
+            f"{decode}range([1, ({at} | length)] | max) as $n | {picks}",
+        )
         if are_texts:
             flags = [each for each in beside if any(said and isinstance(said[0], bool) for said in each.values)]
             whole = "".join(f" | ({each.listed} | arrays) |= all" for each in flags)
