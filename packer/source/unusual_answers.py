@@ -18,6 +18,8 @@ _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,
 
 _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
 
+_ENDS = tuple(".!?…。！？")
+
 _FEWEST_LINES, _FEWEST_WORDS = 0.05, 0.9
 """How many of all answers end with one line, or with one word, if it may be a mark."""
 
@@ -102,7 +104,7 @@ def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:
 def _endings(answers: Sequence[str]) -> Iterator[Note]:
     """Report a line with which several answers end, or a word with which nearly all do, as marks of a log do."""
     lines = [text.rpartition("\n") for text in {*answers}]
-    words = [text.rpartition(" ") for text in {*answers}]
+    words = [text.rpartition(" ") for text in {*answers} if text[-1:] not in _ENDS]  # a mark ends no sentence
     for ends, what, fewest in ((lines, "line", _FEWEST_LINES), (words, "word", _FEWEST_WORDS)):
         said = Counter(end for before, _, end in ends if before.strip() and any(map(str.isalpha, end)))
         for end, count in said.most_common(1):
