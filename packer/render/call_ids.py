@@ -5,6 +5,9 @@ others: OpenAI's ids (`call_` and 24 letters) and rows without ids make them rai
 `functions.look:0`, with the number of the call in its conversation, as servers of Kimi K2 give them. Its template
 writes the id in place of the name.
 
+Without ids, templates that compare them give a result to the last call, or to the first, or write an empty id. A server
+has given each call one, so rows that lack some get short ids for such a template, whatever the key says.
+
 Order is for templates by which nobody could tell which result is whose. A row may have the results of parallel calls in
 any order, each with the id of its call. Most templates write no ids. If the results came back in another order, the
 model would then see those of `a` and `b` as those of `b` and `a`: two rows that mean different things would have one
@@ -137,6 +140,20 @@ def _id_of(call: Mapping[str, Any]) -> str:
 
 def _result_id(message: Mapping[str, Any]) -> str:
     return next((str(message[key]) for key in _RESULT_KEYS if message.get(key)), "")
+
+
+def lacks_ids(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one of the calls, or a result, has no id."""
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    results = [message for message in messages if message["role"] == "tool"]
+    return bool(calls) and not (all(map(_id_of, calls)) and all(map(_result_id, results)))
+
+
+def mistakes_missing_ids(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a template that tells results apart by their ids takes results without one, and mistakes them."""
+    chats = (_answered_calls(form, (0, 1), "name") for form in (dict, json.dumps))
+    takes_any = any(template.attempt(chat, kwargs=kwargs) is not None for chat in chats)
+    return takes_any and tells_results_apart(template, "tool_call_id", kwargs)
 
 
 def tells_results_apart(template: ChatTemplate, key: str, kwargs: Mapping[str, Any]) -> bool:

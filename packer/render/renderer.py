@@ -15,7 +15,14 @@ from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
-from packer.render.call_ids import in_order_of_calls, tells_results_apart, with_named_ids, with_short_ids
+from packer.render.call_ids import (
+    in_order_of_calls,
+    lacks_ids,
+    mistakes_missing_ids,
+    tells_results_apart,
+    with_named_ids,
+    with_short_ids,
+)
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
@@ -69,8 +76,9 @@ class Renderer:
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
-        self._tells_results_apart = functools.cache(
-            functools.partial(tells_results_apart, kwargs=recipe.template.kwargs)
+        self._tells_results_apart, self._mistakes_missing_ids = (
+            functools.cache(functools.partial(probe, kwargs=recipe.template.kwargs))
+            for probe in (tells_results_apart, mistakes_missing_ids)
         )
         self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=recipe.template.kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
@@ -250,6 +258,8 @@ class Renderer:
             keys = ["tool_call_id"] if have_ids else ["tool_call_id", "name"]
             messages = messages if all(self._tells_results_apart(template, key) for key in keys) else ordered
         ids_of = {"short": with_short_ids, "named": with_named_ids}.get(self._recipe.rows.call_ids or "")
+        if ids_of is None and lacks_ids(messages) and self._mistakes_missing_ids(template):
+            ids_of = with_short_ids
         return messages if ids_of is None else ids_of(messages)
 
     def _twice(self, sample: Sample) -> RenderError | None:

@@ -149,9 +149,14 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         return turns or plain
     when, first = best[0]
     more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
-    into = [] if rivals or (more and not when) else into_question(path, sampled, first.reading.columns, first.left)
-    named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
+    is_open = len(asked) > 1  # which field the question is
+    into = (
+        []
+        if rivals or is_open or (more and not when)
+        else into_question(path, sampled, first.reading.columns, first.left)
+    )
+    named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
     ways = "; ".join([*filter(None, [exchanges]), *into[::-1], *([named, *more] if when else [*more, named])])
     is_pair = bool(when) and "rejected" in first.reading.columns

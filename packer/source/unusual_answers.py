@@ -18,6 +18,7 @@ _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,
 
 _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
 
+_TAG = re.compile(r"<[^<>]*>")
 _ENDS = tuple(".!?…。！？")
 
 _FEWEST_LINES, _FEWEST_WORDS = 0.05, 0.9
@@ -106,7 +107,8 @@ def _endings(answers: Sequence[str]) -> Iterator[Note]:
     lines = [text.rpartition("\n") for text in {*answers}]
     words = [text.rpartition(" ") for text in {*answers} if text[-1:] not in _ENDS]  # a mark ends no sentence
     for ends, what, fewest in ((lines, "line", _FEWEST_LINES), (words, "word", _FEWEST_WORDS)):
-        said = Counter(end for before, _, end in ends if before.strip() and any(map(str.isalpha, end)))
+        marks = (end for before, _, end in ends if before.strip() and not _TAG.fullmatch(end))  # tags may be read
+        said = Counter(end for end in marks if any(map(str.isalpha, end)))
         for end, count in said.most_common(1):
             if count > 2 and count > fewest * len(answers):
                 yield Note(f"end with the {what} {quoted(end)}, which is trained with them", count, len(answers))

@@ -3,10 +3,15 @@
 import copy
 import re
 
+import pytest
+import twins
 from hypothesis import given
 from hypothesis import strategies as st
 
+import packer
+from packer.audit.view import view_row
 from packer.render.call_ids import with_named_ids, with_short_ids
+from packer.store.cache import Cache
 
 SHORT = re.compile(r"[0-9A-Za-z]{9}")
 IDS = st.sampled_from(["call_1", "call_2", "call_HGn16KZh9oNCruxsMJ4gYXan", "abcDEF123", "000000001", "", None, 7])
@@ -142,3 +147,37 @@ def test_parallel_calls_of_one_id_get_names_of_their_own_and_results_belong_to_t
         *(2 * clocks[1:]),
         "functions.tide:0",
     ]
+
+
+SAME_ID = """\
+{%- set seen = namespace(calls=[]) %}{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.tool_calls %}{%- set seen.calls = seen.calls + m.tool_calls %}
+{%- for c in m.tool_calls %}{{- c.function.name + (c.function.arguments | tojson) }}{%- endfor %}{%- endif %}
+{%- if m.role == 'tool' %}{%- set name = namespace(of=none) %}
+{%- for c in seen.calls if c.get('id') == m.get('tool_call_id') %}
+{%- set name.of = name.of or c.function.name %}{%- endfor %}
+{{- (name.of or '') + ' gives ' }}{%- endif %}{{- (m.content or '') + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+
+
+@pytest.mark.parametrize("names", [False, True])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_results_without_ids_are_given_to_their_own_calls(tmp_path, at_once, names):
+    """A template that compares ids would give all to one call, as no id equals no id."""
+    functions = [{"name": name, "arguments": {"at": 6}} for name in ("tide", "ferry")]
+    results = [
+        {"role": "tool", "content": f"result of {each['name']}"} | ({"name": each["name"]} if names else {})
+        for each in functions
+    ]
+    calls = [{"function": each} for each in functions]
+    asking = {"role": "assistant", "content": None}
+    pairs = zip(calls, results, strict=True)
+    in_turn = [message for call, result in pairs for message in ({**asking, "tool_calls": [call]}, result)]
+    called = [{**asking, "tool_calls": calls}, *(results[::-1] if names else results)] if at_once else in_turn
+    user, answer = {"role": "user", "content": "When?"}, {"role": "assistant", "content": "At six."}
+    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=SAME_ID)
+    packer.build([{"messages": [user, *called, answer]}], tmp_path / "cache", tokenizer=tokenizer, progress=False)
+    cache = Cache.open(tmp_path / "cache")
+    view = view_row(cache, cache.manifest.inputs[0].path, 0)
+    text = "".join(run.text for document in view.documents for run in document.runs)
+    assert "tide gives result of tide" in text and "ferry gives result of ferry" in text
