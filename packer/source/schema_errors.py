@@ -150,7 +150,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     when, first = best[0]
     more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
-    is_open = len(asked) > 1  # which field the question is
+    is_open = any(each.reading.columns.get("output") in asked for _, each in best)  # whether it asks or answers
     into = (
         []
         if rivals or is_open or (more and not when)

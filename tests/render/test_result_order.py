@@ -131,4 +131,4 @@ def test_results_with_names_alone_are_put_in_order_where_the_template_sorts_by_i
     named = [unnamed(result(each) | {"name": f"look_at_{each}"}, "tool_call_id") for each in "ba"]
     prompt = stages.turns(chat(USER, asked, *named, SAID))[-1][0]
     places = [prompt.index(f"seen at {each}") for each in "ab"]
-    assert (places == sorted(places)) is not shows_names
+    assert places == sorted(places)
