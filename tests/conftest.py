@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from packer.questions.unread_text import find_unread
 from packer.render.clear.extension import Extension, Kind, MarkedTemplate
 from packer.store.bucket import Bucket
 
@@ -122,7 +123,7 @@ def _tried_once() -> Callable[..., Any]:
 
 def _searched_once() -> Callable[..., Any]:
     """Builds of tests read few files again and again, and a fifth of their time went into searching the same rows."""
-    from packer.source.unread_text import Unread, find_unread
+    from packer.questions.unread_text import Unread, find_unread
 
     found: dict[bytes, Unread] = {}
 
@@ -202,3 +203,15 @@ def in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bucket:
     monkeypatch.setattr("packer.store.bucket._opened", lambda _: (obstore, store))
     monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "kept"))
     return Bucket("s3://bucket/cache")
+
+
+@pytest.fixture
+def asked() -> Callable[..., list[str]]:
+    """The fields of a row that a build asks about, because they have text that nothing reads; there are two such rows."""
+
+    def find(row: Any, schema: str = "messages", columns: dict[str, str | None] | None = None) -> list[str]:
+        found = find_unread([row, row], schema=schema, columns=columns or {}, roles={})
+        assert found.num_read == 2
+        return [field.path for field in found.fields]
+
+    return find

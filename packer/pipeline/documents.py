@@ -34,8 +34,8 @@ from packer.pipeline.partition import (
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.workers.executor import HERE, Processes, Workers
 from packer.progress import Progress
+from packer.questions.question_fields import list_names
 from packer.recipe.recipe import Recipe
-from packer.source.question_fields import list_names
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.media_shards import MediaShards

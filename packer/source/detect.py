@@ -29,7 +29,6 @@ from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, FileRow, rename
 from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
-from packer.source.schema_errors import no_object, no_schema
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
 from packer.source.tables import is_foreign, is_searched
 from packer.source.text_rows import CsvFile, cells_of
@@ -38,9 +37,6 @@ from packer.source.unsupported_rows import MEDIA_FIELDS
 _SAMPLED_ROWS = 1000
 _SAMPLED_BYTES = 64 * 2**20
 """Limits of the sample of first rows that determines a file's schema."""
-
-_HINT_ROWS = 64
-"""Rows of a table that a hint is made of."""
 
 _LONGEST_SAMPLED_BYTES = 16 * 2**20
 """Longer rows are not part of the sample, so that inspecting a file stays cheap."""
@@ -141,25 +137,19 @@ def _refuse_foreign(path: FilePath, head: bytes) -> None:
             raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
 
 
-def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
-    """Return the schema that most of the first rows fit."""
-    rows = [*first_rows(path, format, columns)]
+def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str | None:  # noqa: A002 - the recipe's word
+    """Return the schema that most of the first rows fit; None if none of them fits any."""
+    rows = first_rows(path, format, columns)
     votes = Counter(schema for row in rows if (schema := schema_of(rename(row, columns))) is not None)
     if votes:
         return max(SCHEMAS, key=lambda schema: votes[schema])  # on a tie, the first schema
     if format not in CSV_FORMATS and format not in TABLE_FORMATS:
-        if not rows:
-            raise no_object(path, _first_value(path, format, columns), is_array=format == "json")
-        raise no_schema(path, rows, columns)
-    found = _columns_of(path, format)
-    schema = schema_of(rename(found, columns))  # rows are empty or unreadable: each gets a rejection of its own
-    if schema is None:
-        whole = first_rows(path, format, columns, _HINT_ROWS, every_column=True)
-        raise no_schema(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
-    return schema
+        return None
+    # The rows are empty or unreadable: each gets a rejection of its own.
+    return schema_of(rename(column_types(path, format), columns))
 
 
-def _first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # noqa: A002 - as above
+def first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # noqa: A002 - as above
     """Return the first row, or why it cannot be read."""
     rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
     try:
@@ -171,7 +161,7 @@ def _first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # no
 def field_names(path: FilePath, *, format: Format, max_rows: int = _SAMPLED_ROWS) -> set[str]:  # noqa: A002 - the recipe's word
     """Return the columns of a table, or all fields of the first `max_rows` rows of JSON."""
     if format in TABLE_FORMATS or format in CSV_FORMATS:
-        return {*_columns_of(path, format)}
+        return {*column_types(path, format)}
     return {name for row in first_rows(path, format, {}, max_rows) for name in row}
 
 
@@ -180,7 +170,7 @@ def has_field(file: InputFile, field: str, *, max_rows: int | None = _SAMPLED_RO
 
     A dot in the field leads into an object, or into JSON text.
     """
-    if file.format in CSV_FORMATS and field in _columns_of(file.path, file.format):
+    if file.format in CSV_FORMATS and field in column_types(file.path, file.format):
         return True
     if file.format in TABLE_FORMATS and _has_column(pa.struct(list(table_schema(file.path, file.format))), field):
         return True
@@ -212,7 +202,7 @@ def _has_column(kind: pa.DataType, path: str) -> bool:
     return kind.get_field_index(path) >= 0 or nested
 
 
-def _columns_of(path: FilePath, format: Format) -> dict[str, str]:  # noqa: A002
+def column_types(path: FilePath, format: Format) -> dict[str, str]:  # noqa: A002
     """Return the type of each column of a table."""
     if format in CSV_FORMATS:
         return dict.fromkeys(CsvFile(path, file_stream(path), format).names, "string")

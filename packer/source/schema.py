@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from packer.batches import Sample
 from packer.recipe.row_schemas import ROW_SCHEMAS
-from packer.source.answer_blocks import with_reasoning_apart
+from packer.source.beginnings import with_labels_off, with_reasoning_apart
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import form_of, may_have_form, with_known_parts
@@ -24,7 +24,6 @@ from packer.source.row import (
     rename,
     type_name,
 )
-from packer.source.speaker_labels import with_labels_off
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import (
     SUSPECT_FIELDS,

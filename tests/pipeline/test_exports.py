@@ -15,10 +15,10 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 
 import packer
 from packer.errors import InputError, NothingKeptError
+from packer.questions.conversations import conversation_hint
+from packer.questions.exports import EXPORTS as RECOGNIZED
+from packer.questions.exports import export_hint
 from packer.rejections import CODES, rejection_hint
-from packer.source.conversations import conversation_hint
-from packer.source.exports import EXPORTS as RECOGNIZED
-from packer.source.exports import export_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
 SYSTEM = "Answer briefly."

@@ -10,9 +10,9 @@ import pytest
 import twins
 from command_line import run
 
+from packer.questions.unread_text import find_unread
 from packer.source.decode import Refused
 from packer.source.schema import read_row
-from packer.source.unread_text import find_unread
 
 TEXTS = [f"The tide number {number} turns at five, so the boat waits." for number in range(4)]
 

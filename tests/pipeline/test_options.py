@@ -21,9 +21,9 @@ from search_effort import each_with_a_kind
 
 from packer.audit.preview import preview
 from packer.errors import InputError
+from packer.questions.schema_errors import detected_schema
 from packer.recipe.recipe import make_recipe
 from packer.source.comparisons import named_sides
-from packer.source.detect import detect_schema
 from packer.source.schema import read_row
 
 LETTERS = "ABCD"
@@ -181,7 +181,7 @@ def test_a_number_that_says_which_of_two_answers_is_better_has_both_senses(tmp_p
     ]
     path = written(tmp_path / "rows.jsonl", rows)
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     hint = str(caught.value.hint)
     commands = re.findall(r"if `labels` is (\w+) where `(\w+)` is better: (jq .*?_lines.jsonl)", hint)
     assert [name for _, name, _ in commands] == ["reply_A", "reply_B"]
@@ -213,7 +213,7 @@ def test_of_two_answers_with_a_yes_or_no_each_the_one_with_the_yes_is_chosen_and
     rows = [dict(zip(("prompt", *names), (given[0], *each, *given[1:]), strict=True)) for each in flags]
     path = written(tmp_path / f"rows.{kind}", rows)
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format=kind, columns={})  # type: ignore[arg-type]
+        detected_schema(path, format=kind, columns={})  # type: ignore[arg-type]
     hint = str(caught.value.hint)
     assert f"if a yes in `{names[0]}` or `{names[1]}` says that `{names[3]}` or `{names[4]}` is better" in hint
     subprocess.run(["bash", "-euc", hint.partition("left out: ")[2]], check=True, cwd=tmp_path)

@@ -17,9 +17,9 @@ from foreign_rows import CALL, TEMPLATE, read_back
 
 import packer
 from packer.errors import InputError
-from packer.source.conversations import single_messages
-from packer.source.exports import export_hint
-from packer.source.schema_errors import columns_hint
+from packer.questions.conversations import single_messages
+from packer.questions.exports import export_hint
+from packer.questions.schema_errors import columns_hint
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 

@@ -9,7 +9,6 @@ from packer.batches import Sample
 from packer.rejections import CODES
 from packer.source.decode import Refused
 from packer.source.schema import read_row
-from packer.source.unread_text import find_unread
 
 
 @pytest.fixture
@@ -33,15 +32,3 @@ def refusal() -> Callable[..., tuple[str, str]]:
         return caught.value.code, caught.value.reason
 
     return read
-
-
-@pytest.fixture
-def asked() -> Callable[..., list[str]]:
-    """The fields of a row that a build asks about, because they have text that nothing reads; there are two such rows."""
-
-    def find(row: Any, schema: str = "messages", columns: dict[str, str | None] | None = None) -> list[str]:
-        found = find_unread([row, row], schema=schema, columns=columns or {}, roles={})
-        assert found.num_read == 2
-        return [field.path for field in found.fields]
-
-    return find

@@ -8,8 +8,9 @@ import pytest
 from written_formats import as_csv, as_jsonl, packed
 
 from packer.errors import InputError
+from packer.questions.schema_errors import detected_schema
 from packer.source import file_bytes as chunks_module
-from packer.source.detect import detect_format, detect_schema
+from packer.source.detect import detect_format
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
 
@@ -31,7 +32,7 @@ def test_a_compressed_file_is_one_partition_whatever_its_name(tmp_path, codec):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(packed(as_jsonl(ROWS), codec))
     assert detect_format(path) == "jsonl"
-    assert detect_schema(path, format="jsonl", columns={}) == "text"
+    assert detected_schema(path, format="jsonl", columns={}) == "text"
     assert rows_of(path) == ([row["text"] for row in ROWS], [])
     assert rows_of(path, limit=7)[0] == [row["text"] for row in ROWS[:7]]
 

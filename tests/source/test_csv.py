@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
+from packer.questions.schema_errors import detected_schema
 from packer.source import file_bytes as chunks_module
 from packer.source import text_rows
 from packer.source.decode import Refused
-from packer.source.detect import detect_format, detect_schema
+from packer.source.detect import detect_format
 from packer.source.file_bytes import delimiter_of, text_stream
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
@@ -224,7 +225,7 @@ def test_a_header_in_another_encoding_has_the_command_that_rewrites_the_file(tmp
     path = tmp_path / "in rows.csv"
     path.write_bytes("größe,b\n".encode("cp1252"))
     with pytest.raises(InputError, match="its header has invalid UTF-8") as caught:
-        detect_schema(path, format="csv", columns={})
+        detected_schema(path, format="csv", columns={})
     command = caught.value.hint.removeprefix("rewrite it as UTF-8: ").replace("ENCODING", "cp1252")
     assert subprocess.run(shlex.split(command), capture_output=True, check=True).stdout == "größe,b\n".encode()
 
@@ -241,7 +242,7 @@ def test_the_header_shows_the_delimiter(header, delimiter):
 def test_a_name_says_that_a_single_column_is_csv(tmp_path, name, kind):
     (tmp_path / name).write_bytes(b"\xef\xbb\xbftext\r\nonce upon a time\r\n")
     assert detect_format(tmp_path / name) == kind
-    assert detect_schema(tmp_path / name, format=kind, columns={}) == "text"
+    assert detected_schema(tmp_path / name, format=kind, columns={}) == "text"
 
 
 def test_refusals_of_cells_are_values_not_errors():

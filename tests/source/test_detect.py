@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from packer.errors import InputError
+from packer.questions.schema_errors import detected_schema, schema_hint
 from packer.source import detect as detect_module
-from packer.source.detect import detect_format, detect_schema, first_rows, has_field
+from packer.source.detect import detect_format, first_rows, has_field
 from packer.source.rows import InputFile
-from packer.source.schema_errors import schema_hint
 
 LINE = b'{"text": "a"}'
 
@@ -126,9 +126,9 @@ SCHEMAS = [
 
 @pytest.mark.parametrize(("row", "expected"), SCHEMAS)
 def test_fields_decide_the_schema(tmp_path, row, expected):
-    assert detect_schema(write(tmp_path, lines(row)), format="jsonl", columns={}) == expected
+    assert detected_schema(write(tmp_path, lines(row)), format="jsonl", columns={}) == expected
     array = write(tmp_path, json.dumps([row], indent=1).encode())
-    assert detect_schema(array, format="json", columns={}) == expected
+    assert detected_schema(array, format="json", columns={}) == expected
 
 
 @pytest.mark.parametrize("schema", ["messages", "sharegpt", "completion", "alpaca", "text"])
@@ -138,27 +138,27 @@ def test_a_pair_among_rows_of_another_schema_is_rejected_as_such(schema, refusal
 
 def test_most_rows_decide(tmp_path):
     rows = [{"text": "a"}, {"messages": TURNS}, {"text": "b"}, 7, {"note": 1}]
-    assert detect_schema(write(tmp_path, b"{broken\n" + lines(*rows)), format="jsonl", columns={}) == "text"
+    assert detected_schema(write(tmp_path, b"{broken\n" + lines(*rows)), format="jsonl", columns={}) == "text"
 
 
 def test_a_row_too_long_has_no_vote_and_a_look_at_long_rows_stays_a_look(tmp_path, monkeypatch):
     monkeypatch.setattr(detect_module, "_SAMPLED_BYTES", 100)
     monkeypatch.setattr(detect_module, "_LONGEST_SAMPLED_BYTES", 100)
     rows = [{"prompt": "x" * 200, "completion": ""}, *[{"text": "x" * 40}] * 3, *[{"messages": TURNS}] * 9]
-    assert detect_schema(write(tmp_path, lines(*rows)), format="jsonl", columns={}) == "text"
+    assert detected_schema(write(tmp_path, lines(*rows)), format="jsonl", columns={}) == "text"
 
 
 def test_columns_are_renamed_before_they_vote(tmp_path):
     path = write(tmp_path, lines({"q": "a", "a": "b", "text": "c"}))
     columns = {"instruction": "q", "output": "a"}
-    assert detect_schema(path, format="jsonl", columns={}) == "text"
-    assert detect_schema(path, format="jsonl", columns=columns) == "alpaca"
-    assert detect_schema(path, format="jsonl", columns={"messages": "text"}) == "messages"
+    assert detected_schema(path, format="jsonl", columns={}) == "text"
+    assert detected_schema(path, format="jsonl", columns=columns) == "alpaca"
+    assert detected_schema(path, format="jsonl", columns={"messages": "text"}) == "messages"
 
 
 def test_rows_that_fit_no_schema_are_an_error_that_names_their_fields(tmp_path):
     with pytest.raises(InputError, match="match no schema; fields found: `question`, `answer`") as caught:
-        detect_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
+        detected_schema(write(tmp_path, lines({"question": "a", "answer": "b"})), format="jsonl", columns={})
     assert "--columns" in caught.value.hint
     assert "columns" in caught.value.hint
 
@@ -167,7 +167,7 @@ def test_a_column_that_no_row_has_is_named_with_those_there_are(tmp_path):
     path, columns = write(tmp_path, lines({"messages": TURNS, "id": 1})), {"messages": "mesages"}
     said = "`columns` takes 'messages' from `mesages`, but no sampled row has it; found: `messages`, `id`"
     with pytest.raises(InputError, match=re.escape(said)) as caught:
-        detect_schema(path, format="jsonl", columns=columns)
+        detected_schema(path, format="jsonl", columns=columns)
     assert caught.value.hint == "did you mean 'messages'?"
 
 
@@ -186,7 +186,7 @@ def test_rows_that_do_not_fit_the_schema_named_say_which_they_would(tmp_path, ro
 def test_the_hint_for_a_file_of_several_schemas_says_so(tmp_path):
     """That `--schema auto` fits the others, too, led to the same build."""
     path = write(tmp_path, lines({"messages": TURNS}, {"instruction": "a", "output": "b"}))
-    hint = schema_hint([*first_rows(path, "jsonl", {})], detect_schema(path, format="jsonl", columns={}), {})
+    hint = schema_hint([*first_rows(path, "jsonl", {})], detected_schema(path, format="jsonl", columns={}), {})
     assert "here messages; other first rows fit --schema alpaca: give them files of their own" in hint
 
 
@@ -208,7 +208,7 @@ def test_a_hint_is_made_of_the_other_columns_of_a_table(tmp_path, kind):
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"q": ["a"], "question": ["a"], "solution": ["b"], "at": FOREIGN[kind]}), path)
     with pytest.raises(InputError, match="match no schema") as caught:
-        detect_schema(path, format="parquet", columns={})
+        detected_schema(path, format="parquet", columns={})
     assert "--columns instruction=question,output=solution" in caught.value.hint
     (row,) = first_rows(path, "parquet", {}, every_column=True)
     assert {name for name, value in row.items() if value is not None} == {"q", "question", "solution"}
@@ -231,13 +231,13 @@ def test_a_hint_is_made_of_messages_with_times_too(tmp_path):
     timed = [message | {"at": "2024-01-01T00:00:00+00:00"} for message in turns]
     assert [*first_rows(path, "parquet", {}, every_column=True)] == [{"dialog": timed}]
     with pytest.raises(InputError, match="match no schema") as caught:
-        detect_schema(path, format="parquet", columns={})
+        detected_schema(path, format="parquet", columns={})
     assert "--columns messages=dialog" in caught.value.hint
 
 
 def test_rows_that_are_no_objects_are_an_error(tmp_path):
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object"):
-        detect_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
+        detected_schema(write(tmp_path, b"1\n[]\nx\n"), format="jsonl", columns={})
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, 
     is_array = name == "rows.json"
     data = json.dumps(content) if is_array else "".join(json.dumps(row) + "\n" for row in content)
     with pytest.raises(InputError, match="none of the sampled rows is a JSON object") as caught:
-        detect_schema(write(tmp_path, data.encode()), format=name.removeprefix("rows."), columns={})
+        detected_schema(write(tmp_path, data.encode()), format=name.removeprefix("rows."), columns={})
     assert hint in caught.value.hint
 
 
@@ -263,7 +263,7 @@ def test_the_hint_for_rows_that_are_no_objects_says_what_the_first_is(tmp_path, 
 def test_rows_in_a_field_of_one_object_have_a_hint_that_takes_them_out(tmp_path, name):
     path = write(tmp_path, json.dumps({"version": 1, name: [{"messages": TURNS}] * 2}).encode(), "rows.json")
     with pytest.raises(InputError, match="match no schema") as caught:
-        detect_schema(path, format="json", columns={})
+        detected_schema(path, format="json", columns={})
     command = caught.value.hint.partition(": jq")[2]
     assert shlex.split(command) == ["-c", f".{json.dumps(name)}[]", str(path), ">", f"{path.stem}_lines.jsonl"]
 
@@ -271,22 +271,22 @@ def test_rows_in_a_field_of_one_object_have_a_hint_that_takes_them_out(tmp_path,
 def test_the_command_that_names_lists_of_messages_can_be_typed_as_it_stands(tmp_path):
     path = write(tmp_path, lines(TURNS), "it's my rows.jsonl")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     command = caught.value.hint.partition(": jq")[2]
     assert shlex.split(command) == ["-c", "{messages: .}", str(path), ">", f"{path.stem}_lines.jsonl"]
     with pytest.raises(InputError) as caught:  # jq reads no compressed files
-        detect_schema(write(tmp_path, gzip.compress(lines(TURNS)), "rows.gz"), format="jsonl", columns={})
+        detected_schema(write(tmp_path, gzip.compress(lines(TURNS)), "rows.gz"), format="jsonl", columns={})
     assert "rows are lists of messages; give them a name" in caught.value.hint and "jq" not in caught.value.hint
 
 
 def test_a_broken_array_is_an_error_here_too(tmp_path):
     with pytest.raises(InputError, match="is not JSON: it ends inside"):
-        detect_schema(write(tmp_path, b'[{"text": "a"}'), format="json", columns={})
+        detected_schema(write(tmp_path, b'[{"text": "a"}'), format="json", columns={})
 
 
 def test_a_table_of_bare_carriage_returns_is_reported_as_such(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"instruction,output\rhi,there\ra,b\r")
     with pytest.raises(InputError, match="a bare carriage return") as raised:
-        detect_schema(path, format="csv", columns={})
+        detected_schema(path, format="csv", columns={})
     assert raised.value.hint == r"end lines with newlines: tr '\r' '\n'"

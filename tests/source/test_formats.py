@@ -3,7 +3,8 @@
 import pytest
 from written_formats import FORMATS
 
-from packer.source.detect import detect_format, detect_schema
+from packer.questions.schema_errors import detected_schema
+from packer.source.detect import detect_format
 from packer.source.file_cuts import partition_file
 from packer.source.rows import InputFile, read_rows
 
@@ -84,7 +85,7 @@ def read(path, *, schema=None, columns=None, partition_bytes=2**20, limit=None, 
     """Format, schema, and every row of a file: its sample, or code and reason."""
     columns = columns or {}
     kind = detect_format(path)
-    schema = schema or detect_schema(path, format=kind, columns=columns)
+    schema = schema or detected_schema(path, format=kind, columns=columns)
     cut = partition_file(path, format=kind, partition_bytes=partition_bytes, limit=limit)
     rows = []
     for piece in cut.partitions:

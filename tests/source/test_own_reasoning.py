@@ -8,9 +8,9 @@ import twins
 from supervision_stages import Stages, assistant, call, result, user
 
 from packer.batches import Sample
+from packer.questions.unread_text import find_unread
 from packer.source.decode import Refused
 from packer.source.schema import read_row
-from packer.source.unread_text import find_unread
 
 MARKED = """\
 {%- for m in messages %}

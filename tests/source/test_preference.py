@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet
 
 from packer.batches import Message, Preference, Sample
+from packer.questions.schema_errors import detected_schema
 from packer.rejections import CODES
 from packer.source.decode import Refused
-from packer.source.detect import detect_format, detect_schema
+from packer.source.detect import detect_format
 from packer.source.file_cuts import partition_file
 from packer.source.row import rename
 from packer.source.rows import read_rows
@@ -337,7 +338,7 @@ def test_roles_of_the_rows_own_are_renamed_on_both_sides():
 
 def samples_of(path):
     kind = detect_format(path)
-    schema = detect_schema(path, format=kind, columns={})
+    schema = detected_schema(path, format=kind, columns={})
     (partition,) = partition_file(path, format=kind, partition_bytes=2**20).partitions
     (batch,) = read_rows(partition, schema=schema, columns={}, max_row_bytes=2**20)
     return schema, batch.samples, batch.rejections

@@ -13,11 +13,12 @@ import pytest
 from search_effort import IS_DEEP
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet, packed
 
+from packer.questions.schema_errors import detected_schema
+from packer.questions.unread_text import find_unread
 from packer.rejections import CODES
-from packer.source.detect import detect_format, detect_schema, first_rows
+from packer.source.detect import detect_format, first_rows
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
-from packer.source.unread_text import find_unread
 
 CORPORA = {
     "alpaca_en_52k.jsonl": ("jsonl", "alpaca", 52002, {"multimodal": 5}),
@@ -74,7 +75,7 @@ COLUMNS = {"gsm8k_1319.jsonl": {"instruction": "question", "output": "answer"}}
 def samples_of(path: Path, *, partition_bytes=10**6, columns=None):
     """Samples and rejections of a whole file, read partition by partition."""
     kind = detect_format(path)
-    schema = detect_schema(path, format=kind, columns=columns or {})
+    schema = detected_schema(path, format=kind, columns=columns or {})
     cut = partition_file(path, format=kind, partition_bytes=partition_bytes)
     samples, rejections = [], []
     for partition in cut.partitions:

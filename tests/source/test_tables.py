@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_jsonl, as_parquet
 
 from packer.errors import InputError
+from packer.questions.schema_errors import detected_schema
 from packer.source import tables as tables_module
-from packer.source.detect import detect_format, detect_schema
+from packer.source.detect import detect_format
 from packer.source.file_cuts import partition_file
 from packer.source.rows import InputFile, read_rows
 
@@ -52,7 +53,7 @@ def read(path, *, schema=None, columns=None, partition_bytes=2**20, max_row_byte
     """Every row of a file: its sample, or code and reason."""
     columns = columns or {}
     kind = detect_format(path)
-    schema = schema or detect_schema(path, format=kind, columns=columns)
+    schema = schema or detected_schema(path, format=kind, columns=columns)
     rows = []
     for piece in partition_file(path, format=kind, partition_bytes=partition_bytes).partitions:
         found = {}
@@ -479,7 +480,7 @@ def test_a_table_that_changed_after_it_was_cut_is_an_error(tmp_path, name):
 def test_a_table_that_fits_no_schema_is_reported_its_columns(tmp_path):
     (tmp_path / "t").write_bytes(as_parquet([{"question": "a", "image": b"x"}]))
     with pytest.raises(InputError, match=r"match no schema; fields found: `question`, `image`"):
-        detect_schema(tmp_path / "t", format="parquet", columns={})
+        detected_schema(tmp_path / "t", format="parquet", columns={})
 
 
 def test_values_that_datasets_keeps_as_json_are_those_values(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.questions.schema_errors import detected_schema
 from packer.rejections import CODES
 from packer.source.decode import Refused
-from packer.source.detect import detect_schema
 from packer.source.schema import read_row
 from packer.source.tokens import LABEL_FIELDS
 
@@ -173,7 +173,7 @@ def test_an_id_beyond_32_bits_stays_beyond_every_vocabulary(sample):
 def detected(folder, *rows):
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return detect_schema(path, format="jsonl", columns={})
+    return detected_schema(path, format="jsonl", columns={})
 
 
 def test_ids_with_a_word_on_what_is_trained_go_before_the_messages_they_came_from(tmp_path):

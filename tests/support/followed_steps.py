@@ -15,7 +15,7 @@ from hints import arguments_in
 
 import packer
 from packer.errors import InputError
-from packer.source.conversations import PAGE
+from packer.questions.conversations import PAGE
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 

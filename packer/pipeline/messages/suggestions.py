@@ -28,6 +28,11 @@ from packer.pipeline.messages.tool_hints import (
     other_forms,
 )
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
+from packer.questions.conversations import step
+from packer.questions.exchanges import turns_hint
+from packer.questions.exports import export_hint
+from packer.questions.proposals import Reading, ways_to_read_variables
+from packer.questions.schema_errors import columns_hint, schema_hint
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
@@ -37,16 +42,11 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
-from packer.source.conversations import step
 from packer.source.detect import first_rows
-from packer.source.exchanges import turns_hint
-from packer.source.exports import export_hint
 from packer.source.jq_commands import row_command
-from packer.source.proposals import Reading, ways_to_read_variables
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
-from packer.source.schema_errors import columns_hint, schema_hint
 from packer.supervise import split_sides
 
 _OTHER_KEYS = re.compile(

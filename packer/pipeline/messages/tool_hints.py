@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import structs
 
 from packer.batches import RowBatch, Sample, tool_parameters
+from packer.questions.conversations import PAGE, step
 from packer.recipe.named_options import as_option
 from packer.render.readback import function_of
-from packer.source.conversations import PAGE, step
 from packer.source.detect import first_rows
 from packer.source.jq_commands import jq_path, row_command
 from packer.source.roles import MESSAGE_LISTS, ROLES

@@ -9,13 +9,13 @@ from msgspec import structs
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near, near_paths
 from packer.pipeline.plan.input_resolution import input_place
+from packer.questions.question_fields import list_names
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import Benchmark, BenchmarkColumns, benchmark_name
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import FilePath, NoRowsError, file_sha256
 from packer.source.partition import TABLE_FORMATS
-from packer.source.question_fields import list_names
 from packer.source.rows import file_stream
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows

@@ -7,23 +7,23 @@ from typing import Any
 
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
+from packer.questions.conversations import SingleMessages, single_messages
+from packer.questions.field_programs import go_along, programs_for_fields
+from packer.questions.message_order import BEGIN_OTHERS
+from packer.questions.named_media import without_media
+from packer.questions.proposals import Proposal, Reading, propose
+from packer.questions.read_places import ITEMS, Note, UnreadField
+from packer.questions.unread_text import Unread, find_unread
 from packer.recipe.column_rules import declared
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
 from packer.render.frames import begins_with_system, framed
-from packer.source.conversations import SingleMessages, single_messages
 from packer.source.detect import whole_rows
-from packer.source.field_programs import go_along, programs_for_fields
 from packer.source.forms import form_of
 from packer.source.jq_commands import row_command
-from packer.source.message_order import BEGIN_OTHERS
-from packer.source.named_media import without_media
-from packer.source.proposals import Proposal, Reading, propose
-from packer.source.read_places import ITEMS, Note, UnreadField
 from packer.source.row import composed, field_value, first_name, rename
 from packer.source.rows import InputFile
-from packer.source.unread_text import Unread, find_unread
 
 _SAMPLED_ROWS = 1000
 _FEWEST_ROWS = 64

@@ -14,13 +14,13 @@ from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
 from packer.progress import Progress
+from packer.questions.schema_errors import detected_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
-from packer.source.detect import detect_format, detect_schema, field_names
+from packer.source.detect import detect_format, field_names
 from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import FileStatus
 from packer.source.rows import InputFile, refuse_empty
-from packer.source.schema_errors import refuse_absent_columns, refuse_unread_columns
 from packer.store.manifest import Input
 
 Read = TypeVar("Read")
@@ -154,7 +154,7 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     if not is_alone:
         refuse_empty(path, format=file_format)
     schema = (
-        detect_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
+        detected_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
     )
     try:
         refuse_unread_columns(path, source.columns, schema)

@@ -2,7 +2,7 @@
 
 An answer that is trained without what belongs to it, such as its tools, its passages or its reasoning, is trained
 wrong, and no later stage can tell. So a build does not begin until `columns` reads such a field, or `ignore` of its
-source says that it may be left out. See :mod:`packer.source.unread_text` for what counts as text.
+source says that it may be left out. See :mod:`packer.questions.unread_text` for what counts as text.
 """
 
 import json
@@ -20,20 +20,20 @@ from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.file_question import FileQuestion, asked_about
 from packer.pipeline.stages import compile_template
+from packer.questions.answer_blocks import BETWEEN, ways_to_read
+from packer.questions.field_programs import KEY_OF_MESSAGES
+from packer.questions.proposals import Proposal
+from packer.questions.read_places import ITEMS, UnreadField
+from packer.questions.unread_text import is_below
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
-from packer.source.answer_blocks import BETWEEN, ways_to_read
 from packer.source.field_names import meant_field
-from packer.source.field_programs import KEY_OF_MESSAGES
 from packer.source.file_bytes import quoted
 from packer.source.flag_values import as_flag
-from packer.source.proposals import Proposal
-from packer.source.read_places import ITEMS, UnreadField
 from packer.source.row import VARIABLES, first_name
-from packer.source.unread_text import is_below
 
 _MOST_SHOWN = 8
 

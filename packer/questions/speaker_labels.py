@@ -1,4 +1,4 @@
-"""Finds names of speakers with which texts begin, such as `Claude:`, and takes them off where `roles` names them.
+"""Finds names of speakers with which texts begin, such as `Claude:`; :mod:`packer.source.beginnings` takes them off.
 
 Texts of transcripts have the name of who speaks before what is said. Under a template, whose headers say it already,
 it would be learned as the beginning of answers. No list of names is needed: a label that nearly all answers of a source
@@ -9,15 +9,11 @@ what they say, as in `Answer: 42`.
 import operator
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
-from packer.batches import Message, Sample
-from packer.source.decode import Refused
-from packer.source.file_bytes import quoted
-from packer.source.read_places import UnreadField
+from packer.batches import Sample
+from packer.questions.read_places import UnreadField
 
 _WORD = r"[\w'’.-]{1,24}"
 _NAME = (
@@ -33,7 +29,6 @@ _OF_LINE = re.compile(rf"(?P<label>{_NAME}(?!//)|\#{{1,6}} ?{_WORD}(?: {_WORD}){
 _MOST_LINES = 1000
 """Of a text, and characters of a line, which are searched for labels."""
 
-_COLONS = (":", "：")
 _FEWEST_ANSWERS = 2
 _MOST_WITHOUT = 10
 """One in this many texts may begin otherwise."""
@@ -114,38 +109,3 @@ def speakers_in(texts: Sequence[str]) -> tuple[str, str] | None:
     in_turn = [each[:1] == [asked] and len(each) > 1 and all(map(operator.ne, each, each[1:])) for each in turns]
     are_all = 2 * sum(map(len, turns)) > sum(map(len, found))
     return (asked, answered) if asked != answered and are_all and 2 * sum(in_turn) > len(texts) else None
-
-
-def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:
-    """Return a sample of whose texts none begins with a label that `roles` says to be its speaker's name.
-
-    Example:
-        >>> said = Message(fields={"role": "assistant", "content": "Claude: At six."})
-        >>> sample = Sample(kind="chat", row=0, messages=(said,))
-        >>> with_labels_off(sample, {"Claude:": "assistant"}).messages[0].fields["content"]
-        'At six.'
-    """
-    labels = [(name, role) for name, role in roles.items() if name.rstrip("*_]】").endswith(_COLONS)]
-    if not labels or sample.kind != "chat":
-        return sample
-    changed = tuple(_off(message, labels, f"$.messages[{k}]") for k, message in enumerate(sample.messages))
-    preference = sample.preference
-    if preference is not None and preference.rejected is not None:
-        rejected = with_labels_off(preference.rejected, roles)
-        preference = msgspec.structs.replace(preference, rejected=rejected)
-    return msgspec.structs.replace(sample, messages=changed, preference=preference)
-
-
-def _off(message: Message, labels: Collection[tuple[str, str]], where: str) -> Message:
-    text = message.fields.get("content")
-    if not isinstance(text, str):
-        return message
-    begun = text.lstrip()
-    name = next((name for name, role in labels if role == message.role and begun.startswith(name)), None)
-    if name is None:
-        return message
-    if message.spans:
-        raise Refused(
-            "wrong_type", f"spans of a text that begins with {quoted(name)}, the name of who speaks, at {where}"
-        )
-    return msgspec.structs.replace(message, fields=message.fields | {"content": begun.removeprefix(name).lstrip()})

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from packer.batches import REASONING_FIELDS
+from packer.questions.read_places import ITEMS, Note
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_text
-from packer.source.read_places import ITEMS, Note
 
 _NAMES = frozenset({"none", "null", "nan", "nat", "<na>", "n/a", "#n/a"})
 _OF_MESSAGES = frozenset({"content", "value", *REASONING_FIELDS})

@@ -12,21 +12,21 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from packer.source.comparisons import is_one_of, names_one_of, siblings
-from packer.source.decode import decoded_json
-from packer.source.field_names import is_setting, meant_field
-from packer.source.named_media import names_media
-from packer.source.options import FEWEST, are_lettered
-from packer.source.own_reasoning import reasoning_in
-from packer.source.prose import is_phrase, is_text, is_text_key
-from packer.source.read_places import ITEMS, Path
-from packer.source.read_texts import (
+from packer.questions.named_media import names_media
+from packer.questions.options import FEWEST, are_lettered
+from packer.questions.read_places import ITEMS, Path
+from packer.questions.read_texts import (
     MESSAGE_FIELDS,
     WHOLE_CHARACTERS,
     ReadTexts,
     spaced,
     strings,
 )
+from packer.source.comparisons import is_one_of, names_one_of, siblings
+from packer.source.decode import decoded_json
+from packer.source.field_names import is_setting, meant_field
+from packer.source.own_reasoning import reasoning_in
+from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.row import LETTERS
 
 _NAMES = ("name", "function", "tool", "api")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.source.message_order import BEGIN_OTHERS
-from packer.source.read_places import UnreadField
-from packer.source.unread_text import Unread, find_unread
+from packer.questions.message_order import BEGIN_OTHERS
+from packer.questions.read_places import UnreadField
+from packer.questions.unread_text import Unread, find_unread
 
 WAYS: dict[str, Callable[[int], Any]] = {
     "a counter": lambda k: k,

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from packer.batches import Message, Sample
+from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.recipe.named_options import as_option
 from packer.source.decode import decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import from_json, jq_path
-from packer.source.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.source.roles import ROLES, is_answer
 from packer.source.row import field_value
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from packer.questions.read_texts import strings
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.message_parts import TEXT_FIELDS
 from packer.source.prose import is_text
-from packer.source.read_texts import strings
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
 from packer.source.row import ID_FIELDS
 

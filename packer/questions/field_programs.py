@@ -13,16 +13,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from typing import Any, NamedTuple
 
+from packer.questions.exchanges import after_history, places
+from packer.questions.flag_programs import masking
+from packer.questions.options import all_texts, first_question, numbered, options, options_into_question
+from packer.questions.question_fields import list_names
+from packer.questions.read_places import ITEMS
 from packer.source.decode import decoded_json
-from packer.source.exchanges import after_history, places
 from packer.source.field_names import meant_field, words_of
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.flag_programs import masking
 from packer.source.flag_values import as_number
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.options import all_texts, first_question, numbered, options, options_into_question
-from packer.source.question_fields import list_names
-from packer.source.read_places import ITEMS
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
 

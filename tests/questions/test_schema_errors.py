@@ -9,10 +9,9 @@ import pytest
 from hints import settings_in
 
 from packer.errors import InputError
-from packer.source.detect import detect_schema
-from packer.source.field_programs import one_answer
+from packer.questions.field_programs import one_answer
+from packer.questions.schema_errors import columns_hint, detected_schema, refuse_unread_columns
 from packer.source.schema import read_row
-from packer.source.schema_errors import columns_hint, refuse_unread_columns
 
 CHAT = [{"role": "user", "content": "a"}]
 
@@ -241,7 +240,7 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
     row, path = OPTIONS[name], tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n", "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     hint = caught.value.hint
     assert hint.index(": jq ") < hint.index("--ignore")
     command = hint[hint.index("jq -c") : hint.index("_lines.jsonl")] + "_lines.jsonl"
@@ -358,7 +357,7 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(ASKED | answers), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     said, *ways = re.split(r"; (?=if |to )", caught.value.hint)
     assert said == "packer reads one answer a row"
     assert len(ways) == len(expected)
@@ -369,7 +368,7 @@ def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path
         made = tmp_path / "rows_lines.jsonl"
         assert [json.loads(line) for line in made.read_text("utf-8").splitlines()] == [ASKED | row for row in rows]
         with pytest.raises(InputError) as caught:
-            detect_schema(made, format="jsonl", columns={})
+            detected_schema(made, format="jsonl", columns={})
         columns, *more = settings_in(caught.value.hint)
         assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
@@ -381,7 +380,7 @@ def test_what_an_answer_is_tested_with_is_no_answer_where_another_field_has_one(
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(TESTED | {"solution": "print(sum(map(int, input().split())))"}), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     assert settings_in(caught.value.hint) == ["sources.columns={instruction: question, output: solution}"]
 
 
@@ -393,7 +392,7 @@ def test_answers_in_json_are_taken_from_it_however_many_a_row_has(as_json, tmp_p
     given = [(json.dumps(each) if each else "") if as_json else each for each in lists]
     path.write_text("".join(json.dumps(TESTED | {"solutions": each}) + "\n" for each in given), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     assert "input_output" not in caught.value.hint
     (command,) = re.findall(r"a row for each: (.*?); if they are", caught.value.hint)
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
@@ -440,7 +439,7 @@ def test_calls_are_not_several_answers(as_text, tmp_path):
     row, path = ASKED | {"answers": json.dumps(calls) if as_text else calls}, tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     assert "one answer a row" not in caught.value.hint
 
 
@@ -462,7 +461,7 @@ def test_the_field_that_names_the_better_of_two_answers_makes_pairs_of_them(name
     rows = [{"query": "When is the tide high?", one: EARLY, other: LATE, field: value} for value in values]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     when, command = caught.value.hint.split(": ", 1)
     assert when == f"if `{field}` names the better one of `{one}` and `{other}`, and other rows are left out"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
@@ -504,7 +503,7 @@ def test_two_texts_without_a_question_are_no_pair(field, more):
 def refused(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     return caught.value.hint
 
 
@@ -589,7 +588,7 @@ def test_a_question_that_is_asked_in_place_of_another_where_a_row_has_it_is_one_
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     way = caught.value.hint.split("; ")[0]
     assert "if `told` is asked in place of `plain` where a row has it: jq" in way
     assert "in place of `told`" not in caught.value.hint
@@ -651,10 +650,10 @@ def test_the_suggested_columns_are_taken(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"Question": "a", "thinking": "b", "Response": "c"}), "utf-8")
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     assert caught.value.hint.endswith("--columns instruction=Question,output=Response,reasoning=thinking")
     columns = {"instruction": "Question", "reasoning": "thinking", "output": "Response"}
-    assert detect_schema(path, format="jsonl", columns=columns) == "alpaca"
+    assert detected_schema(path, format="jsonl", columns=columns) == "alpaca"
 
 
 @pytest.mark.parametrize(
@@ -684,5 +683,5 @@ def test_the_turns_of_one_dialogue_are_not_taken_for_rows(row, is_wrapper, tmp_p
     path = tmp_path / "one.jsonl"
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(InputError) as error:
-        detect_schema(path, format="jsonl", columns={})
+        detected_schema(path, format="jsonl", columns={})
     assert error.value.hint.startswith("its rows are in the list") == is_wrapper

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from search_effort import each_with_a_kind
 
+from packer.questions.unread_text import find_unread
 from packer.source.flag_values import as_flag
 from packer.source.schema import read_row
-from packer.source.unread_text import find_unread
 
 ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(2)]
 ANSWERS = [{"role": "assistant", "content": f"answer {number}"} for number in range(2)]

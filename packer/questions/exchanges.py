@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, permutations
 from typing import Any
 
-from packer.source.conversations import dialogue, step
+from packer.questions.conversations import dialogue, step
+from packer.questions.question_fields import are_labels
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import has_word, is_text
-from packer.source.question_fields import are_labels
 from packer.source.roles import ROLES, SPEAKERS, ends_in_question, side_of
 from packer.source.row import ID_FIELDS, Columns, field_value, first_name
 

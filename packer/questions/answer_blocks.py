@@ -1,10 +1,9 @@
-"""Finds blocks with which answers begin and that may be reasoning, and reads them as such where `roles` says so.
+"""Finds blocks with which answers begin and that may be reasoning.
 
 No list of tags is needed: text between tags of any name, in front of what an answer says, may be meant for no reader.
 Headings are, so one counts only if its name is one of reasoning, or if most rows of a file begin with the same one and
 have one other in common, whatever both are called. The one that ends a block begins what the answer says, and stays
-there. Whether a block is reasoning or what the answer says,
-only who made the rows knows, and says it in `roles`: ``{"<plan>...</plan>": reasoning}``, or ``assistant``.
+there. :mod:`packer.source.beginnings` reads a block as `roles` says.
 """
 
 import re
@@ -14,31 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-import msgspec
-
-from packer.batches import Message, Sample
+from packer.batches import Sample
+from packer.questions.question_fields import list_names
+from packer.questions.read_places import UnreadField
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.chat import with_reasoning_fields
-from packer.source.decode import Refused
-from packer.source.file_bytes import quoted
+from packer.source.beginnings import BETWEEN, HEADINGS, NAME, TAG
 from packer.source.prose import is_text
-from packer.source.question_fields import list_names
-from packer.source.read_places import UnreadField
 
-BETWEEN = "..."
-"""What stands between the two marks in the name of a block."""
-
-_ATTRIBUTES = r"(?:\s[^<>\[\]\n]{0,80})?"
-_TAG = re.compile(rf"([<\[{{(|◁｜]{{1,3}})([^\W\d_][\w.:-]{{0,40}}){_ATTRIBUTES}([>\]}})|▷｜]{{1,3}})")
 _BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
 _CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")
 _CLOSES_LINE = re.compile(rf"^[ \t]*({_CLOSES_ANY.pattern})[ \t]*(?=\n|\Z)", re.MULTILINE)
 
 _FENCE = re.compile(r"(`{3,}|~{3,}|:{3,})[^\S\n]?[\w-]{1,40}(?=\n)")
 _COMMENT = ("<!--", "-->")
-_NAME = r"[^\W\d_][\w '-]{0,40}"
-_HEADINGS = (rf"(#{{1,6}} ){_NAME}:?(?=\n)", rf"(\*\*){_NAME}(?::\*\*|\*\*:?)", rf"(){_NAME}:")
-_LABEL = re.compile(rf"^{_NAME}:", re.MULTILINE)
+_LABEL = re.compile(rf"^{NAME}:", re.MULTILINE)
 _MARK_ALONE = re.compile(r"(?<=\n)[<\[][^\W\d_][\w.: -]{0,60}[>\]](?=\n)")
 _OF_REASONING = re.compile(r"\b(?:think|thinking|thoughts?|reasoning)\b", re.IGNORECASE)
 _LONGEST_NAME, _FEWEST_ROWS, _MOST_MARKS, _SHOWN_CHARACTERS = 40, 3, 32, 256
@@ -56,11 +44,6 @@ class Block(NamedTuple):
     def name(self) -> str:
         """What `roles` calls it."""
         return f"{self.opening}{BETWEEN}{self.closing}"
-
-
-def is_label(closing: str) -> bool:
-    """Whether a closing mark is a heading, such as `Action:`, of what follows it."""
-    return any(re.match(form, f"{closing}\n") for form in _HEADINGS)
 
 
 def blocks_of(text: str) -> Iterator[Block]:
@@ -81,13 +64,13 @@ def blocks_of(text: str) -> Iterator[Block]:
         found = [block for block in _blocks(begun) if is_text(block.inside.strip())]
         found = [block for block in found if begun.partition(block.inside + block.closing)[2]]
         yield from found
-        if len(found) != 1 or not _TAG.fullmatch(found[0].opening):
+        if len(found) != 1 or not TAG.fullmatch(found[0].opening):
             return
         text = begun.rpartition(found[0].closing)[2]
 
 
 def _blocks(text: str) -> Iterator[Block]:
-    if (tag := _TAG.match(text)) is not None:
+    if (tag := TAG.match(text)) is not None:
         yield from [*_in_tags(text, tag)] or _between_marks(text, tag)
     elif (end := _CLOSES_LINE.search(text)) is not None and f"<{end[2]}" not in text[: end.start()]:
         yield Block("", end[1], text[: end.start(1)])
@@ -98,7 +81,7 @@ def _blocks(text: str) -> Iterator[Block]:
     if fence is not None and _OF_REASONING.search(fence[0]):
         inside, closes, _ = text[fence.end() :].partition(fence[1])
         yield from [Block(fence[0], fence[1], inside)] if closes else ()
-    for form in _HEADINGS:
+    for form in HEADINGS:
         opening = re.match(form, text)
         if opening is None or not _OF_REASONING.search(opening[0]):
             continue
@@ -122,7 +105,7 @@ def _in_tags(text: str, tag: re.Match[str]) -> Iterator[Block]:
 
 def _between_marks(text: str, mark: re.Match[str]) -> Iterator[Block]:
     """Yield the block between two marks that are no pair, as `<unused94>thought` and `<unused95>`."""
-    others = [*islice(_TAG.finditer(text, mark.end()), 2)]
+    others = [*islice(TAG.finditer(text, mark.end()), 2)]
     if mark[1].startswith("<") and len(others) == 1 and others[0][1] == mark[1] and "</" not in text:
         named = _OF_REASONING.match(text, mark.end())
         start = named.end() if named else mark.end()
@@ -223,56 +206,3 @@ def ways_to_read(found: Sequence[UnreadField], roles: Mapping[str, str]) -> Iter
             names = list_names([name for name, _ in each.roles])
             yield f"{as_option(f'sources.roles={flow_mapping({**roles, **dict(each.roles)})}')} takes {names} off"
             yield f"{as_option('supervision.control_tokens=allow')} trains them as words"
-
-
-def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:
-    """Return a sample whose answers have the blocks that `roles` says are reasoning in their fields for it."""
-    marks = [name.split(BETWEEN, 1) for name, role in roles.items() if role == "reasoning"]
-    marks = [each for each in marks if len(each) > 1]
-    if not marks or sample.kind != "chat":
-        return sample
-
-    def apart(side: Sample) -> Sample:
-        messages = (_apart(message, marks, f"$.messages[{k}]") for k, message in enumerate(side.messages))
-        return msgspec.structs.replace(side, messages=tuple(messages))
-
-    return sample.with_sides(apart)
-
-
-def _apart(message: Message, marks: Sequence[Sequence[str]], where: str) -> Message:
-    text = message.fields.get("content")
-    if message.role != "assistant" or not isinstance(text, str):
-        return message
-    found: list[str] = []
-    while (cut := _cut(text, marks)) is not None:
-        inside, text = cut
-        found.append(inside)
-    for opening, closing in marks:
-        if opening and _begins(text, opening):
-            raise Refused("cut_off", f"{quoted(opening)} begins reasoning at {where}, and no {quoted(closing)} ends it")
-    if not found:
-        return message
-    reasoning = "\n\n".join(found)
-    if message.spans or message.fields.get("reasoning_content") not in (None, "", reasoning):
-        raise Refused("wrong_type", f"a block of reasoning beside a field or spans that say something else at {where}")
-    fields = with_reasoning_fields(message.fields | {"content": text}, reasoning)
-    return msgspec.structs.replace(message, fields=fields)
-
-
-def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
-    """Return what is in the block with which a text begins, and the text after it; None if it begins with none."""
-    for opening, closing in marks:
-        begun = _begins(text, opening)
-        before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*`~" else ""  # `### Answer` is no `## Answer`
-        end = re.compile(before + re.escape(closing)).search(text, begun.end()) if begun else None
-        if begun and end:
-            rest = text[end.start() if is_label(closing) else end.end() :].lstrip()
-            return text[begun.end() : end.start()].strip(), rest
-    return None
-
-
-def _begins(text: str, opening: str) -> re.Match[str] | None:
-    """Return what opens a block at the beginning of a text; a tag may have attributes."""
-    tag = _TAG.fullmatch(opening)
-    pieces = [tag[1] + tag[2], tag[3]] if tag else [opening]
-    return re.compile(r"\s*" + _ATTRIBUTES.join(map(re.escape, pieces))).match(text)

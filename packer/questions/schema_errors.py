@@ -8,21 +8,23 @@ from typing import Any
 
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
+from packer.questions.conversations import PAGE
+from packer.questions.exchanges import IN_PAIRS, exchanges_hint, turns_hint
+from packer.questions.exports import export_hint
+from packer.questions.field_programs import in_place_of, into_question, one_answer
+from packer.questions.proposals import Proposal, Reading, most_fit, propose
+from packer.questions.question_fields import Fields, list_names
+from packer.questions.read_places import ITEMS
+from packer.questions.read_texts import strings
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import flagged_sides, is_verdict, named_sides, numbered_sides
-from packer.source.conversations import PAGE
 from packer.source.decode import Refused, decoded_json
-from packer.source.exchanges import IN_PAIRS, exchanges_hint, turns_hint
-from packer.source.exports import export_hint
+from packer.source.detect import column_types, detect_schema, first_rows, first_value
 from packer.source.field_names import meant_field
-from packer.source.field_programs import in_place_of, into_question, one_answer
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, row_command
-from packer.source.proposals import Proposal, Reading, most_fit, propose
+from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.prose import has_word, is_text
-from packer.source.question_fields import Fields, list_names
-from packer.source.read_places import ITEMS
-from packer.source.read_texts import strings
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, schema_of
@@ -35,7 +37,25 @@ _DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
 
 
-def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
+def detected_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
+    """Return the schema that most of the first rows of a file fit.
+
+    Raises:
+        InputError: none of them fits any; the hint says with what they would.
+    """
+    if (schema := detect_schema(path, format=format, columns=columns)) is not None:
+        return schema
+    if format in CSV_FORMATS or format in TABLE_FORMATS:
+        found = column_types(path, format)
+        whole = first_rows(path, format, columns, _TRIED_ROWS, every_column=True)
+        raise _no_schema(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
+    rows = [*first_rows(path, format, columns)]
+    if not rows:
+        raise _no_object(path, first_value(path, format, columns), is_array=format == "json")
+    raise _no_schema(path, rows, columns)
+
+
+def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     """Return the error for a file of which no sampled row is an object; `first`: its first row, or why it has none."""
     hint = "expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema"
     if isinstance(first, Refused):
@@ -50,7 +70,7 @@ def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
 
 
-def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
+def _no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
     """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
     refuse_absent_columns(str(path), _names(rows), columns)
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"

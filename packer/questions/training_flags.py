@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from packer.questions.flag_programs import CALLS, Place, listed, programs
+from packer.questions.read_places import ITEMS, Path, UnreadField, shown_path
+from packer.questions.read_texts import MESSAGE_FIELDS
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
-from packer.source.flag_programs import CALLS, Place, listed, programs
 from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
 from packer.source.jq_commands import from_json
-from packer.source.read_places import ITEMS, Path, UnreadField, shown_path
-from packer.source.read_texts import MESSAGE_FIELDS
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS
 from packer.source.tools_and_calls import KEYS_OF_CALLS

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+from packer.questions.question_fields import list_names
 from packer.source.comparisons import BEFORE_OPTION, is_one_of, lists_options, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_field
 from packer.source.prose import has_word, is_text
-from packer.source.question_fields import list_names
 from packer.source.row import ANSWERS, LETTERS, Columns, first_name, rename
 
 FEWEST = 3

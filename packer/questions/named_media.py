@@ -3,9 +3,9 @@
 import re
 from collections.abc import Collection, Iterator
 
+from packer.questions.read_places import UnreadField
 from packer.recipe.named_options import flow_mapping
 from packer.source.file_bytes import quoted
-from packer.source.read_places import UnreadField
 from packer.source.row import Columns
 from packer.source.unsupported_rows import MEDIA_FIELDS
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from packer.batches import REASONING_FIELDS
+from packer.questions.read_places import ITEMS, Path, up_to_items
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_field, jq_path
-from packer.source.read_places import ITEMS, Path, up_to_items
 
 CALLS = "tool_calls"
 

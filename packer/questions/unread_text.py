@@ -3,7 +3,7 @@
 What a row says is in its texts, whatever their names are. A field that holds a text which does not stand in any text
 that is read from its row would be lost. So it is asked about: `columns` reads it, `ignore` of its source leaves it out.
 
-What counts as text is in :mod:`packer.source.row_texts`. Paths are written as ``metadata.tools[].name``. Flags
+What counts as text is in :mod:`packer.questions.row_texts`. Paths are written as ``metadata.tools[].name``. Flags
 that may say what is trained, and orders in which messages do not stand, are asked about in the same way.
 """
 
@@ -15,26 +15,26 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.source.answer_blocks import Blocks
-from packer.source.comparisons import VERDICTS
-from packer.source.decode import Refused
-from packer.source.message_order import Orders
-from packer.source.named_media import names_media
-from packer.source.null_names import NullNames
-from packer.source.read_places import ITEMS, Note, Path, UnreadField, shown_path
-from packer.source.read_texts import (
+from packer.questions.answer_blocks import Blocks
+from packer.questions.message_order import Orders
+from packer.questions.named_media import names_media
+from packer.questions.null_names import NullNames
+from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
+from packer.questions.read_texts import (
     MESSAGE_FIELDS,
     ReadTexts,
     are_all_in,
     spaced,
     texts_read,
 )
+from packer.questions.row_texts import RowTexts
+from packer.questions.speaker_labels import Labels
+from packer.questions.training_flags import Flags
+from packer.questions.unusual_answers import MOST_SAMPLES, notes_on
+from packer.source.comparisons import VERDICTS
+from packer.source.decode import Refused
 from packer.source.row import ANSWERS, VARIABLES, Columns
-from packer.source.row_texts import RowTexts
 from packer.source.schema import SCHEMAS, read_row
-from packer.source.speaker_labels import Labels
-from packer.source.training_flags import Flags
-from packer.source.unusual_answers import MOST_SAMPLES, notes_on
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.questions.proposals import Reading, propose
+from packer.questions.unread_text import find_unread
 from packer.source.decode import Refused
 from packer.source.field_names import SYNONYMS, meant_field
-from packer.source.proposals import Reading, propose
 from packer.source.prose import is_text
 from packer.source.schema import SCHEMAS, read_row
-from packer.source.unread_text import find_unread
 
 QUESTION, ANSWER = "When does the ferry leave from Oban?", "It leaves at ten past six."
 CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]

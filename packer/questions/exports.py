@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packer.source.conversations import PAGE, conversation_hint
-from packer.source.exchanges import history_hint
+from packer.questions.conversations import PAGE, conversation_hint
+from packer.questions.exchanges import history_hint
 from packer.source.file_bytes import FilePath
 
 EXPORTS: Mapping[str, tuple[str, ...]] = {

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from packer.batches import Sample
+from packer.questions.read_places import Note
+from packer.questions.speaker_labels import speakers_in
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_text
-from packer.source.read_places import Note
-from packer.source.speaker_labels import speakers_in
 
 MOST_SAMPLES = 64
 

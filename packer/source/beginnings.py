@@ -1,0 +1,120 @@
+"""Beginnings of texts that `roles` names: a block of reasoning goes to its field, a speaker's name is taken off.
+
+What may be one of them, :mod:`packer.questions` finds; whether it is, only who made the rows knows, and says it:
+``{"<plan>...</plan>": reasoning}``, or ``assistant``; ``{"Claude:": assistant}``.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from packer.batches import Message, Sample
+from packer.source.chat import with_reasoning_fields
+from packer.source.decode import Refused
+from packer.source.file_bytes import quoted
+
+BETWEEN = "..."
+"""What stands between the two marks in the name of a block."""
+
+ATTRIBUTES = r"(?:\s[^<>\[\]\n]{0,80})?"
+TAG = re.compile(rf"([<\[{{(|◁｜]{{1,3}})([^\W\d_][\w.:-]{{0,40}}){ATTRIBUTES}([>\]}})|▷｜]{{1,3}})")
+
+NAME = r"[^\W\d_][\w '-]{0,40}"
+HEADINGS = (rf"(#{{1,6}} ){NAME}:?(?=\n)", rf"(\*\*){NAME}(?::\*\*|\*\*:?)", rf"(){NAME}:")
+
+_COLONS = (":", "：")
+
+
+def is_label(closing: str) -> bool:
+    """Whether a closing mark is a heading, such as `Action:`, of what follows it."""
+    return any(re.match(form, f"{closing}\n") for form in HEADINGS)
+
+
+def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:
+    """Return a sample whose answers have the blocks that `roles` says are reasoning in their fields for it."""
+    marks = [name.split(BETWEEN, 1) for name, role in roles.items() if role == "reasoning"]
+    marks = [each for each in marks if len(each) > 1]
+    if not marks or sample.kind != "chat":
+        return sample
+    return _with_each(sample, partial(_apart, marks=marks))
+
+
+def _apart(message: Message, *, marks: Sequence[Sequence[str]], where: str) -> Message:
+    text = message.fields.get("content")
+    if message.role != "assistant" or not isinstance(text, str):
+        return message
+    found: list[str] = []
+    while (cut := _cut(text, marks)) is not None:
+        inside, text = cut
+        found.append(inside)
+    for opening, closing in marks:
+        if opening and _begins(text, opening):
+            raise Refused("cut_off", f"{quoted(opening)} begins reasoning at {where}, and no {quoted(closing)} ends it")
+    if not found:
+        return message
+    reasoning = "\n\n".join(found)
+    if message.spans or message.fields.get("reasoning_content") not in (None, "", reasoning):
+        raise Refused("wrong_type", f"a block of reasoning beside a field or spans that say something else at {where}")
+    fields = with_reasoning_fields(message.fields | {"content": text}, reasoning)
+    return msgspec.structs.replace(message, fields=fields)
+
+
+def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
+    """Return what is in the block with which a text begins, and the text after it; None if it begins with none."""
+    for opening, closing in marks:
+        begun = _begins(text, opening)
+        before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*`~" else ""  # `### Answer` is no `## Answer`
+        end = re.compile(before + re.escape(closing)).search(text, begun.end()) if begun else None
+        if begun and end:
+            rest = text[end.start() if is_label(closing) else end.end() :].lstrip()
+            return text[begun.end() : end.start()].strip(), rest
+    return None
+
+
+def _begins(text: str, opening: str) -> re.Match[str] | None:
+    """Return what opens a block at the beginning of a text; a tag may have attributes."""
+    tag = TAG.fullmatch(opening)
+    pieces = [tag[1] + tag[2], tag[3]] if tag else [opening]
+    return re.compile(r"\s*" + ATTRIBUTES.join(map(re.escape, pieces))).match(text)
+
+
+def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:
+    """Return a sample of whose texts none begins with a label that `roles` says to be its speaker's name.
+
+    Example:
+        >>> said = Message(fields={"role": "assistant", "content": "Claude: At six."})
+        >>> sample = Sample(kind="chat", row=0, messages=(said,))
+        >>> with_labels_off(sample, {"Claude:": "assistant"}).messages[0].fields["content"]
+        'At six.'
+    """
+    labels = [(name, role) for name, role in roles.items() if name.rstrip("*_]】").endswith(_COLONS)]
+    if not labels or sample.kind != "chat":
+        return sample
+    return _with_each(sample, partial(_off, labels=labels))
+
+
+def _with_each(sample: Sample, change: Callable[..., Message]) -> Sample:
+    """Return a sample with each message of each side changed; `change` is told where it stands."""
+
+    def changed(side: Sample) -> Sample:
+        messages = (change(message, where=f"$.messages[{number}]") for number, message in enumerate(side.messages))
+        return msgspec.structs.replace(side, messages=tuple(messages))
+
+    return sample.with_sides(changed)
+
+
+def _off(message: Message, *, labels: Collection[tuple[str, str]], where: str) -> Message:
+    text = message.fields.get("content")
+    if not isinstance(text, str):
+        return message
+    begun = text.lstrip()
+    name = next((name for name, role in labels if role == message.role and begun.startswith(name)), None)
+    if name is None:
+        return message
+    if message.spans:
+        raise Refused(
+            "wrong_type", f"spans of a text that begins with {quoted(name)}, the name of who speaks, at {where}"
+        )
+    return msgspec.structs.replace(message, fields=message.fields | {"content": begun.removeprefix(name).lstrip()})
