@@ -20,7 +20,7 @@ from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.file_question import FileQuestion, asked_about
 from packer.pipeline.stages import compile_template
-from packer.questions.answer_blocks import BETWEEN, ways_to_read
+from packer.questions.answer_blocks import ways_to_read
 from packer.questions.field_programs import KEY_OF_MESSAGES
 from packer.questions.proposals import Proposal
 from packer.questions.read_places import ITEMS, UnreadField
@@ -30,6 +30,7 @@ from packer.recipe.recipe import Recipe, Source
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
+from packer.source.beginnings import BETWEEN
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.flag_values import as_flag
