@@ -18,6 +18,10 @@ from packer.load.loader import PackedLoader, loader_of_examples
 Batch = tuple[dict[str, Tensor], Tensor]
 """``input``, ``positions`` and shifted labels: int64 [B, L], or [T] of a loader that flattens."""
 
+_TAKEN = {"input_ids", "position_ids", "shift_labels", "document_ids"}
+_TAKEN |= {f"{name}_{of}" for name in ("cu_seq_lens", "max_length") for of in "qk"}
+"""What a batch has, or what only repeats its positions. Anything else would be lost: weights, images, columns."""
+
 
 class StepBatches:
     """Endless pairs of inputs and labels; the state can be saved between steps.
@@ -35,7 +39,7 @@ class StepBatches:
         """Continue from the loader's position.
 
         Raises:
-            UsageError: micro-batches of another form.
+            UsageError: micro-batches of another form, or with what torchtitan does not take, such as loss weights.
         """
         self._is_mid_step = False
         for step in self.loader.endless():
@@ -44,6 +48,11 @@ class StepBatches:
                     raise UsageError(
                         "torchtitan takes shifted labels, of blocks or of documents without padding",
                         hint="open the loader with labels='shifted', and flatten=False for torchtitan 0.3",
+                    )
+                if lost := sorted(micro_batch.keys() - _TAKEN):
+                    raise UsageError(
+                        f"torchtitan takes ids, positions and labels; {', '.join(lost)} would be lost",
+                        hint="open the loader without weights='use', columns or images",
                     )
                 self._is_mid_step = number < len(step)
                 ids, positions, labels = (micro_batch[name] for name in ("input_ids", "position_ids", "shift_labels"))
