@@ -8,6 +8,7 @@ returns the recipe's date: a cache that depended on the day it was built could n
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import jinja2
@@ -20,6 +21,13 @@ from packer.render.reasoning_form import ReasoningForm
 from packer.render.sandbox import Context, Environment, environment_of
 from packer.render.settings import Value, keys_of, settings_of
 from packer.render.switches import Switches
+
+_PARAMETERS = {
+    "type": "object",
+    "properties": {"key": {"type": "string", "description": "A key."}},
+    "required": ["key"],
+}
+_ANY_TOOLS = [{"type": "function", "function": {"name": "any", "description": "A tool.", "parameters": _PARAMETERS}}]
 
 _AT = " at 0x"
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
@@ -134,11 +142,14 @@ class ChatTemplate:
         )
 
     def attempt(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str | None:
-        """Render made-up or changed messages to learn about the template; return None where :meth:`render` raises."""
-        try:
-            return self.render(messages, **options)
-        except RenderError:
-            return None
+        """Render made-up or changed messages to learn about the template; return None where :meth:`render` raises.
+
+        Templates for calls may take no row without tools: where they raise, they get one.
+        """
+        for more in ({}, {"tools": _ANY_TOOLS}):
+            with suppress(RenderError):
+                return self.render(messages, **more | options)
+        return None
 
     def run(
         self,

@@ -10,6 +10,7 @@ from supervision_stages import Stages, chat
 
 from packer.render.call_ids import in_order_of_calls
 
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 USER = {"role": "user", "content": "How deep, how warm and how clear is it?"}
 SAID = {"role": "assistant", "content": "Deep, warm and clear."}
 PLAIN = twins.CHATML.replace(
@@ -22,6 +23,9 @@ AS_TEXT = twins.CHATML.replace(
     "{{ call.function.name + ' ' + call.function.arguments }}{% endfor %}{{ ''",
 )
 """Takes arguments as JSON only, since it adds texts."""
+
+WITH_TOOLS = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}" + PLAIN
+"""Takes no row without tools."""
 
 WITH_IDS = PLAIN.replace("(message.content or '')", "(message.tool_call_id or '') + (message.content or '')")
 
@@ -40,7 +44,12 @@ def stages(request, tmp_path_factory):
     """Stages by template, whose renderer is the definition or the one of a build."""
     made = {
         name: Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer"), template=template))
-        for name, template in (("plain", PLAIN), ("as text", AS_TEXT), ("with ids", WITH_IDS))
+        for name, template in (
+            ("plain", PLAIN),
+            ("as text", AS_TEXT),
+            ("with tools", WITH_TOOLS),
+            ("with ids", WITH_IDS),
+        )
     }
     for each in made.values():
         each.renderer = each.renderer.by_reference() if request.param == "definition" else each.renderer
@@ -48,11 +57,12 @@ def stages(request, tmp_path_factory):
 
 
 def last_prompt(stages, *results):
-    return stages.turns(chat(USER, calls("a", "b", "c"), *map(result, results), SAID))[-1][0]
+    tools = [LOOK] if stages.model.template == WITH_TOOLS else None
+    return stages.turns(chat(USER, calls("a", "b", "c"), *map(result, results), SAID, tools=tools))[-1][0]
 
 
 def test_results_are_put_into_the_order_of_the_calls_unless_the_template_writes_ids(stages):
-    in_order = {name: last_prompt(stages[name], *"abc") for name in ("plain", "as text")}
+    in_order = {name: last_prompt(stages[name], *"abc") for name in ("plain", "as text", "with tools")}
     for prompt in in_order.values():
         assert prompt.index("seen at a") < prompt.index("seen at b") < prompt.index("seen at c")
     for order in itertools.permutations("abc"):
