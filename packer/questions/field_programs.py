@@ -37,11 +37,12 @@ _MOST_SCORES = 2
 _NO_CONTEXT = ("output", "rejected", "reasoning", "system", "tools")
 
 _SAID = (
-    '"\\n\\($name): " + (.[$name] | if type == "array" and all(type == "array") then "\\n" + (map(map(tostring)'
-    ' | join(" | ")) | join("\\n")) else [if type == "object" then to_entries[] | "\\(.key): \\(.value)"'
-    ' else .. | scalars | tostring end] | join(", ") end)'
+    'def said: if type == "object" then to_entries | map("\\(.key): \\(.value)") | join(", ")'
+    ' elif type == "array" then map(tostring) | join(" | ") else tostring end;'
+    ' "\\n\\($name): " + (.[$name] | if type != "array" then said elif any(type | IN("array", "object"))'
+    ' then "\\n" + (map(said) | join("\\n")) else map(tostring) | join(", ") end)'
 )
-"""What a field says, and a table row by row."""
+"""What a field says: a table, or a list of objects, row by row."""
 
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:

@@ -20,7 +20,7 @@ from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused, decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
-from packer.source.prose import is_code, is_phrase, is_text
+from packer.source.prose import has_word, is_code, is_phrase, is_text
 from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, read_row, schema_of
@@ -137,21 +137,21 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
         if meant != "reasoning" and _repeats(rows, reading, source):
             continue  # no context: it would give the answer away
         is_of_example = ITEMS in source and source.rpartition(".")[2] in names  # an `input` in a list beside the row's
-        is_claimed = meant in _PLACES and (claims[meant] > 1 or is_of_example)
+        is_claimed = meant in _PLACES and (claims[meant] > 1 or is_of_example or bool(_lost_keys(rows, source)))
         found = next(_readings(rows, reading, source, [meant]), None) if meant and not is_claimed else None
         if found is not None:
             places[source], reading, _ = found
         elif meant == "output":
             answers.append((source, ["answer"]))
         elif meant and is_claimed:
-            others.append((source, [meant]))
+            others.append((source, ["input", "system"] if meant == "input" and _lost_keys(rows, source) else [meant]))
         elif meant == "input" or (meant is None and (is_text(example) or is_phrase(example))):
             # A chat has no input, and a single word, such as an option, is no prompt.
             said = ["input"] if is_code(example) else _TEXTS
             others.append((source, said if meant is None else ["system"]))
     unread = {source for each in _unread(rows, reading).fields for source in each.inner}
     choices = [
-        Choice(f"if {quoted(source)} is {_PLACES[place]}", then, left)
+        Choice(f"if {quoted(source)}{_without(_lost_keys(rows, source))} is {_PLACES[place]}", then, left)
         for source, could in ((*others[:_MOST_ASKED], *answers) if asks else ())
         if source in unread  # or the rows that have it are none to read, as those of an error
         for place, then, left in _readings(rows, reading, source, could)
@@ -161,6 +161,27 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
     left = tuple(each.path for each in _unread(rows, reading).fields if each.kind == "text")
     read = tuple(each.path for each in before.fields if not any(is_below(path, [each.path]) for path in left))
     return Proposal(reading=reading, places=places, choices=tuple(choices), read=read, left=left)
+
+
+def is_cut(rows: Sequence[dict[str, Any]], field: str) -> bool:
+    """Whether a column reads only some of the words in a field: it is a list of objects with several keys of them."""
+    first = next((each for row in rows if isinstance(each := field_value(row, field), list) and each), [])
+    keys = {key for each in first if isinstance(each, dict) for key in each}
+    return any(_lost_keys(rows, f"{field}{ITEMS}.{key}") for key in keys)
+
+
+def _lost_keys(rows: Sequence[dict[str, Any]], source: str) -> list[str]:
+    """Return the other keys with words, such as who speaks, of the objects in a list of which a field is one key."""
+    field, is_key, key = source.rpartition(f"{ITEMS}.")
+    found = (field_value(row, field) for row in rows if is_key)
+    items = [each for value in found if isinstance(value, list) for each in value if isinstance(each, dict)]
+    said = {(name, value) for each in items for name, value in each.items() if name != key and isinstance(value, str)}
+    differing = Counter(name for name, value in said if has_word(value))
+    return sorted(name for name, count in differing.items() if count > 1)
+
+
+def _without(keys: Sequence[str]) -> str:
+    return f", without its {list_names(keys)}," if keys else ""
 
 
 def _repeats(rows: Sequence[dict[str, Any]], reading: Reading, source: str) -> bool:

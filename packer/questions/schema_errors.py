@@ -12,7 +12,7 @@ from packer.questions.conversations import PAGE
 from packer.questions.exchanges import IN_PAIRS, exchanges_hint, turns_hint
 from packer.questions.exports import export_hint
 from packer.questions.field_programs import in_place_of, into_question, one_answer
-from packer.questions.proposals import Proposal, Reading, most_fit, propose
+from packer.questions.proposals import Proposal, Reading, is_cut, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
 from packer.questions.read_places import ITEMS
 from packer.questions.read_texts import strings
@@ -171,11 +171,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
     is_open = any(each.reading.columns.get("output") in asked for _, each in best)  # whether it asks or answers
-    into = (
-        []
-        if rivals or is_open or (more and not when)
-        else into_question(path, sampled, first.reading.columns, first.left)
-    )
+    left = [*first.left] if when or not more else [each for each in first.left if is_cut(sampled, each)]
+    into = [] if rivals or is_open else into_question(path, sampled, first.reading.columns, left)
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
     ways = "; ".join([*filter(None, [exchanges]), *into[::-1], *([named, *more] if when else [*more, named])])

@@ -25,7 +25,7 @@ from packer.source.field_names import is_character, verdicts
 from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
 from packer.source.jq_commands import from_json
 from packer.source.roles import is_answer
-from packer.source.row import LETTERS
+from packer.source.row import LETTERS, first_name
 from packer.source.tools_and_calls import KEYS_OF_CALLS
 from packer.source.unsupported_rows import may_say_end
 
@@ -208,9 +208,17 @@ class Flags:
             self._num_asked[at] += len(answers)
 
     def labels(self) -> dict[str, Counter[str]]:
-        """Return the short values of fields, and of keys of answers, as JSON: how often each is said."""
+        """Return the short values of fields, and of keys of answers, as JSON: how often each is said.
+
+        Those of the items of a list are needed where others of its keys are read.
+        """
+        parts = {first_name(name) for name in self._read if ITEMS in name}
         most = {"row": 0, "message": 1}
-        found = [(at, said) for at, said in self._said.items() if at.path.count(ITEMS) <= most.get(at.of, -1)]
+        found = [
+            (at, said)
+            for at, said in self._said.items()
+            if at.path.count(ITEMS) <= most.get(at.of, -1) or (at.of == "row" and at.path[0] in parts)
+        ]
         return {shown_path(place.path): said.values - Counter(null=said.values["null"]) for place, said in found}
 
     def differing(self) -> Iterable[UnreadField]:

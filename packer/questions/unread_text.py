@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from packer.batches import Sample
+from packer.batches import Message, Sample
 from packer.questions.answer_blocks import Blocks
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
@@ -78,6 +78,11 @@ def _uncalled_tools(sample: Sample) -> set[str]:
     return {tool["function"]["name"] for tool in sample.tools or ()} - called
 
 
+def _is_named(message: Message) -> bool:
+    """Whether a message has the name of who says it, and not that of a tool."""
+    return message.role != "tool" and bool(message.fields.get("name"))
+
+
 def _is_word(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
@@ -104,6 +109,7 @@ def find_unread(
     num_rows, num_read, is_chat = 0, 0, False
     read: set[Path] = set()
     given: dict[str, Counter[str]] = {}
+    speakers: Counter[str] = Counter()
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles)
@@ -119,6 +125,7 @@ def find_unread(
         num_read += 1
         samples += [sample] if num_read <= MOST_SAMPLES else []
         keys.update(*(each.fields for each in sample.all_messages))
+        speakers.update(json.dumps(each.fields["name"]) for each in sample.all_messages if _is_named(each))
         blocks.add(sample)
         labels.add(sample)
         nulls.add(row)
@@ -170,9 +177,13 @@ def find_unread(
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),
-        keys=frozenset(keys - MESSAGE_FIELDS - {"name"}),
+        keys=frozenset(keys - MESSAGE_FIELDS - ({*()} if speakers else {"name"})),
         is_chat=is_chat,
-        labels={path: said for path, said in (flags.labels() | given).items() if not is_below(path, hidden)},
+        labels={
+            path: said
+            for path, said in (flags.labels() | given | {f"{ITEMS}.name": speakers}).items()
+            if not is_below(path, hidden)
+        },
     )
 
 

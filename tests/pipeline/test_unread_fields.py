@@ -371,6 +371,31 @@ def test_of_an_object_that_columns_read_a_build_names_what_they_leave(tokenizer:
     ]
 
 
+def test_of_a_list_that_columns_read_a_build_names_the_keys_that_they_leave(tokenizer: Path, tmp_path: Path) -> None:
+    said = [{"by": who, "at": 6, "text": ROW["output"]} for who in ("Ann", "Bo")]
+    path = written(tmp_path / "rows.jsonl", ROW | {"said": said, "seen": said[:1]})
+    columns = ("--columns", "input=said[].text", "--ignore", "seen")
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
+    assert [line for line in told.splitlines() if "not read" in line] == [
+        f"note: {path}: fields of rows that are not read: `said[].at` (6), `said[].by` (Bo, Ann)"
+    ]
+
+
+def test_names_of_those_who_speak_are_named_unless_the_template_writes_them(tokenizer: Path, tmp_path: Path) -> None:
+    said = [{"role": "user", "name": "Ann", "content": "It is six."}, {"role": "assistant", "content": "So it is."}]
+    path = written(tmp_path / "rows.jsonl", {"messages": said})
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache").stderr
+    assert [line for line in told.splitlines() if "not read" in line] == [
+        f"note: {path}: keys of messages that are not read: `name` (Ann)"
+    ]
+    (tmp_path / "named.jinja").write_text(
+        "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant \n{% endif %}"
+    )
+    options = ("--tokenizer", tokenizer, "--template", tmp_path / "named.jinja")
+    assert "not read" not in run("build", path, *options, "-o", tmp_path / "other").stderr
+
+
 def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:
     meta = {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "image": b"\x00", "notes": GAELIC}
     path = written(tmp_path / "rows.parquet", ROW | {"meta": meta})

@@ -195,6 +195,13 @@ def table(number: int) -> dict[str, Any]:
     return row | {"highlighted_cell_ids": [[1, 0]], "question": asks(number), "answer": says(number)}
 
 
+def meeting(number: int) -> list[dict[str, str]]:
+    return [
+        {"speaker": who, "content": says(number, turn)}
+        for turn, who in enumerate(["Skipper", "Harbor master", "Pilot"])
+    ]
+
+
 CHOICES = ["A. 38", "B. 27.675", "C. 3 : 4 a . m .", "D. data inadequate", "E. none of these"]
 BLOCKS = [[{"block_type": "text", "text": text}] for text in talk(0)]
 SHAPES: dict[str, Shape] = {
@@ -236,6 +243,36 @@ SHAPES: dict[str, Shape] = {
     ),
     "answers with scores and ids": Shape([posts(k) for k in ROWS], [asks(0)], [says(0, 2)]),
     "a table": Shape([table(k) for k in ROWS], [asks(0), "table_array", "Year | Port\n1990 | Oban"], [says(0)]),
+    "what several people said": Shape(
+        [{"query": asks(k), "meeting_transcripts": meeting(k), "answer": says(k, 7)} for k in ROWS],
+        [asks(0), f"speaker: Skipper, content: {says(0)}\nspeaker: Harbor master, content: {says(0, 1)}"],
+        [says(0, 7)],
+    ),
+    "passages with titles": Shape(
+        [
+            {
+                "messages": [
+                    {"role": by, "content": text} for by, text in zip(["user", "assistant"], talk(k, 2), strict=True)
+                ],
+                "documents": [{"title": f"Tides {k}", "text": says(k, turn)} for turn in (4, 5)],
+            }
+            for k in ROWS
+        ],
+        [asks(0), f'[{{"title":"Tides 0","text":"{says(0, 4)}"}},{{"title":"Tides 0","text":"{says(0, 5)}"}}]'],
+        [says(0, 1)],
+    ),
+    "a table as records": Shape(
+        [
+            {
+                "question": asks(k),
+                "table": [{"port": f"the port of {place(k + n)}", "2024": n} for n in (0, 1)],
+                "answer": says(k),
+            }
+            for k in ROWS
+        ],
+        [f"{asks(0)}\ntable: \nport: the port of Oban, 2024: 0\nport: the port of Mull, 2024: 1"],
+        [says(0)],
+    ),
     "candidates after a history": Shape(
         [persona(k) for k in ROWS], ["i have 0 boats.\n\ni have 1 boats.", asks(0)], [says(0, 7)]
     ),

@@ -11,7 +11,7 @@ from packer.questions.conversations import SingleMessages, single_messages
 from packer.questions.field_programs import go_along, programs_for_fields
 from packer.questions.message_order import BEGIN_OTHERS
 from packer.questions.named_media import without_media
-from packer.questions.proposals import Proposal, Reading, propose
+from packer.questions.proposals import Proposal, Reading, is_cut, propose
 from packer.questions.read_places import ITEMS, Note, UnreadField
 from packer.questions.unread_text import Unread, find_unread
 from packer.recipe.column_rules import declared
@@ -105,7 +105,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
     ]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
-    left = [path for path in texts if all(path in each for each in unread_by)]
+    left = [path for path in texts if all(path in each for each in unread_by) or is_cut(tried, path)]
     programs += programs_for_fields(texts, left, tried, entry.columns, entry.roles)
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]

@@ -175,10 +175,14 @@ class Questions:
         no text, and may still say which rows are wanted.
         """
         said: dict[bool, dict[str, Counter[str]]] = {True: {}, False: {}}
+        read = [*filter(None, source.columns.values())]
+        read_within = {*map(first_name, read)}
         for path, values in _labels(found).items():
-            if not is_below(path, [*filter(None, source.columns.values())]):
-                said[ITEMS in path].setdefault(path.rpartition(f"{ITEMS}.")[2], Counter()).update(values)
-        read_within = {first_name(path) for path in source.columns.values() if path}
+            if is_below(path, read):
+                continue
+            is_key = ITEMS in path and first_name(path) not in read_within
+            name = path.rpartition(f"{ITEMS}.")[2] if is_key else path
+            said[is_key].setdefault(name, Counter()).update(values)
         names = frozenset(name for file in found for name in file.unread_names) - self.asked(source)
         for what, own, labels in (
             ("keys of messages", self.unread_keys(source), said[True]),
