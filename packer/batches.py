@@ -385,5 +385,5 @@ class SelectedRows:
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
     detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
     num_capped: int = 0
-    """Number of near-duplicate keys shared by too many rows, for which each row was compared only with the first one.
+    """Number of near-duplicate keys shared by too many rows, for which each row was compared only with the first ones.
     """

@@ -95,7 +95,7 @@ def near_duplicates(
     lost_to, similarity = np.full(len(order), -1), np.zeros(len(order))
     for start in range(0, len(pairs.first), _PIECE_PAIRS):  # a list of numbers takes five times as much memory
         piece = slice(start, start + _PIECE_PAIRS)
-        lists = (pairs.first[piece].tolist(), pairs.second[piece].tolist(), pairs.jaccard[piece].tolist())
+        lists = (pairs.first[piece].tolist(), pairs.second[piece].tolist(), pairs.similarity[piece].tolist())
         for first, second, found in zip(*lists, strict=True):
             # `first` is already decided: pairs are ordered by `second`, and first < second.
             if lost_to[first] < 0 and found > similarity[second]:
@@ -148,34 +148,34 @@ class _Pairs:
 
     first: Int64
     second: Int64
-    jaccard: npt.NDArray[np.float64]
+    similarity: npt.NDArray[np.float64]
     num_capped: int
 
 
-def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: float, num_first: int | None) -> _Pairs:
+def _verified(signatures: Signatures, order: Int64, positions: Int64, jaccard: float, num_first: int | None) -> _Pairs:
     """Return all pairs of these positions that share a band and are similar; with `num_first` only pairs across it."""
     largest = _largest(signatures)
     seen, num_capped = np.zeros(0, np.uint64), 0
     found, similarities = np.zeros(0, np.uint64), np.zeros(0)
     for band in range(NUM_BANDS):
-        keys = (signatures.bands[order[places], band].astype(np.uint64) << _HALF) | places.astype(np.uint64)
-        candidates = _Candidates(keys, num_first)
+        of_rows = signatures.bands[order[positions], band].astype(np.uint64)
+        candidates = _Candidates((of_rows << _HALF) | positions.astype(np.uint64), num_first)
         num_capped += candidates.num_capped
         new = np.setdiff1d(candidates.pairs(), seen, assume_unique=True)
         seen = np.sort(np.concatenate([seen, new]))
         near = [(found, similarities)]
         for piece in _pieces(signatures, order, new):
-            first, second = _positions(piece)
+            first, second = _positions_of(piece)
             near.append(_near(piece, _jaccard(signatures, largest, order[first], order[second]), jaccard))
         for first, bucket, rows in candidates.large_buckets():
             similarity = _bucket_jaccard(signatures, largest, order, first=first, bucket=bucket, rows=rows)
             row, of = np.nonzero((first >= 0)[bucket] & (first[bucket] < rows[:, None]))
-            near.append(_near(_joined(first[bucket[row], of], rows[row]), similarity[row, of], jaccard))
+            near.append(_near(_pair_keys(first[bucket[row], of], rows[row]), similarity[row, of], jaccard))
         # A pair may share several large buckets.
         found, kept = np.unique(np.concatenate([pairs for pairs, _ in near]), return_index=True)
         similarities = np.concatenate([similarity for _, similarity in near])[kept]
-    first, second = _positions(found)
-    return _Pairs(first=first, second=second, jaccard=similarities, num_capped=num_capped)
+    first, second = _positions_of(found)
+    return _Pairs(first=first, second=second, similarity=similarities, num_capped=num_capped)
 
 
 class _Candidates:
@@ -208,7 +208,7 @@ class _Candidates:
             num_partners = np.where(self._place < self._num_first, 0, np.repeat(self._num_held, self._sizes))
         num_partners[np.repeat(self._is_large, self._sizes)] = 0
         first = self._place[concatenated_ranges(np.repeat(self._start, self._sizes), num_partners)]
-        return _joined(first, np.repeat(self._place, num_partners))
+        return _pair_keys(first, np.repeat(self._place, num_partners))
 
     def large_buckets(self) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Yield the positions of all other buckets, some buckets at a time: ``first``, ``bucket`` and ``rows``.
@@ -230,15 +230,17 @@ class _Candidates:
             yield first, own - own[0], rows[begin : begin + _PIECE_ROWS]
 
 
-def _joined(first: Int64, second: Int64) -> UInt64:
+def _pair_keys(first: Int64, second: Int64) -> UInt64:
+    """Return pairs of positions as ``second << 32 | first``, so that they sort by the second one."""
     return (second.astype(np.uint64) << _HALF) | first.astype(np.uint64)
 
 
-def _positions(pairs: UInt64) -> tuple[Int64, Int64]:
+def _positions_of(pairs: UInt64) -> tuple[Int64, Int64]:
     return (pairs & _LOW).astype(np.int64), (pairs >> _HALF).astype(np.int64)
 
 
 def _near(pairs: UInt64, similarity: npt.NDArray[np.float64], jaccard: float) -> tuple[UInt64, npt.NDArray[np.float64]]:
+    """Return the pairs that are similar by `jaccard` or more, with their similarity."""
     is_near = similarity >= jaccard
     return pairs[is_near], similarity[is_near]
 
@@ -246,7 +248,7 @@ def _near(pairs: UInt64, similarity: npt.NDArray[np.float64], jaccard: float) ->
 def _pieces(signatures: Signatures, order: Int64, pairs: UInt64) -> Iterator[UInt64]:
     """Yield pairs in pieces whose shingles fit in memory."""
     counts = np.diff(signatures.offsets)[order]
-    first, second = _positions(pairs)
+    first, second = _positions_of(pairs)
     size = np.cumsum(counts[first] + counts[second])
     if len(pairs):
         cuts = np.searchsorted(size, np.arange(_PIECE_SHINGLES, int(size[-1]), _PIECE_SHINGLES), "right")

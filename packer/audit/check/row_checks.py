@@ -14,7 +14,7 @@ from packer.audit.check.row_facts import RowFacts
 from packer.audit.findings import CodedFinding, Severity
 from packer.batches import Int64
 from packer.curate.near import DroppedRows, copies_of, exact_duplicates, near_duplicates, nearest
-from packer.curate.select import NAMES
+from packer.curate.select import SPLIT_NAMES
 from packer.display import plural
 
 JACCARD = 0.8
@@ -167,7 +167,7 @@ def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") 
             what = kind.found.format(others=" or ".join(facts.trained))
             told.append(f"{len(pairs):,} of {plural(num_rows, 'row')}{f' of {name}' if name else ''}: {what}")
     level: Severity = max(levels, key=("ok", "warning", "error").index, default="ok")
-    is_other = not code.endswith("within_splits") and NAMES[0] not in facts.trained
+    is_other = not code.endswith("within_splits") and SPLIT_NAMES[0] not in facts.trained
     check = checked(
         code,
         "; ".join(told) + more if told else kind.none,
