@@ -206,7 +206,7 @@ class RowBatch:
     """Line of the file, from 1, on which each of these rows begins; None for formats that are not line-based."""
 
     first: int = 0
-    """Number of the first row that was read."""
+    """Index of the first of these rows in its partition."""
 
     fields: tuple[tuple[Any, ...], ...] = ()
     """For each requested field, its value in each row from `first` on as in the file, or None if it is absent."""
