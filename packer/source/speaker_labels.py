@@ -128,12 +128,12 @@ def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:
     labels = [(name, role) for name, role in roles.items() if name.rstrip("*_]】").endswith(_COLONS)]
     if not labels or sample.kind != "chat":
         return sample
-    changed = tuple(_off(message, labels, f"$.messages[{k}]") for k, message in enumerate(sample.messages))
-    preference = sample.preference
-    if preference is not None and preference.rejected is not None:
-        rejected = with_labels_off(preference.rejected, roles)
-        preference = msgspec.structs.replace(preference, rejected=rejected)
-    return msgspec.structs.replace(sample, messages=changed, preference=preference)
+
+    def without(side: Sample) -> Sample:
+        messages = tuple(_off(message, labels, f"$.messages[{k}]") for k, message in enumerate(side.messages))
+        return msgspec.structs.replace(side, messages=messages)
+
+    return sample.with_sides(without)
 
 
 def _off(message: Message, labels: Collection[tuple[str, str]], where: str) -> Message:
