@@ -129,8 +129,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def all_messages(self) -> tuple[Message, ...]:
         """The sample's messages; for a pair, followed by those of the rejected conversation that both do not share."""
-        others = [side.messages for side in self.sides[1:]]
-        return (*self.messages, *(each for own in others for each in own[num_common_messages(self.messages, own) :]))
+        own, *others = (side.messages for side in self.sides)
+        return (*own, *(message for other in others for message in other[num_common_messages(own, other) :]))
 
     @property
     def sides(self) -> tuple["Sample", ...]:

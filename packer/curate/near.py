@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, pieces
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, ranges_of
 from packer.layout import begins_run, concatenated_ranges
 
 MOST_COMPARED = 64
@@ -128,7 +128,7 @@ class _Groups:
         counts = np.diff(signatures.offsets)
         has_shingles = counts[order] > 0
         whole = np.zeros(len(counts), np.uint64)
-        for first, last in pieces(signatures.offsets, _PIECE_SHINGLES):
+        for first, last in ranges_of(signatures.offsets, _PIECE_SHINGLES):
             start, stop = signatures.offsets[[first, last]]
             filled = first + np.flatnonzero(counts[first:last])
             if len(filled):
@@ -292,38 +292,46 @@ def _bucket_jaccard(
 ) -> npt.NDArray[np.float64]:
     """Return the similarity of rows to up to 64 others of their bucket, as :func:`_jaccard` does.  # float64[R, 64]
 
-    The shingles of these others form a table, with a bit for each of the 64 that has the shingle; every row looks each
-    of its shingles up once. The others are at `first` [B, 64], -1 for none; row i is in bucket ``bucket[i]`` [R].
+    The others are at `first` [B, 64], -1 for none; row i is in bucket ``bucket[i]`` [R].
     """
     bucket_of, rank = np.nonzero(first >= 0)
     first_rows, row_rows = order[first[bucket_of, rank]], order[rows]
     firsts, compared = signatures.rows(first_rows), signatures.rows(row_rows)
-    num_shingles = np.diff(firsts.offsets)
-    first_keys = (np.repeat(bucket_of, num_shingles).astype(np.uint64) << _HALF) | firsts.shingles
-    by_key = np.argsort(first_keys, kind="stable")
-    first_keys = first_keys[by_key]
-    first_bits = np.uint64(1) << np.repeat(rank, num_shingles).astype(np.uint64)[by_key]
-    begin = np.flatnonzero(begins_run(first_keys))
-    table_keys, table_bits = first_keys[begin], np.bitwise_or.reduceat(first_bits, begin)
-
-    row_of_shingle = np.repeat(np.arange(len(rows)), np.diff(compared.offsets))
-    row_keys = (bucket[row_of_shingle].astype(np.uint64) << _HALF) | compared.shingles
-    at = np.minimum(np.searchsorted(table_keys, row_keys), len(table_keys) - 1)
-    hits = np.flatnonzero(table_keys[at] == row_keys)
-    bits = table_bits[at[hits]].astype("<u8").view(np.uint8).reshape(-1, 8)
-    is_shared = np.unpackbits(bits, axis=1, bitorder="little")  # [hits, 64] which of the others have the shingle
-    num_shared = np.zeros((len(rows), 64), np.int64)
-    begin = np.flatnonzero(begins_run(row_of_shingle[hits]))
-    if len(begin):
-        num_shared[row_of_shingle[hits[begin]]] = np.add.reduceat(is_shared, begin, axis=0, dtype=np.int64)
-
+    num_shared = _num_shared(firsts, bucket_of, rank, compared, bucket)
     number_of_first = np.zeros(first.shape, np.int64)
     number_of_first[bucket_of, rank] = np.arange(len(first_rows))
     other = number_of_first[bucket]  # [R, 64]
-    total = _num_up_to(compared, np.arange(len(rows))[:, None], largest[first_rows][other])
+    total = _num_up_to(compared, np.arange(len(row_rows))[:, None], largest[first_rows][other])
     total = total + _num_up_to(firsts, other, largest[row_rows][:, None]) - num_shared
     similarity: npt.NDArray[np.float64] = num_shared / np.maximum(total, 1)
     return similarity
+
+
+def _num_shared(firsts: Signatures, bucket_of: Int64, rank: Int64, rows: Signatures, bucket: Int64) -> Int64:
+    """Return how many shingles each row shares with the first rows of its bucket.  # int64[R, 64]
+
+    The shingles of the first rows, each of a rank below 64 in its bucket, form a table, with a bit for each that has
+    the shingle; every row looks each of its shingles up once.
+    """
+    num_shingles = np.diff(firsts.offsets)
+    keys = (np.repeat(bucket_of, num_shingles).astype(np.uint64) << _HALF) | firsts.shingles
+    by_key = np.argsort(keys, kind="stable")
+    keys = keys[by_key]
+    bits = np.uint64(1) << np.repeat(rank, num_shingles).astype(np.uint64)[by_key]
+    begin = np.flatnonzero(begins_run(keys))
+    table_keys, table_bits = keys[begin], np.bitwise_or.reduceat(bits, begin)
+
+    row_of_shingle = np.repeat(np.arange(len(bucket)), np.diff(rows.offsets))
+    row_keys = (bucket[row_of_shingle].astype(np.uint64) << _HALF) | rows.shingles
+    at = np.minimum(np.searchsorted(table_keys, row_keys), len(table_keys) - 1)
+    hits = np.flatnonzero(table_keys[at] == row_keys)
+    row_bits = table_bits[at[hits]].astype("<u8").view(np.uint8).reshape(-1, 8)
+    is_shared = np.unpackbits(row_bits, axis=1, bitorder="little")  # [hits, 64] which of the first have the shingle
+    num_shared = np.zeros((len(bucket), 64), np.int64)
+    begin = np.flatnonzero(begins_run(row_of_shingle[hits]))
+    if len(begin):
+        num_shared[row_of_shingle[hits[begin]]] = np.add.reduceat(is_shared, begin, axis=0, dtype=np.int64)
+    return num_shared
 
 
 def _num_up_to(signatures: Signatures, rows: Int64, bounds: npt.NDArray[np.uint32]) -> Int64:

@@ -22,7 +22,7 @@ from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, 
 from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
-from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split
+from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split, Take
 from packer.recipe.rule_checks import time_of
 from packer.rejections import ROW_REASONS
 
@@ -74,17 +74,18 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
         verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
     if rules.decontaminate is not None:
         verdicts.drop_lost("contaminated", _contaminated(verdicts, traits))
-    _deduplicate(verdicts, traits, rules.deduplicate or Deduplicate())
+    if rules.deduplicate is not None:
+        _deduplicate(verdicts, traits, rules.deduplicate)
     if rules.split is not None:
-        _divide(verdicts, rows, traits, rules.split, rules)
+        if rules.split.group is not None:
+            has_group = _has_field(rules.split.group, rows, traits, rules)
+            verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~has_group))
+        _divide(verdicts, traits, rules.split)
         if rules.split.leakage is not None:
             verdicts.drop_lost("leaks", _leaking(verdicts, traits, rules.split.leakage))
     for source, take in enumerate(rules.take):
         if take is not None:
-            own = np.flatnonzero(verdicts.alive & (rows.source == source))
-            if take.order == "hash":
-                own = own[np.argsort(digests(traits, "content")[own], kind="stable")]
-            verdicts.drop("not_taken", own[take.rows :])
+            _limit(verdicts, np.flatnonzero(verdicts.alive & (rows.source == source)), traits, take)
     return verdicts.selected()
 
 
@@ -194,10 +195,8 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> DroppedRows
     return lost_to_held_out(signatures, digests(traits, "content"), held, trained, rule.near)
 
 
-def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:
+def _divide(verdicts: Verdicts, traits: pa.Table, rule: Split) -> None:
     """Divide the rows of `train` into splits; rows that their source assigns to another split stay there."""
-    if rule.group is not None:
-        verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_has_field(rule.group, rows, traits, rules)))
     if rule.time is None:
         left = np.flatnonzero(verdicts.alive & verdicts.in_train)
         keys = column(traits, "prompt" if rule.group is None else "group")
@@ -209,9 +208,15 @@ def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, 
     split = split_by_time(times[left], rule)
     if rule.group is not None:
         late, first = straddling(column(traits, "group")[left], split)
-        similarity = np.zeros(len(late), np.float32)
-        verdicts.drop_lost("straddles", DroppedRows(row=left[late], kept=left[first], similarity=similarity))
+        verdicts.drop_lost("straddles", DroppedRows(row=left[late], kept=left[first], similarity=np.zeros(len(late))))
     _assign(verdicts, left, split)
+
+
+def _limit(verdicts: Verdicts, rows: Int64, traits: pa.Table, take: Take) -> None:
+    """Keep the first rows of a source, in the order of the input or of their content."""
+    if take.order == "hash":
+        rows = rows[np.argsort(digests(traits, "content")[rows], kind="stable")]
+    verdicts.drop("not_taken", rows[take.rows :])
 
 
 def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:

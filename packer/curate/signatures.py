@@ -67,7 +67,7 @@ class Words:
     offsets: Int64  # [T + 1]
 
 
-def constants(name: str, count: int) -> UInt64:
+def _constants(name: str, count: int) -> UInt64:
     """Return odd 64-bit numbers that are a pure function of a name.  # uint64[count]"""
     return np.array([xxhash.xxh3_64_intdigest(f"{name} {i}".encode()) | 1 for i in range(count)], np.uint64)
 
@@ -79,7 +79,7 @@ def mixed(values: UInt64) -> UInt64:
     return values ^ (values >> np.uint64(31))
 
 
-_CHARACTER_MULTIPLIERS = constants("the character of a word at a place", 256)
+_CHARACTER_MULTIPLIERS = _constants("the character of a word at a place", 256)
 """One for each position in a word; longer words reuse them cyclically."""
 
 
@@ -159,9 +159,9 @@ MOST_SHINGLES = 256
 NUM_BANDS = 20
 BAND_SIZE = 5
 
-_WORD_MULTIPLIERS = constants("the word of an n-gram at a place", MAX_NGRAM)
-_FLIP, _MULTIPLIER = (constants(f"permutation, {part}", NUM_BANDS * BAND_SIZE).astype(np.uint32) for part in "ab")
-_MINHASH_MULTIPLIERS = constants("the minhash of a band at a place", BAND_SIZE)
+_WORD_MULTIPLIERS = _constants("the word of an n-gram at a place", MAX_NGRAM)
+_FLIP, _MULTIPLIER = (_constants(f"permutation, {part}", NUM_BANDS * BAND_SIZE).astype(np.uint32) for part in "ab")
+_MINHASH_MULTIPLIERS = _constants("the minhash of a band at a place", BAND_SIZE)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _PIECE_SHINGLES = 2**16
@@ -243,13 +243,13 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
     return mixed(found), counts
 
 
-def pieces(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
+def ranges_of(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
     """Yield ranges ``[first, last)`` of items with about `size` entries of a flat array, at least one item each."""
     cuts = np.unique(np.searchsorted(offsets, np.arange(0, int(offsets[-1]), size)))
     return pairwise([*cuts.tolist(), len(offsets) - 1])
 
 
-def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
+def _distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     """Return the distinct 32-bit values of each row, ascending, and the number of them in each row."""
     keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | values
     keys.sort()
@@ -260,11 +260,11 @@ def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
 def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
     """Compute the shingles of n words, and the bands, of rows of the words `start` to `stop`, int64[N] each."""
     grams, counts = ngrams(words, start, stop, n)
-    found, counts = distinct(grams >> _HALF, counts)
+    found, counts = _distinct(grams >> _HALF, counts)
     shingles, offsets = found.astype(np.uint32), offsets_of(counts)
     bands = np.zeros((len(start), NUM_BANDS), np.uint32)
     # Bands are made of all shingles, so that rows share one with the probability above; then the smallest are kept.
-    for first, last in pieces(offsets, _PIECE_SHINGLES):
+    for first, last in ranges_of(offsets, _PIECE_SHINGLES):
         _fill_bands(bands[first:last], shingles[offsets[first] : offsets[last]], counts[first:last])
     rank = concatenated_ranges(np.zeros(len(counts), np.int64), counts)
     kept = np.minimum(counts, MOST_SHINGLES)

@@ -152,10 +152,10 @@ def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] 
         the places of each micro-batch, ascending, that with the most work first; None if not all rows found room
     """
     groups: list[list[int]] = [[] for _ in range(number)]
-    loads, full = [(0, i) for i in range(number)], []
-    left, of_rows, of_sizes = [room] * number, work.tolist(), sizes.tolist()
+    loads, full = [(0, i) for i in range(number)], []  # the work of groups with room, as a heap, and of those without
+    left, work_of, size_of = [room] * number, work.tolist(), sizes.tolist()
     for place in np.argsort(-work, kind="stable").tolist():
-        size, too_full = of_sizes[place], []
+        size, too_full = size_of[place], []
         while loads and left[loads[0][1]] < size:
             too_full.append(heappop(loads))
         if not loads:
@@ -164,10 +164,10 @@ def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] 
         groups[i].append(place)
         left[i] -= size
         if left[i]:
-            heapreplace(loads, (load + of_rows[place], i))
+            heapreplace(loads, (load + work_of[place], i))
         else:
             heappop(loads)
-            full.append((load + of_rows[place], i))
+            full.append((load + work_of[place], i))
         for each in too_full:
             heappush(loads, each)
     order = sorted(full + loads, key=lambda pair: (-pair[0], pair[1]))

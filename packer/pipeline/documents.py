@@ -185,10 +185,8 @@ def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance, tasks: Iter
     """Whether a cache is what a build would make of these inputs, with all of its files."""
     if manifest.recipe_fingerprint != wanted.recipe_fingerprint or not same_traits(manifest, wanted.recipe):
         return False
-    names, wanted_names = (
-        [(entry.path, entry.split, entry.sha256) for entry in inputs] for inputs in (manifest.inputs, wanted.inputs)
-    )
-    if names != wanted_names:
+    named = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
+    if named != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # same bytes, other names: nothing to tokenize, but the manifest has to change
     media = {table.key: table for table in manifest.media or ()}
     return (

@@ -240,10 +240,9 @@ def run_partition(
             if done.images:
                 images = images or opened.enter_context(MediaWriter(folder, key=task.key, keep=task.media.keep))
                 images.add(done.images)
-            rejected += (
-                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - rows.first])
-                for r in done.rejections
-            )
+            for each in done.rejections:
+                line = None if rows.lines is None else rows.lines[each.row - rows.first]
+                rejected.append(RejectedRow(each.row, each.code, each.reason, line))
             names |= rows.names
             num_rows += rows.num_rows
             num_kept += len(distinct(done.documents.sample))
