@@ -154,7 +154,7 @@ def _supervised(
     skipped: Int32 = _NONE,
     images: tuple[Image, ...] = (),
 ) -> SupervisedRows:
-    """Return the result of a batch; `merged` and `skipped` are the rows of such turns, if they have documents."""
+    """Return the result of a batch; `merged` and `skipped` are the rows of such turns, rejected ones included."""
     return SupervisedRows(
         documents=documents,
         rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),

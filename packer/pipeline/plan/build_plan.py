@@ -89,7 +89,7 @@ def plan_build(
     trait_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     num_bytes = sum(status.num_bytes for status in statuses.values())
-    # The nodes of a cluster read what is elsewhere themselves; of what is here, they only read large files whole.
+    # Inputs in other places are read by the nodes of a cluster. Those here are opened here, and read there if large.
     is_local = is_here or all(isinstance(path, Path) for path in statuses)
     openers = ALONE if is_local else workers
     readers = ALONE if is_local and num_bytes < MIN_PARALLEL_BYTES else workers
@@ -333,9 +333,8 @@ def refuse_absent(
     Each of `files` comes with the number of its source. Only for a field that no first row of
     any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
     """
+    # What asks first for a field, by the field and the source whose rows must have it; None for any source.
     askers: dict[tuple[str, int | None], str] = {}
-    """By a field, and the source whose rows must have it, None for any: what asks for it first."""
-
     for i, rules in enumerate(trait_rules):
         for field in rules.fields:  # those of `where` are fields of the source, the others of any
             askers.setdefault((field, i if field in rules.where else None), _named(rules, field, i))
