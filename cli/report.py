@@ -29,7 +29,7 @@ def command(*, cache: Path, output: Path, roots: tuple[str, ...], reply: Reply) 
     def show() -> None:
         out = stdout()
         out.line(f"wrote {found.path}, {size(found.num_bytes)}")
-        fits = "" if found.items == found.chosen else f"the first {number(found.items)} of "
-        out.line(f"  with {plural(found.tokens, 'token')} of {fits}{number(found.chosen)} blocks and documents")
+        first = "" if found.items == found.chosen else f"the first {number(found.items)} of "
+        out.line(f"  with {plural(found.tokens, 'token')} of {first}{number(found.chosen)} blocks and documents")
 
     reply.summary(fields_of(found), show)

@@ -129,8 +129,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def all_messages(self) -> tuple[Message, ...]:
         """The sample's messages; for a pair, followed by those of the rejected conversation that both do not share."""
-        others = [side.messages for side in self.sides[1:]]
-        return (*self.messages, *(each for own in others for each in own[num_common_messages(self.messages, own) :]))
+        own, *others = (side.messages for side in self.sides)
+        return (*own, *(message for other in others for message in other[num_common_messages(own, other) :]))
 
     @property
     def sides(self) -> tuple["Sample", ...]:
@@ -206,7 +206,7 @@ class RowBatch:
     """Line of the file, from 1, on which each of these rows begins; None for formats that are not line-based."""
 
     first: int = 0
-    """Number of the first row that was read."""
+    """Index of the first of these rows in its partition."""
 
     fields: tuple[tuple[Any, ...], ...] = ()
     """For each requested field, its value in each row from `first` on as in the file, or None if it is absent."""
@@ -385,5 +385,5 @@ class SelectedRows:
     similarity: Float32  # [N] to that row, 0 to 1; of `contaminated` the share of the question that it has
     detail: Int32  # [N] the rule: index into `RowRules.names`; -1 where the reason has one rule
     num_capped: int = 0
-    """Number of near-duplicate keys shared by too many rows, for which each row was compared only with the first one.
+    """Number of near-duplicate keys shared by too many rows, for which each row was compared only with the first ones.
     """

@@ -86,12 +86,12 @@ def rate(count: float, seconds: float) -> str:
     return f"{value:.0f}"
 
 
-def aligned(sides: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Return the lines of a table: columns two spaces apart, `<` or `>` each, no trailing blanks."""
-    widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(sides))]
+def aligned(alignments: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table: columns two spaces apart, each aligned by its `<` or `>`, no trailing blanks."""
+    widths = [max(len(one_line(row[column])) for row in rows) for column in range(len(alignments))]
     for row in rows:
-        cells = (f"{one_line(cell):{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        yield "  ".join(["", *cells]).rstrip()
+        columns = zip(row, alignments, widths, strict=True)
+        yield "  ".join(["", *(f"{one_line(cell):{alignment}{width}}" for cell, alignment, width in columns)]).rstrip()
 
 
 def repair_hint(cache: object) -> str:

@@ -36,7 +36,7 @@ FileName = Annotated[str, Meta(pattern=_FILE_NAME)]
 FilePath = Annotated[str, Meta(pattern=_FILE_PATH)]
 """POSIX path of a file below a folder: each part is a :data:`FileName`."""
 
-_WORDS = {
+_PATTERNS_IN_WORDS = {
     SPLIT_NAME: "the name of a split: a letter of ASCII or a digit, then up to 99 of them, '_' and '.'",
     RULE_NAME: "the name of a rule: a letter of ASCII or a digit, then up to 63 of them, '_', '.' and '-'",
     _FILE_NAME: "the name of a file: up to 200 letters, digits, blanks, '_', '.' and '-', no dot or dash in front",
@@ -60,9 +60,9 @@ BUCKETS = ("s3", "gs", "az", "abfs", "abfss")
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/+")
 """Matches URLs; a `Path` keeps only one of the two slashes."""
 
-_IN_BUCKET = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z", re.DOTALL)
+_BUCKET_URL = re.compile(rf"\A(?P<scheme>{'|'.join(BUCKETS)}):/{{1,2}}(?P<rest>[^/].*)\Z", re.DOTALL)
 
-_IN_BUCKETS = "buckets (s3://, gs://, az://)"
+_BUCKETS_IN_WORDS = "buckets (s3://, gs://, az://)"
 
 
 def is_address(path: str) -> bool:
@@ -116,7 +116,7 @@ def bucket_url(place: Path | str) -> str | None:
     Raises:
         UsageError: it holds credentials, or characters that no name in a bucket has.
     """
-    found = _IN_BUCKET.match(os.fspath(place))
+    found = _BUCKET_URL.match(os.fspath(place))
     if found is None:
         return None
     refuse_credentials(os.fspath(place))
@@ -151,7 +151,7 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
     if place == "input":
         pipe = "curl -sL ADDRESS" if scheme in {"http", "https"} else "…"
         raise InputError(
-            f"{path}: packer does not read {scheme}://, only files, {_IN_BUCKETS} and the Hub (hf://)",
+            f"{path}: packer does not read {scheme}://, only files, {_BUCKETS_IN_WORDS} and the Hub (hf://)",
             hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
         )
     if place == "file":
@@ -161,21 +161,21 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
         )
     then = "hf upload ORG/NAME CACHE --repo-type dataset" if scheme == "hf" else "copy it: a cache may be anywhere"
     raise UsageError(
-        f"{path}: packer does not write to {scheme}://, only to folders and {_IN_BUCKETS}",
+        f"{path}: packer does not write to {scheme}://, only to folders and {_BUCKETS_IN_WORDS}",
         hint=f"build into a local folder, and {then}",
     )
 
 
 def in_words(message: str) -> str:
     """Replace the patterns of names in one of msgspec's messages by descriptions."""
-    for pattern, words in _WORDS.items():
+    for pattern, words in _PATTERNS_IN_WORDS.items():
         message = message.replace(f"`str` matching regex {pattern!r}", words)
     return message
 
 
-_DATA = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
-_PACKED = (".gz", ".zst")
-_ABOUT_DATA = "dataset_infos.json"
+_WITH_ROWS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+_COMPRESSED = (".gz", ".zst")
+_WITHOUT_ROWS = "dataset_infos.json"
 """Metadata of data set repositories, which is JSON but contains no rows."""
 
 
@@ -188,11 +188,11 @@ def data_ending(name: str) -> str | None:
     """
     path = PurePosixPath(name)
     suffixes = path.suffixes
-    packed = int(bool(suffixes) and suffixes[-1].lower() in _PACKED)
-    kind = suffixes[: len(suffixes) - packed][-1:]
-    if not kind or kind[0].lower() not in _DATA or path.name == _ABOUT_DATA:
+    num_compressed = int(bool(suffixes) and suffixes[-1].lower() in _COMPRESSED)
+    kind = suffixes[: len(suffixes) - num_compressed][-1:]
+    if not kind or kind[0].lower() not in _WITH_ROWS or path.name == _WITHOUT_ROWS:
         return None
-    return "".join(suffixes[-packed - 1 :])
+    return "".join(suffixes[-num_compressed - 1 :])
 
 
 def fits(path: str, pattern: str) -> bool:

@@ -1,13 +1,15 @@
 """Findings of `preview`, `check` and `verify --foreign`: a code with its level, a sentence, texts, a hint."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from packer.display import plural
 
-Severity: TypeAlias = Literal["error", "warning", "note", "ok", "skipped"]
+Level: TypeAlias = Literal["error", "warning", "note", "ok", "skipped"]
 """A check is `ok` or `skipped` if there is nothing to find, or nothing to compare."""
+
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+"""Those of a report's findings, in its order."""
 
 TEMPLATE_CODES = {
     "opening_learned": "every answer opens with text of the template, which is trained: a header, an empty reasoning "
@@ -19,24 +21,16 @@ TEMPLATE_CODES = {
 }
 """Code → meaning of what `preview` finds out about a template, in the order of a report. All are warnings."""
 
-LEVELS: tuple[Severity, ...] = ("error", "warning", "note")
-"""In the order in which a report lists them."""
-
 
 class Code(NamedTuple):
     """A kind of finding."""
 
-    level: Severity
+    level: Level
     meaning: str
     unit: str = ""
     """Unit of the finding's count, in the singular; empty if findings of this kind are not counted."""
 
     hint: str | None = None
-
-
-def in_order(codes: Mapping[str, Code], code: str, level: Severity) -> tuple[int, int]:
-    """Return the sort key of a finding in a report: by level, errors first, then by position in the table of codes."""
-    return LEVELS.index(level), list(codes).index(code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +55,7 @@ class CodedFinding:
     message: str
     """One line."""
 
-    level: Severity
+    level: Level
     examples: tuple[Example, ...] = ()
     hint: str | None = None
     count: int | None = None
@@ -83,7 +77,7 @@ class Findings:
         """Counts by level, such as `1 error, 2 warnings, 3 notes`."""
         return ", ".join(plural(self.count(level), level) for level in LEVELS)
 
-    def count(self, level: Severity) -> int:
+    def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)
 
     @property

@@ -46,10 +46,8 @@ class InputPart:
 
     def batches(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[tuple[RowBatch, Int64]]:
         """Yield the rows in batches, each with the rows' numbers in the input."""
-        first = self.partition.first_row
         for rows in self.rows(max_row_bytes, fields):
-            yield rows, np.arange(first, first + rows.num_rows)
-            first += rows.num_rows
+            yield rows, self.partition.first_row + rows.first + np.arange(rows.num_rows)
 
     def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:
         """Yield the requested rows of the input that are in this partition and can be read, each with its number."""

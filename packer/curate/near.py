@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, pieces
+from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, ranges_of
 from packer.layout import begins_run, concatenated_ranges
 
 MOST_COMPARED = 64
@@ -95,7 +95,7 @@ def near_duplicates(
     lost_to, similarity = np.full(len(order), -1), np.zeros(len(order))
     for start in range(0, len(pairs.first), _PIECE_PAIRS):  # a list of numbers takes five times as much memory
         piece = slice(start, start + _PIECE_PAIRS)
-        lists = (pairs.first[piece].tolist(), pairs.second[piece].tolist(), pairs.jaccard[piece].tolist())
+        lists = (pairs.first[piece].tolist(), pairs.second[piece].tolist(), pairs.similarity[piece].tolist())
         for first, second, found in zip(*lists, strict=True):
             # `first` is already decided: pairs are ordered by `second`, and first < second.
             if lost_to[first] < 0 and found > similarity[second]:
@@ -128,7 +128,7 @@ class _Groups:
         counts = np.diff(signatures.offsets)
         has_shingles = counts[order] > 0
         whole = np.zeros(len(counts), np.uint64)
-        for first, last in pieces(signatures.offsets, _PIECE_SHINGLES):
+        for first, last in ranges_of(signatures.offsets, _PIECE_SHINGLES):
             start, stop = signatures.offsets[[first, last]]
             filled = first + np.flatnonzero(counts[first:last])
             if len(filled):
@@ -148,34 +148,34 @@ class _Pairs:
 
     first: Int64
     second: Int64
-    jaccard: npt.NDArray[np.float64]
+    similarity: npt.NDArray[np.float64]
     num_capped: int
 
 
-def _verified(signatures: Signatures, order: Int64, places: Int64, jaccard: float, num_first: int | None) -> _Pairs:
+def _verified(signatures: Signatures, order: Int64, positions: Int64, jaccard: float, num_first: int | None) -> _Pairs:
     """Return all pairs of these positions that share a band and are similar; with `num_first` only pairs across it."""
     largest = _largest(signatures)
     seen, num_capped = np.zeros(0, np.uint64), 0
     found, similarities = np.zeros(0, np.uint64), np.zeros(0)
     for band in range(NUM_BANDS):
-        keys = (signatures.bands[order[places], band].astype(np.uint64) << _HALF) | places.astype(np.uint64)
-        candidates = _Candidates(keys, num_first)
+        of_rows = signatures.bands[order[positions], band].astype(np.uint64)
+        candidates = _Candidates((of_rows << _HALF) | positions.astype(np.uint64), num_first)
         num_capped += candidates.num_capped
         new = np.setdiff1d(candidates.pairs(), seen, assume_unique=True)
         seen = np.sort(np.concatenate([seen, new]))
         near = [(found, similarities)]
         for piece in _pieces(signatures, order, new):
-            first, second = _positions(piece)
+            first, second = _positions_of(piece)
             near.append(_near(piece, _jaccard(signatures, largest, order[first], order[second]), jaccard))
         for first, bucket, rows in candidates.large_buckets():
             similarity = _bucket_jaccard(signatures, largest, order, first=first, bucket=bucket, rows=rows)
             row, of = np.nonzero((first >= 0)[bucket] & (first[bucket] < rows[:, None]))
-            near.append(_near(_joined(first[bucket[row], of], rows[row]), similarity[row, of], jaccard))
+            near.append(_near(_pair_keys(first[bucket[row], of], rows[row]), similarity[row, of], jaccard))
         # A pair may share several large buckets.
         found, kept = np.unique(np.concatenate([pairs for pairs, _ in near]), return_index=True)
         similarities = np.concatenate([similarity for _, similarity in near])[kept]
-    first, second = _positions(found)
-    return _Pairs(first=first, second=second, jaccard=similarities, num_capped=num_capped)
+    first, second = _positions_of(found)
+    return _Pairs(first=first, second=second, similarity=similarities, num_capped=num_capped)
 
 
 class _Candidates:
@@ -208,7 +208,7 @@ class _Candidates:
             num_partners = np.where(self._place < self._num_first, 0, np.repeat(self._num_held, self._sizes))
         num_partners[np.repeat(self._is_large, self._sizes)] = 0
         first = self._place[concatenated_ranges(np.repeat(self._start, self._sizes), num_partners)]
-        return _joined(first, np.repeat(self._place, num_partners))
+        return _pair_keys(first, np.repeat(self._place, num_partners))
 
     def large_buckets(self) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Yield the positions of all other buckets, some buckets at a time: ``first``, ``bucket`` and ``rows``.
@@ -230,15 +230,17 @@ class _Candidates:
             yield first, own - own[0], rows[begin : begin + _PIECE_ROWS]
 
 
-def _joined(first: Int64, second: Int64) -> UInt64:
+def _pair_keys(first: Int64, second: Int64) -> UInt64:
+    """Return pairs of positions as ``second << 32 | first``, so that they sort by the second one."""
     return (second.astype(np.uint64) << _HALF) | first.astype(np.uint64)
 
 
-def _positions(pairs: UInt64) -> tuple[Int64, Int64]:
+def _positions_of(pairs: UInt64) -> tuple[Int64, Int64]:
     return (pairs & _LOW).astype(np.int64), (pairs >> _HALF).astype(np.int64)
 
 
 def _near(pairs: UInt64, similarity: npt.NDArray[np.float64], jaccard: float) -> tuple[UInt64, npt.NDArray[np.float64]]:
+    """Return the pairs that are similar by `jaccard` or more, with their similarity."""
     is_near = similarity >= jaccard
     return pairs[is_near], similarity[is_near]
 
@@ -246,7 +248,7 @@ def _near(pairs: UInt64, similarity: npt.NDArray[np.float64], jaccard: float) ->
 def _pieces(signatures: Signatures, order: Int64, pairs: UInt64) -> Iterator[UInt64]:
     """Yield pairs in pieces whose shingles fit in memory."""
     counts = np.diff(signatures.offsets)[order]
-    first, second = _positions(pairs)
+    first, second = _positions_of(pairs)
     size = np.cumsum(counts[first] + counts[second])
     if len(pairs):
         cuts = np.searchsorted(size, np.arange(_PIECE_SHINGLES, int(size[-1]), _PIECE_SHINGLES), "right")
@@ -290,38 +292,46 @@ def _bucket_jaccard(
 ) -> npt.NDArray[np.float64]:
     """Return the similarity of rows to up to 64 others of their bucket, as :func:`_jaccard` does.  # float64[R, 64]
 
-    The shingles of these others form a table, with a bit for each of the 64 that has the shingle; every row looks each
-    of its shingles up once. The others are at `first` [B, 64], -1 for none; row i is in bucket ``bucket[i]`` [R].
+    The others are at `first` [B, 64], -1 for none; row i is in bucket ``bucket[i]`` [R].
     """
     bucket_of, rank = np.nonzero(first >= 0)
     first_rows, row_rows = order[first[bucket_of, rank]], order[rows]
     firsts, compared = signatures.rows(first_rows), signatures.rows(row_rows)
-    num_shingles = np.diff(firsts.offsets)
-    first_keys = (np.repeat(bucket_of, num_shingles).astype(np.uint64) << _HALF) | firsts.shingles
-    by_key = np.argsort(first_keys, kind="stable")
-    first_keys = first_keys[by_key]
-    first_bits = np.uint64(1) << np.repeat(rank, num_shingles).astype(np.uint64)[by_key]
-    begin = np.flatnonzero(begins_run(first_keys))
-    table_keys, table_bits = first_keys[begin], np.bitwise_or.reduceat(first_bits, begin)
-
-    row_of_shingle = np.repeat(np.arange(len(rows)), np.diff(compared.offsets))
-    row_keys = (bucket[row_of_shingle].astype(np.uint64) << _HALF) | compared.shingles
-    at = np.minimum(np.searchsorted(table_keys, row_keys), len(table_keys) - 1)
-    hits = np.flatnonzero(table_keys[at] == row_keys)
-    bits = table_bits[at[hits]].astype("<u8").view(np.uint8).reshape(-1, 8)
-    is_shared = np.unpackbits(bits, axis=1, bitorder="little")  # [hits, 64] which of the others have the shingle
-    num_shared = np.zeros((len(rows), 64), np.int64)
-    begin = np.flatnonzero(begins_run(row_of_shingle[hits]))
-    if len(begin):
-        num_shared[row_of_shingle[hits[begin]]] = np.add.reduceat(is_shared, begin, axis=0, dtype=np.int64)
-
+    num_shared = _num_shared(firsts, bucket_of, rank, compared, bucket)
     number_of_first = np.zeros(first.shape, np.int64)
     number_of_first[bucket_of, rank] = np.arange(len(first_rows))
     other = number_of_first[bucket]  # [R, 64]
-    total = _num_up_to(compared, np.arange(len(rows))[:, None], largest[first_rows][other])
+    total = _num_up_to(compared, np.arange(len(row_rows))[:, None], largest[first_rows][other])
     total = total + _num_up_to(firsts, other, largest[row_rows][:, None]) - num_shared
     similarity: npt.NDArray[np.float64] = num_shared / np.maximum(total, 1)
     return similarity
+
+
+def _num_shared(firsts: Signatures, bucket_of: Int64, rank: Int64, rows: Signatures, bucket: Int64) -> Int64:
+    """Return how many shingles each row shares with the first rows of its bucket.  # int64[R, 64]
+
+    The shingles of the first rows, each of a rank below 64 in its bucket, form a table, with a bit for each that has
+    the shingle; every row looks each of its shingles up once.
+    """
+    num_shingles = np.diff(firsts.offsets)
+    keys = (np.repeat(bucket_of, num_shingles).astype(np.uint64) << _HALF) | firsts.shingles
+    by_key = np.argsort(keys, kind="stable")
+    keys = keys[by_key]
+    bits = np.uint64(1) << np.repeat(rank, num_shingles).astype(np.uint64)[by_key]
+    begin = np.flatnonzero(begins_run(keys))
+    table_keys, table_bits = keys[begin], np.bitwise_or.reduceat(bits, begin)
+
+    row_of_shingle = np.repeat(np.arange(len(bucket)), np.diff(rows.offsets))
+    row_keys = (bucket[row_of_shingle].astype(np.uint64) << _HALF) | rows.shingles
+    at = np.minimum(np.searchsorted(table_keys, row_keys), len(table_keys) - 1)
+    hits = np.flatnonzero(table_keys[at] == row_keys)
+    row_bits = table_bits[at[hits]].astype("<u8").view(np.uint8).reshape(-1, 8)
+    is_shared = np.unpackbits(row_bits, axis=1, bitorder="little")  # [hits, 64] which of the first have the shingle
+    num_shared = np.zeros((len(bucket), 64), np.int64)
+    begin = np.flatnonzero(begins_run(row_of_shingle[hits]))
+    if len(begin):
+        num_shared[row_of_shingle[hits[begin]]] = np.add.reduceat(is_shared, begin, axis=0, dtype=np.int64)
+    return num_shared
 
 
 def _num_up_to(signatures: Signatures, rows: Int64, bounds: npt.NDArray[np.uint32]) -> Int64:

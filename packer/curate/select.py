@@ -22,12 +22,12 @@ from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, 
 from packer.curate.signatures import signatures_in
 from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
-from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split
+from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split, Take
 from packer.recipe.rule_checks import time_of
 from packer.rejections import ROW_REASONS
 
 TRAIN, VALIDATION, TEST = range(3)
-NAMES = ("train", "validation", "test")
+SPLIT_NAMES = ("train", "validation", "test")
 
 
 def split_by_hash(keys: UInt64, rule: Split) -> Int32:
@@ -35,21 +35,21 @@ def split_by_hash(keys: UInt64, rule: Split) -> Int32:
     content = memoryview(keys.astype("<u8").tobytes())
     numbers = (xxh3_64_intdigest(content[i : i + 8], rule.seed) for i in range(0, len(content), 8))
     u = np.fromiter(numbers, np.uint64, len(keys))
-    found = np.full(len(keys), TRAIN, np.int32)
-    found[u < np.uint64(int(rule.shares.test * 2**64))] = TEST
+    split = np.full(len(keys), TRAIN, np.int32)
+    split[u < np.uint64(int(rule.shares.test * 2**64))] = TEST
     top = int(rule.shares.validation * 2**64)
-    if top:
-        found[u >= np.uint64(2**64 - top)] = VALIDATION
-    return found
+    if top:  # 2^64 itself is no uint64
+        split[u >= np.uint64(2**64 - top)] = VALIDATION
+    return split
 
 
 def split_by_time(times: Int64, rule: Split) -> Int32:
     """Return the split of each time in µs: 0 before the first cutoff, then 1 (validation) or 2 (test).  # int32[M]"""
-    found = np.full(len(times), TRAIN, np.int32)
-    for name, text in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
-        if text is not None:
-            found[times >= time_of(text)] = name
-    return found
+    split = np.full(len(times), TRAIN, np.int32)
+    for later, cutoff in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
+        if cutoff is not None:
+            split[times >= time_of(cutoff)] = later
+    return split
 
 
 def straddling(groups: UInt64, split: Int32) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -74,17 +74,18 @@ def select_rows(rows: InputRows, traits: pa.Table, rules: RowRules) -> SelectedR
         verdicts.drop("filtered", np.flatnonzero(failed), detail=rule)
     if rules.decontaminate is not None:
         verdicts.drop_lost("contaminated", _contaminated(verdicts, traits))
-    _deduplicate(verdicts, traits, rules.deduplicate or Deduplicate())
+    if rules.deduplicate is not None:
+        _deduplicate(verdicts, traits, rules.deduplicate)
     if rules.split is not None:
-        _divide(verdicts, rows, traits, rules.split, rules)
+        if rules.split.group is not None:
+            has_group = _has_field(rules.split.group, rows, traits, rules)
+            verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~has_group))
+        _divide(verdicts, traits, rules.split)
         if rules.split.leakage is not None:
             verdicts.drop_lost("leaks", _leaking(verdicts, traits, rules.split.leakage))
     for source, take in enumerate(rules.take):
         if take is not None:
-            own = np.flatnonzero(verdicts.alive & (rows.source == source))
-            if take.order == "hash":
-                own = own[np.argsort(digests(traits, "content")[own], kind="stable")]
-            verdicts.drop("not_taken", own[take.rows :])
+            _limit(verdicts, np.flatnonzero(verdicts.alive & (rows.source == source)), traits, take)
     return verdicts.selected()
 
 
@@ -93,7 +94,7 @@ class Verdicts:
 
     def __init__(self, rows: InputRows) -> None:
         number = len(rows.source)
-        self.splits = [*rows.splits, *(name for name in NAMES if name not in rows.splits)]
+        self.splits = [*rows.splits, *(name for name in SPLIT_NAMES if name not in rows.splits)]
         self.split: Int32 = rows.split.copy()
         self.alive: Bool = rows.num_tokens > 0
         self._reason = np.zeros(number, np.int32)
@@ -105,7 +106,7 @@ class Verdicts:
     @property
     def in_train(self) -> Bool:
         """Which rows are in the split `train` so far.  # bool[N]"""
-        train: Bool = self.split == self.splits.index(NAMES[TRAIN])
+        train: Bool = self.split == self.splits.index(SPLIT_NAMES[TRAIN])
         return train
 
     def order(self) -> Int64:
@@ -145,24 +146,31 @@ class Verdicts:
 
 
 def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tuple[int, Bool]]:
-    """Yield the number of each rule with the rows that fail it: conditions of each source before filters."""
+    """Yield the index of each rule in `RowRules.names` with the rows that fail it.
+
+    Conditions of sources come first, though the names begin with those of the filters. In `failed`, too, the bits of a
+    source's conditions precede those of the filters that need no document.
+    """
     source, failed = rows.source, column(traits, "failed")
-    asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
+    of_sources = _rules_of_sources(rules)
     number = len(rules.filters)
-    for i, own in enumerate(asked):
+    for i, own in enumerate(of_sources):
         for bit in range(len(own.where)):
             yield number, (source == i) & _bit(failed, np.uint64(bit))
             number += 1
-    num_where = np.array([len(own.where) for own in asked], np.uint64)[source]
-    bit = 0
+    bit_of_filter = np.array([len(own.where) for own in of_sources], np.uint64)[source]
     for number, each in enumerate(rules.filters):
         if each.tokens is None:
-            yield number, _bit(failed, num_where + np.uint64(bit))
-            bit += 1
+            yield number, _bit(failed, bit_of_filter)
+            bit_of_filter = bit_of_filter + np.uint64(1)
         else:
             tokens = rows.num_tokens
             least, most = each.tokens.min or 0, each.tokens.max
             yield number, (tokens < least) | (tokens > (tokens if most is None else most))
+
+
+def _rules_of_sources(rules: RowRules) -> list[TraitRules]:
+    return [TraitRules.of(rules, source) for source in range(len(rules.where))]
 
 
 def _contaminated(verdicts: Verdicts, traits: pa.Table) -> DroppedRows:
@@ -177,20 +185,18 @@ def _deduplicate(verdicts: Verdicts, traits: pa.Table, rule: Deduplicate) -> Non
         keys = digests(traits, "content" if rule.exact == "bytes" else "folded")
         verdicts.drop_lost("duplicate", exact_duplicates(keys, verdicts.order()))
     if rule.near is not None:
-        rows = signatures_in(traits, rule.near.of, rule.near.ngram)
-        verdicts.drop_lost("near_duplicate", near_duplicates(rows, verdicts.order(), rule.near.jaccard))
+        signatures = signatures_in(traits, rule.near.of, rule.near.ngram)
+        verdicts.drop_lost("near_duplicate", near_duplicates(signatures, verdicts.order(), rule.near.jaccard))
 
 
 def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> DroppedRows:
-    held, trained = (np.flatnonzero(verdicts.alive & own) for own in (~verdicts.in_train, verdicts.in_train))
-    rows = signatures_in(traits, rule.of, rule.ngram)
-    return lost_to_held_out(rows, digests(traits, "content"), held, trained, rule.near)
+    held, trained = (np.flatnonzero(verdicts.alive & side) for side in (~verdicts.in_train, verdicts.in_train))
+    signatures = signatures_in(traits, rule.of, rule.ngram)
+    return lost_to_held_out(signatures, digests(traits, "content"), held, trained, rule.near)
 
 
-def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, rules: RowRules) -> None:
+def _divide(verdicts: Verdicts, traits: pa.Table, rule: Split) -> None:
     """Divide the rows of `train` into splits; rows that their source assigns to another split stay there."""
-    if rule.group is not None:
-        verdicts.drop("no_group", np.flatnonzero(verdicts.in_train & ~_has_field(rule.group, rows, traits, rules)))
     if rule.time is None:
         left = np.flatnonzero(verdicts.alive & verdicts.in_train)
         keys = column(traits, "prompt" if rule.group is None else "group")
@@ -202,20 +208,25 @@ def _divide(verdicts: Verdicts, rows: InputRows, traits: pa.Table, rule: Split, 
     split = split_by_time(times[left], rule)
     if rule.group is not None:
         late, first = straddling(column(traits, "group")[left], split)
-        similarity = np.zeros(len(late), np.float32)
-        verdicts.drop_lost("straddles", DroppedRows(row=left[late], kept=left[first], similarity=similarity))
+        verdicts.drop_lost("straddles", DroppedRows(row=left[late], kept=left[first], similarity=np.zeros(len(late))))
     _assign(verdicts, left, split)
 
 
+def _limit(verdicts: Verdicts, rows: Int64, traits: pa.Table, take: Take) -> None:
+    """Keep the first rows of a source, in the order of the input or of their content."""
+    if take.order == "hash":
+        rows = rows[np.argsort(digests(traits, "content")[rows], kind="stable")]
+    verdicts.drop("not_taken", rows[take.rows :])
+
+
 def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:
-    names = np.array([verdicts.splits.index(name) for name in NAMES], np.int32)
-    verdicts.split[rows] = names[split]
+    number_of = np.array([verdicts.splits.index(name) for name in SPLIT_NAMES], np.int32)
+    verdicts.split[rows] = number_of[split]
 
 
 def _has_field(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
     """Return which rows have a field.  # bool[N]"""
-    asked = [TraitRules.of(rules, i) for i in range(max(1, len(rules.where)))]
-    bits = np.array([each.fields.index(field) for each in asked], np.uint64)
+    bits = np.array([each.fields.index(field) for each in _rules_of_sources(rules)], np.uint64)
     return _bit(column(traits, "known"), bits[rows.source])
 
 

@@ -67,7 +67,7 @@ class Words:
     offsets: Int64  # [T + 1]
 
 
-def constants(name: str, count: int) -> UInt64:
+def _constants(name: str, count: int) -> UInt64:
     """Return odd 64-bit numbers that are a pure function of a name.  # uint64[count]"""
     return np.array([xxhash.xxh3_64_intdigest(f"{name} {i}".encode()) | 1 for i in range(count)], np.uint64)
 
@@ -79,8 +79,8 @@ def mixed(values: UInt64) -> UInt64:
     return values ^ (values >> np.uint64(31))
 
 
-_BY_PLACE = constants("the character of a word at a place", 256)
-"""One multiplier for each position in a word; longer words reuse them cyclically."""
+_CHARACTER_MULTIPLIERS = _constants("the character of a word at a place", 256)
+"""One for each position in a word; longer words reuse them cyclically."""
 
 
 def words_of(texts: Sequence[str]) -> Words:
@@ -125,7 +125,7 @@ def _words_of_piece(texts: Sequence[str]) -> tuple[UInt64, Int64]:
     lengths = np.diff(first, append=len(inside))
     place = np.arange(len(inside)) - np.repeat(first, lengths)
     terms = codes[inside].astype(np.uint64)
-    terms *= _BY_PLACE[place & (len(_BY_PLACE) - 1)]
+    terms *= _CHARACTER_MULTIPLIERS[place & (len(_CHARACTER_MULTIPLIERS) - 1)]
     ends = np.searchsorted(inside[first], np.flatnonzero(codes == 0))
     number = mixed(np.add.reduceat(terms, first)) if len(first) else np.zeros(0, np.uint64)
     return number, np.diff(ends, prepend=0)
@@ -159,9 +159,9 @@ MOST_SHINGLES = 256
 NUM_BANDS = 20
 BAND_SIZE = 5
 
-_BY_WORD = constants("the word of an n-gram at a place", MAX_NGRAM)
-_FLIP, _MULTIPLIER = (constants(f"permutation, {part}", NUM_BANDS * BAND_SIZE).astype(np.uint32) for part in "ab")
-_BY_PLACE_IN_BAND = constants("the minhash of a band at a place", BAND_SIZE)
+_WORD_MULTIPLIERS = _constants("the word of an n-gram at a place", MAX_NGRAM)
+_FLIP, _MULTIPLIER = (_constants(f"permutation, {part}", NUM_BANDS * BAND_SIZE).astype(np.uint32) for part in "ab")
+_MINHASH_MULTIPLIERS = _constants("the minhash of a band at a place", BAND_SIZE)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _PIECE_SHINGLES = 2**16
@@ -196,28 +196,31 @@ def signature_columns(rows: Signatures, of: str, ngram: int) -> dict[str, pa.Arr
     """Return signatures as two columns of a table of rows."""
     shingles = pa.LargeListArray.from_arrays(array_of(rows.offsets), array_of(rows.shingles))
     bands = pa.FixedSizeListArray.from_arrays(array_of(rows.bands.reshape(-1)), NUM_BANDS)
-    return {f"shingles {of} {ngram}": shingles, f"bands {of} {ngram}": bands}
+    return dict(zip(_column_names(of, ngram), (shingles, bands), strict=True))
 
 
 def signature_types(of: str, ngram: int) -> dict[str, pa.DataType]:
     """Return the types of these columns."""
-    bands = pa.list_(pa.uint32(), NUM_BANDS)
-    return {f"shingles {of} {ngram}": pa.large_list(pa.uint32()), f"bands {of} {ngram}": bands}
+    types = (pa.large_list(pa.uint32()), pa.list_(pa.uint32(), NUM_BANDS))
+    return dict(zip(_column_names(of, ngram), types, strict=True))
 
 
 def signatures_in(table: pa.Table, of: str, ngram: int) -> Signatures:
     """Read signatures from the columns of a table of rows."""
+    chunks = (table.column(name).chunks for name in _column_names(of, ngram))
     parts = [
         Signatures(
             shingles=numbers_of(shingles.flatten()),
             offsets=numbers_of(shingles.offsets) - shingles.offsets[0].as_py(),
             bands=numbers_of(bands.flatten()).reshape(-1, NUM_BANDS),
         )
-        for shingles, bands in zip(
-            table.column(f"shingles {of} {ngram}").chunks, table.column(f"bands {of} {ngram}").chunks, strict=True
-        )
+        for shingles, bands in zip(*chunks, strict=True)
     ]
     return joined(parts)
+
+
+def _column_names(of: str, ngram: int) -> tuple[str, str]:
+    return f"shingles {of} {ngram}", f"bands {of} {ngram}"
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
@@ -229,24 +232,24 @@ def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int
     lengths = stop - start
     counts = np.where(lengths >= n, lengths - n + 1, np.minimum(lengths, 1))
     padded = np.concatenate([words.number, np.zeros(n, np.uint64)])
-    whole = padded[: len(words.number)] * _BY_WORD[0]
+    at_each_word = padded[: len(words.number)] * _WORD_MULTIPLIERS[0]
     for place in range(1, n):
-        whole += padded[place : place + len(whole)] * _BY_WORD[place]
-    found = whole[concatenated_ranges(start, counts)]
+        at_each_word += padded[place : place + len(at_each_word)] * _WORD_MULTIPLIERS[place]
+    found = at_each_word[concatenated_ranges(start, counts)]
     first = offsets_of(counts)
     for row in np.flatnonzero((lengths > 0) & (lengths < n)).tolist():
-        own = words.number[start[row] : stop[row]] * _BY_WORD[: lengths[row]]
-        found[first[row]] = own.sum(dtype=np.uint64)
+        short = words.number[start[row] : stop[row]] * _WORD_MULTIPLIERS[: lengths[row]]
+        found[first[row]] = short.sum(dtype=np.uint64)
     return mixed(found), counts
 
 
-def pieces(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
+def ranges_of(offsets: Int64, size: int) -> Iterator[tuple[int, int]]:
     """Yield ranges ``[first, last)`` of items with about `size` entries of a flat array, at least one item each."""
     cuts = np.unique(np.searchsorted(offsets, np.arange(0, int(offsets[-1]), size)))
     return pairwise([*cuts.tolist(), len(offsets) - 1])
 
 
-def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
+def _distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
     """Return the distinct 32-bit values of each row, ascending, and the number of them in each row."""
     keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << _HALF, counts) | values
     keys.sort()
@@ -257,10 +260,11 @@ def distinct(values: UInt64, counts: Int64) -> tuple[UInt64, Int64]:
 def signatures(words: Words, start: Int64, stop: Int64, n: int) -> Signatures:
     """Compute the shingles of n words, and the bands, of rows of the words `start` to `stop`, int64[N] each."""
     grams, counts = ngrams(words, start, stop, n)
-    found, counts = distinct(grams >> _HALF, counts)
+    found, counts = _distinct(grams >> _HALF, counts)
     shingles, offsets = found.astype(np.uint32), offsets_of(counts)
     bands = np.zeros((len(start), NUM_BANDS), np.uint32)
-    for first, last in pieces(offsets, _PIECE_SHINGLES):
+    # Bands are made of all shingles, so that rows share one with the probability above; then the smallest are kept.
+    for first, last in ranges_of(offsets, _PIECE_SHINGLES):
         _fill_bands(bands[first:last], shingles[offsets[first] : offsets[last]], counts[first:last])
     rank = concatenated_ranges(np.zeros(len(counts), np.int64), counts)
     kept = np.minimum(counts, MOST_SHINGLES)
@@ -289,5 +293,5 @@ def _fill_bands(bands: npt.NDArray[np.uint32], shingles: npt.NDArray[np.uint32],
             number = band * BAND_SIZE + place
             np.bitwise_xor(shingles, _FLIP[number], out=images)
             np.multiply(images, _MULTIPLIER[number], out=images)
-            key += np.minimum.reduceat(images, first).astype(np.uint64) * _BY_PLACE_IN_BAND[place]
+            key += np.minimum.reduceat(images, first).astype(np.uint64) * _MINHASH_MULTIPLIERS[place]
         bands[rows, band] = (mixed(key) >> _HALF).astype(np.uint32)

@@ -70,13 +70,13 @@ class TraitMaker:
         self._questions = questions
         self._testers = [ConditionTester(*each) for each in rules.conditions]
 
-    def make(self, rows: RowBatch, first: int) -> pa.RecordBatch:
+    def make(self, rows: RowBatch) -> pa.RecordBatch:
         """Compute the traits of a batch, one entry per row; they are 0 for a row that could not be read.
 
-        The rows are read with the fields of the rules; `first` is the number of the first one in its partition.
+        The rows are read with the fields of the rules.
         """
         rules, samples, number = self._rules, rows.samples, rows.num_rows
-        place = np.fromiter((sample.row - first for sample in samples), np.int64, len(samples))
+        place = np.fromiter((sample.row - rows.first for sample in samples), np.int64, len(samples))
         values = dict(zip(rules.fields, rows.fields, strict=False))  # those of columns follow
         known = [np.array([value is not None for value in values[name]], np.bool_) for name in rules.fields]
         if rules.group is not None:  # a text of nothing is no group: it would join all rows that lack one

@@ -27,7 +27,7 @@ from packer.store.cache import Cache
 from packer.store.folder import sync_folder, work_folder
 
 RECORD = "export.json"
-"""The source of an export and the format's details of each split."""
+"""File with the source of an export, the format's details of each split, and the digests of all other files."""
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def export(
         splits = _splits(opened, split, unit)
         alone = len(splits) == 1
         rows = [SplitRows(cache=opened, split=name, unit=unit, is_alone=alone) for name in splits]
-        _refuse(to, form, rows)
+        _refuse_unsupported(to, form, rows)
         with appearing(opened.folder, out) as folder:
             progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
@@ -144,12 +144,10 @@ def export(
                 notes=tuple(notes),
                 fingerprint=opened.fingerprint,
             )
+            content = json.dumps(_record(opened, found, form.conventions), indent=2, sort_keys=True)
             with Files(folder) as record:
-                record.write(
-                    RECORD,
-                    json.dumps(_record(opened, found, form.conventions), indent=2, sort_keys=True).encode() + b"\n",
-                )
-            record.written()
+                record.write(RECORD, content.encode() + b"\n")
+            record.written()  # flushes it; its digest is nowhere
     return found
 
 
@@ -164,8 +162,8 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
     return there if split is None else [split]
 
 
-def _refuse(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
-    """Raise a UsageError for what the format does not support: without sides, rejected answers would be imitated."""
+def _refuse_unsupported(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
+    """Refuse what the format has no place for: without sides, rejected answers would be imitated."""
     cache, weighted = rows[0].cache, any(each.weighted for each in rows)
     if cache.is_preference and weighted:
         raise UsageError(

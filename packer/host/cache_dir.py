@@ -11,12 +11,12 @@ CACHE_DIR = "PACKER_CACHE_DIR"
 
 def cache_dir(asked: Path | str | None = None) -> Path:
     """Return the folder for packer's own files."""
-    if asked is not None or os.environ.get(CACHE_DIR):
-        return Path(asked or os.environ[CACHE_DIR]).absolute()
-    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if named := asked or os.environ.get(CACHE_DIR):
+        return Path(named).absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         # The XDG specification says to ignore relative paths.
-        return (home if home.is_absolute() else Path.home() / ".cache") / "packer"
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "packer"
     except RuntimeError:
         raise UsageError(
             "there is no home directory for packer's own files, such as copies of caches in buckets",

@@ -16,8 +16,9 @@ Worked example, work 9 5 4 8 1 3 of six rows, one a micro-batch, for two ranks: 
 R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
 """
 
+from collections.abc import Sequence
 from heapq import heappop, heappush, heapreplace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,16 @@ class Share(NamedTuple):
     """Positions of the whole step, over all ranks, including padding."""
 
 
+class Division(NamedTuple):
+    """A step, divided into micro-batches."""
+
+    groups: list[Int64]
+    """Rows of each micro-batch; PADDING_ROW for padding."""
+
+    of_ranks: Int64  # [W, micro-batches of one rank] indices into `groups`
+    num_slots: int
+
+
 class Dealer:
     """Divides the rows of steps into micro-batches, the same number for each rank."""
 
@@ -50,7 +61,7 @@ class Dealer:
     def share(self, rows: Int64) -> Share:
         """Return this rank's share of the rows of a step, with padding rows at their end."""
         if self._balance or self._counts_tokens:
-            groups, of_ranks, num_slots = self.divided(rows)
+            groups, of_ranks, num_slots = self._divided(rows)
             return Share([groups[number] for number in of_ranks[self._rank].tolist()], num_slots)
         size = self._micro_batch_size
         if missing := -len(rows) % (size * self._world_size):
@@ -59,32 +70,34 @@ class Dealer:
         own = range(self._rank * share, (self._rank + 1) * share, size)
         return Share([rows[first : first + size] for first in own], self._num_slots(rows))
 
-    def divided(self, rows: Int64) -> tuple[list[Int64], Int64, int]:
-        """Return the rows of each micro-batch, the micro-batches of each rank, and the positions of the whole step."""
+    def _divided(self, rows: Int64) -> Division:
         rows = np.append(rows, PADDING_ROW)  # that of place -1
         sides = self._rows.lengths_of_each(rows)
         tokens = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
-        costs = work = tokens if self._max_pixels is None else self._costs(rows, tokens, self._max_pixels)
+        costs = tokens if self._max_pixels is None else self._costs(rows, tokens, self._max_pixels)
+        of_rows = None  # work of each row; that of padded micro-batches depends on their longest row instead
         if self._balance and self._padded is None:
-            work = self._balance * tokens + self._rows.squares(rows, sides)
-        groups = self._groups(costs, work)
+            of_rows = self._balance * tokens + self._rows.squares(rows, sides)
+        groups = self._groups(costs, of_rows)
         places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
         firsts = offsets_of(sizes)[:-1]
         if self._padded is None:
-            num_slots, work = int(tokens[places].sum()), np.add.reduceat(work[places], firsts)
+            num_slots = int(tokens[places].sum())
+            work = None if of_rows is None else np.add.reduceat(of_rows[places], firsts)
         else:
             longest = np.maximum.reduceat(sides.max(1)[places], firsts)
             widths = np.array([self._padded.rounded(each) for each in longest.tolist()])
             slots = self._rows.num_sides * sizes * widths
-            num_slots, work = int(slots.sum()), slots * (self._balance + widths)
+            num_slots = int(slots.sum())
+            work = slots * (self._balance + widths) if self._balance else None
         in_order = np.arange(len(groups)).reshape(-1, self._world_size).T
-        of_ranks = dealt(work, self._world_size) if self._balance else in_order
-        return [rows[group] for group in groups], of_ranks, num_slots
+        of_ranks = in_order if work is None else dealt(work, self._world_size)
+        return Division([rows[group] for group in groups], of_ranks, num_slots)
 
     def num_micro_batches(self, rows: Int64) -> int:
         """Count the micro-batches of one rank."""
         if self._counts_tokens:
-            return int(self.divided(rows)[1].shape[1])
+            return int(self._divided(rows).of_ranks.shape[1])
         return -(-len(rows) // (self._micro_batch_size * self._world_size))
 
     def _costs(self, rows: Int64, tokens: Int64, max_pixels: int) -> Int64:
@@ -97,15 +110,15 @@ class Dealer:
         costs: Int64 = np.maximum(tokens, -(-pixels * self._micro_batch_size // max_pixels))
         return costs
 
-    def _groups(self, costs: Int64, work: Int64) -> Any:
+    def _groups(self, costs: Int64, work: Int64 | None) -> Sequence[Int64]:
         """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
-        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(work) - 1
+        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(costs) - 1
         if self._counts_tokens:
-            lengths = costs[:-1]
-            return split_by_tokens(lengths, lengths if work is costs else work[:-1], budget=size, multiple=num_ranks)
+            work = None if work is None else work[:-1]
+            return split_by_tokens(costs[:-1], work, budget=size, multiple=num_ranks)
         places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
-        if self._padded is not None or size == 1:
-            return places.reshape(-1, size)
+        if work is None or size == 1:
+            return [*places.reshape(-1, size)]
         found = filled(work[places], np.ones(len(places), np.int64), room=size, number=len(places) // size)
         assert found is not None, "there is room for every row"
         return [places[group] for group in found]
@@ -139,10 +152,10 @@ def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] 
         the places of each micro-batch, ascending, that with the most work first; None if not all rows found room
     """
     groups: list[list[int]] = [[] for _ in range(number)]
-    loads, full = [(0, i) for i in range(number)], []
-    left, of_rows, of_sizes = [room] * number, work.tolist(), sizes.tolist()
+    loads, full = [(0, i) for i in range(number)], []  # the work of groups with room, as a heap, and of those without
+    left, work_of, size_of = [room] * number, work.tolist(), sizes.tolist()
     for place in np.argsort(-work, kind="stable").tolist():
-        size, too_full = of_sizes[place], []
+        size, too_full = size_of[place], []
         while loads and left[loads[0][1]] < size:
             too_full.append(heappop(loads))
         if not loads:
@@ -151,10 +164,10 @@ def filled(work: Int64, sizes: Int64, *, room: int, number: int) -> list[Int64] 
         groups[i].append(place)
         left[i] -= size
         if left[i]:
-            heapreplace(loads, (load + of_rows[place], i))
+            heapreplace(loads, (load + work_of[place], i))
         else:
             heappop(loads)
-            full.append((load + of_rows[place], i))
+            full.append((load + work_of[place], i))
         for each in too_full:
             heappush(loads, each)
     order = sorted(full + loads, key=lambda pair: (-pair[0], pair[1]))
@@ -165,11 +178,11 @@ _MOST_PARTS = 16
 """Parts of a budget up to which lengths are rounded to bound the number of micro-batches."""
 
 
-def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int) -> list[Int64]:
+def split_by_tokens(lengths: Int64, work: Int64 | None, *, budget: int, multiple: int) -> list[Int64]:
     """Divide a step into as few micro-batches of at most `budget` tokens as LPT finds, a `multiple` of the ranks.
 
-    They are filled by `work`, if all rows then find room; otherwise by tokens. If there are fewer rows than
-    micro-batches, some get one padding row.
+    They are filled by `work`, if it is given and all rows then find room; otherwise by tokens. If there are fewer rows
+    than micro-batches, some get one padding row.
 
     Returns:
         for each micro-batch, fullest first, places in the step, ascending; -1 for a padding row
@@ -183,6 +196,6 @@ def split_by_tokens(lengths: Int64, work: Int64, *, budget: int, multiple: int) 
     number += -number % multiple
     while (groups := filled(lengths, lengths, room=budget, number=number)) is None:
         number += multiple
-    if work is not lengths:
+    if work is not None:
         groups = filled(work, lengths, room=budget, number=number) or groups
     return [group if len(group) else np.array([PADDING_ROW]) for group in groups]

@@ -79,14 +79,14 @@ class Mixture:
     def fingerprint(self) -> str:
         """Identity of the contents in their order, and of how an epoch ends."""
         parts = [cache.manifest.content_fingerprint for cache in self.caches]
-        ends = self.epoch if self.by == "rows" else f"{self.epoch} {self.by}"
-        return sha256("\n".join(["packer.load.mixture", ends, *parts]).encode()).hexdigest()
+        end = self.epoch if self.by == "rows" else f"{self.epoch} {self.by}"
+        return sha256("\n".join(["packer.load.mixture", end, *parts]).encode()).hexdigest()
 
-    def of_rows(self, shares: Sequence[Fraction], mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
-        """Convert shares, which may count tokens, to shares of rows, given the mean row length of each cache."""
+    def shares_of_rows(self, mean_lengths: Sequence[Fraction]) -> tuple[Fraction, ...]:
+        """Return the shares of rows, given the mean row length of each cache in tokens."""
         if self.by == "rows":
-            return tuple(shares)
-        rows = [share / length for share, length in zip(shares, mean_lengths, strict=True)]
+            return self.shares
+        rows = [share / length for share, length in zip(self.shares, mean_lengths, strict=True)]
         return tuple(each / sum(rows) for each in rows)
 
     def num_items(self, shares: Sequence[Fraction], sizes: Sequence[int]) -> int:
@@ -123,7 +123,7 @@ class MixtureOrder(Order):
         before = (0,) * len(orders) if taken is None else tuple(taken)
         if not self._is_valid_position(start, before):
             raise ValueError(f"rows taken of each cache, {list(before)}, are not the shares of {start}")
-        self._start, self._before = start, before
+        self._start, self._before = start, before  # rows of each cache before that position
         self._picks: Int32 = np.zeros(0, np.int32)  # the cache of each row from there on
 
     def taken(self, *, epoch: int, cursor: int) -> tuple[int, ...]:
@@ -132,8 +132,9 @@ class MixtureOrder(Order):
     def _computed(self, epoch: int, start: int, stop: int) -> Int64:
         first = epoch * self.num_items + start
         counts = self._counts(first)
+        # Earlier picks are forgotten: a reader rarely goes back.
         self._before, self._picks, self._start = counts, self._picks[first - self._start :], first
-        self._counts(first + stop - start)
+        self._pick_until(first + stop - start)
         picks = self._picks[: stop - start]
         rows = np.empty(len(picks), np.int64)
         for number, (order, base) in enumerate(zip(self._orders, self._bases, strict=True)):
@@ -141,14 +142,18 @@ class MixtureOrder(Order):
             rows[positions] = base + _slice_across_epochs(order, self._before[number], len(positions))
         return rows
 
-    def _counts(self, position: int) -> tuple[int, ...]:
-        """Count the rows of each cache before a position; afterwards the picks up to there are known."""
+    def _pick_until(self, position: int) -> None:
+        """Know the cache of each row from `_start`, or from the beginning, up to a position."""
         if position < self._start:
             self._start, self._before, self._picks = 0, (0,) * len(self._orders), self._picks[:0]
         end = self._start + len(self._picks)
         if position > end:
             picks = _assign(self._unit_shares, self._unit, self._leads_after(self._counts(end)), position - end)
             self._picks = np.concatenate([self._picks, picks])
+
+    def _counts(self, position: int) -> tuple[int, ...]:
+        """Count the rows of each cache before a position."""
+        self._pick_until(position)
         picked = np.bincount(self._picks[: position - self._start], minlength=len(self._unit_shares)).tolist()
         return tuple(before + count for before, count in zip(self._before, picked, strict=True))
 
@@ -158,11 +163,11 @@ class MixtureOrder(Order):
         return [part * rows - count * self._unit for part, count in zip(self._unit_shares, counts, strict=True)]
 
     def _is_valid_position(self, start: int, taken: Sequence[int]) -> bool:
-        """Whether no count departs from its share by more than Tijdeman's bound."""
-        K = len(self._unit_shares)
-        if len(taken) != K or sum(taken) != start:
+        """Whether no count departs from its share by more than Tijdeman's bound, 1 - 1/slack rows."""
+        num_caches = len(self._unit_shares)
+        if len(taken) != num_caches or sum(taken) != start:
             return False
-        slack = max(2 * K - 2, 1)
+        slack = max(2 * num_caches - 2, 1)
         return max(map(abs, self._leads_after(taken))) * slack <= self._unit * (slack - 1)
 
 
@@ -171,9 +176,9 @@ def _assign(unit_shares: Sequence[int], unit: int, leads: Sequence[int], number:
 
     Shares add up to `unit`, one row; `leads` say how far each share is ahead of its count now, in units, and sum to 0.
     """
-    slack = max(2 * len(unit_shares) - 2, 1)
     if len(unit_shares) == 1:
         return np.zeros(number, np.int32)
+    slack = 2 * len(unit_shares) - 2
     # In units of 1 / (unit · slack) rows everything is an integer.
     lead, steps = ([each * slack for each in numbers] for numbers in (leads, unit_shares))
     bound, row = unit * (slack - 1), unit * slack

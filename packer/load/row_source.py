@@ -81,13 +81,13 @@ class RowSource:
 
         self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
         if self._mixture is not None:
-            of_tokens = [Fraction(part.num_tokens(), len(part)) for part in rows.parts]
-            self._shares = self._mixture.of_rows(self._mixture.shares, of_tokens)
+            mean_lengths = [Fraction(part.num_tokens(), len(part)) for part in rows.parts]
+            self._shares = self._mixture.shares_of_rows(mean_lengths)
             self._num_items = self._mixture.num_items(self._shares, [len(part) for part in rows.parts])
         else:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.weights == "use")
-        self._check_size(options)
+        self._check_size()
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:
             warnings.warn(
@@ -105,7 +105,7 @@ class RowSource:
             split=options.split,
             batching=options.batching,
             order=order_name(options.order),
-            order_by=self._order_by(),
+            order_by=self._function_digest(),
             seed=options.seed,
             end=options.end,
             epoch=0,
@@ -153,17 +153,6 @@ class RowSource:
         """Return the number of rows of an epoch."""
         return self._order().length(epoch) if self._is_function else self._num_items
 
-    def _check_size(self, options: LoaderOptions) -> None:
-        """Refuse a size that cannot be divided among the ranks, or that no epoch fills."""
-        size = options.global_batch_size
-        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
-        if options.end != "drop":
-            return
-        if not self._counts_tokens:
-            check_fits(size=size, num_items=self._num_items, unit=self.unit)
-        elif self._mixture is None and not self._is_function:
-            check_fits(size=size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
-
     def order_at(self, state: ReaderState) -> Order:
         """Return the order, ready to continue from a state; ValueError if what it took of a mixture is impossible."""
         return self._order(state.epoch, state.cursor, state.taken)
@@ -199,8 +188,8 @@ class RowSource:
             return orders[0]
         return BucketedOrder(orders[0], self.rows.lengths, fingerprint=self._fingerprint, seed=self._options.seed)
 
-    def _order_by(self) -> str | None:
-        """Return what identifies a function of the epoch in a state."""
+    def _function_digest(self) -> str | None:
+        """Return what identifies the function of `order` in a state: its rows of epoch 0; None if it is none."""
         return sha256(self._order().rows(0).tobytes()).hexdigest()[:16] if self._is_function else None
 
     def _check_order(self, kind: RowKind) -> None:
@@ -218,6 +207,17 @@ class RowSource:
                 "the shares of a mixture say which row comes next: its order is random or sequential",
                 hint="batching='padding_free' or 'token_budget' needs no order by length",
             )
+
+    def _check_size(self) -> None:
+        """Refuse a size that cannot be divided among the ranks, or that no epoch fills."""
+        options, size = self._options, self._options.global_batch_size
+        check_batch_size(size, micro_batch_size=options.micro_batch_size, world_size=options.world_size)
+        if options.end != "drop":
+            return
+        if not self._counts_tokens:
+            check_fits(size=size, num_items=self._num_items, unit=self.unit)
+        elif self._mixture is None and not self._is_function:
+            check_fits(size=size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
 
 
 def plan_step(
@@ -253,7 +253,7 @@ def plan_step(
     )
 
 
-def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int = 1) -> int:
+def steps_left(*, num_items: int, cursor: int, size: int, end: End, num_epochs: int) -> int:
     """Count the steps of `size` rows that begin in the rest of an epoch and in the epochs after it.
 
     Worked example: 7 rows per epoch, 2 of them taken, 2 epochs, steps of 4. ``drop``: 1 + 1. ``pad`` and ``short``:

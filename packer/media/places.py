@@ -16,7 +16,7 @@ from packer.media.decoder import Image, UnusableImageError, examine, refuse_many
 from packer.names import is_address
 from packer.recipe.row_rules import MediaRules
 
-OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large", "media_refused"})
+CODES_OF_FILES = frozenset({"media_missing", "media_outside", "media_unreadable", "media_too_large", "media_refused"})
 """Codes of rejections that another file under the same name may end."""
 
 _NOWHERE = "/nowhere"

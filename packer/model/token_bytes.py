@@ -157,20 +157,21 @@ def read_vocabulary(tokenizer_json: bytes) -> tuple[bool, pa.Array, Int64]:
         )
     vocabulary = vocabulary_of(definition)
     byte_level = "ByteLevel" in component_types(definition.get("decoder"))
-    pieces = _byte_level(list(vocabulary)) if byte_level else _binary([*map(_decoded, vocabulary)])
+    pieces = _byte_level_pieces(list(vocabulary)) if byte_level else _binary([*map(_bytes_of_piece, vocabulary)])
     return byte_level, pieces, np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
 
 
 def _by_id(pieces: pa.Array, ids: Int64, definition: dict[str, Any], model: Model, *, byte_level: bool) -> pa.Array:
     """Return the bytes of each id, with the added tokens; None for the unknown token and for ids without an entry."""
     added = model.added_tokens
-    place = np.full(model.vocab_size, len(pieces) + len(added), np.int64)  # where nothing is
+    none = len(pieces) + len(added)  # the place of None, behind the entries and the added tokens
+    place = np.full(model.vocab_size, none, np.int64)
     place[ids] = np.arange(len(pieces))
     place[[token.id for token in added]] = len(pieces) + np.arange(len(added))
     name = definition["model"].get("unk_token") or ""
     unknown = next((token.id for token in added if token.content == name), vocabulary_of(definition).get(name))
     if unknown is not None:
-        place[unknown] = len(pieces) + len(added)
+        place[unknown] = none
     contents = [token.content if byte_level else token.content.replace(SPACE, " ") for token in added]
     written = _binary([content.encode() for content in contents])
     return taken(pa.concat_arrays([pieces, written, pa.nulls(1, pa.large_binary())]), place)
@@ -183,22 +184,22 @@ def _never_merged(tokenizer_json: bytes, added: tuple[int, ...], vocab_size: int
     With `ignore_merges`, the model produces an entry for a text that is spelled like it, without any merge.
     """
     definition = definition_of(tokenizer_json)
-    whole: Bool = np.zeros(vocab_size, np.bool_)
-    whole[list(added)] = True
-    of_model, vocabulary = definition["model"], vocabulary_of(definition)
+    never: Bool = np.zeros(vocab_size, np.bool_)
+    never[list(added)] = True
+    bpe, vocabulary = definition["model"], vocabulary_of(definition)
     entries = {*added} & set(vocabulary.values())
     if not entries:
-        return whole
-    if "merges" not in of_model or any(of_model.get(key) for key in ("ignore_merges", "end_of_word_suffix")):
-        whole[sorted(entries)] = False
-        return whole
+        return never
+    if "merges" not in bpe or any(bpe.get(key) for key in ("ignore_merges", "end_of_word_suffix")):
+        never[sorted(entries)] = False
+        return never
     pieces = {piece: token_id for piece, token_id in vocabulary.items() if token_id in entries}
-    merges = msgspec.json.decode(of_model["merges"])
+    merges = msgspec.json.decode(bpe["merges"])
     joined = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in merges)
     made = {piece for piece in joined if piece in pieces}
     for piece, token_id in pieces.items():
-        whole[token_id] = len(piece) > 1 and piece not in made and not _BYTE.fullmatch(piece)
-    return whole
+        never[token_id] = len(piece) > 1 and piece not in made and not _BYTE.fullmatch(piece)
+    return never
 
 
 @functools.cache
@@ -216,12 +217,13 @@ def _bytes_of_characters() -> npt.NDArray[np.int16]:
 
 
 def _binary(entries: Sequence[bytes]) -> pa.Array:
+    """Return an array of bytes; pyarrow's own way from a list takes several times as long."""
     buffers = [None, pa.py_buffer(offsets_of([*map(len, entries)])), pa.py_buffer(b"".join(entries))]
     return pa.Array.from_buffers(pa.large_binary(), len(entries), buffers)
 
 
-def _byte_level(pieces: Sequence[str]) -> pa.Array:
-    """Decode a byte-level entry, in which every character is a byte; None if it has any other character."""
+def _byte_level_pieces(pieces: Sequence[str]) -> pa.Array:
+    """Return the bytes of byte-level entries, in which every character is a byte; None for one with any other."""
     table = _bytes_of_characters()
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
     characters = np.frombuffer("".join(pieces).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -246,7 +248,8 @@ def _lengths(entries: pa.Array) -> Int64:
     return lengths
 
 
-def _decoded(piece: str) -> bytes:
+def _bytes_of_piece(piece: str) -> bytes:
+    """Return the bytes of an entry of a SentencePiece-like vocabulary."""
     match = _BYTE.fullmatch(piece) if piece.startswith("<") else None  # a quarter of a million pieces
     return bytes([int(match[1], 16)]) if match else piece.replace(SPACE, " ").encode()
 

@@ -31,6 +31,10 @@ BinRange: TypeAlias = tuple[int, int, int, int]
 the number of runs that have filled it. A plain tuple: thousands are created."""
 
 
+Run: TypeAlias = tuple[int, int, int, int, int]
+"""What the columns of :class:`BinRuns` have of one run, in their order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinRuns:
     """The assignment: run i puts ``items_per_bin[i]`` items into each of ``num_bins[i]`` consecutive bins.  # R runs
@@ -90,7 +94,7 @@ def decreasing(lengths: Int64, counts: Int64, capacity: int) -> BinRuns:
         capacity: of a bin.
     """
     open_bins = _OpenBins()
-    runs: list[tuple[int, int, int, int, int]] = []
+    runs: list[Run] = []
     total_bins = 0
     for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
         left = count
@@ -100,21 +104,22 @@ def decreasing(lengths: Int64, counts: Int64, capacity: int) -> BinRuns:
             needed = -(-left // (capacity // length))
             _fill((total_bins, needed, capacity, 0), length, left, open_bins, runs)
             total_bins += needed
-    columns = np.array(runs, np.int64).reshape(-1, 5).T
+    first_bin, num_bins, items_per_bin, item_length, depth = np.array(runs, np.int64).reshape(-1, 5).T
     return BinRuns(
-        first_bin=columns[0],
-        num_bins=columns[1],
-        items_per_bin=columns[2],
-        length=columns[3],
-        depth=columns[4],
+        first_bin=first_bin,
+        num_bins=num_bins,
+        items_per_bin=items_per_bin,
+        length=item_length,
+        depth=depth,
         total_bins=total_bins,
     )
 
 
-def _fill(
-    bins: BinRange, length: int, count: int, open_bins: _OpenBins, runs: list[tuple[int, int, int, int, int]]
-) -> int:
-    """Place items of one length in bins of the same state, and return how many are left."""
+def _fill(bins: BinRange, length: int, count: int, open_bins: _OpenBins, runs: list[Run]) -> int:
+    """Place items of one length in bins of the same state, and return how many are left.
+
+    The bins part into those that are filled, at most one that takes fewer items than have room, and untouched ones.
+    """
     first, available, space, depth = bins
     per_bin = space // length
     full = min(available, count // per_bin)
@@ -129,8 +134,7 @@ def _fill(
     if not available:
         return count
     if count:
-        # Fewer than fill one bin, which therefore stays open.
-        runs.append((first, 1, count, length, depth))
+        runs.append((first, 1, count, length, depth))  # fewer than fill it, so it stays open
         open_bins.put((first, 1, space - count * length, depth + 1))
         first += 1
         available -= 1

@@ -168,7 +168,7 @@ def pack_split(
 def _by_shard(group: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
     """Split the blocks of a group into one task per shard."""
     plan = group.plan
-    # Most tasks need the same shards. What the last one opened is kept, and no more: there is a limit of maps.
+    # Most tasks need the same shards. What the last one opened is kept, and no more: the number of maps is limited.
     of_shards, shard_of = lru_cache(1)(group.documents.of_shards), group.documents.shard_of
     for number, first in enumerate(range(0, plan.num_blocks, blocks_per_shard)):
         part = plan.between(first, min(first + blocks_per_shard, plan.num_blocks))
@@ -211,16 +211,17 @@ def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
 
     Those documents are verified here; the ones in blocks are verified when they are gathered.
     """
-    number = left_out.document
-    documents.verify(distinct(number))
-    source, row, doc_ids, lengths = (
-        (*documents.origins(), documents.doc_ids(), documents.lengths()) if len(number) else (number,) * 4
-    )
+    index = left_out.document
+    documents.verify(distinct(index))
+    source = row = doc_id = length = index  # if there are none, which then need no columns
+    if len(index):
+        source, row = documents.origins()
+        doc_id, length = documents.doc_ids(), documents.lengths().astype(np.int64)
     return DroppedRanges(
-        source=source[number],
-        row=row[number],
-        doc_id=doc_ids[number],
-        doc_length=lengths[number].astype(np.int64),
+        source=source[index],
+        row=row[index],
+        doc_id=doc_id[index],
+        doc_length=length[index],
         start=left_out.start,
         length=left_out.length,
         reason=left_out.reason,
@@ -242,20 +243,21 @@ def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
 
 def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
-    opened: dict[tuple[str, int | None, int, int], DocumentColumns] = {}
+    opened: dict[object, DocumentColumns] = {}
 
-    def shard_of(task: BlockTask) -> Shard:
+    def make_shard(task: BlockTask) -> Shard:
         documents = task.documents
-        first = documents.shards[0]  # its file may be that of another partition, too
-        key = (task.split, first.source, first.first_row, len(documents.shards))
-        if key not in opened:
+        first = documents.shards[0]
+        # The range of partitions, and not their files: partitions of equal content share one.
+        partitions = (task.split, first.source, first.first_row, len(documents.shards))
+        if partitions not in opened:
             opened.clear()
             columns = documents.columns(weighted=task.weighted)
             documents.verify_files()  # in file order: the pages are in memory when they are gathered in random order
-            opened[key] = columns
+            opened[partitions] = columns
         shard = write_blocks(
             folder,
-            _gathered(form, task.plan, opened[key]),
+            _gathered(form, task.plan, opened[partitions]),
             block_len=form.block_len,
             weighted=task.weighted,
             split=task.split,
@@ -263,7 +265,7 @@ def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
         )
         return msgspec.structs.replace(shard, first_row=task.first_row)
 
-    return shard_of
+    return make_shard
 
 
 def _gathered(form: BlockForm, plan: PackPlan, columns: DocumentColumns) -> Iterator[BlockBatch]:

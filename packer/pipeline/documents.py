@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError
-from packer.media.places import OF_FILES
+from packer.media.places import CODES_OF_FILES
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
 from packer.pipeline.identity import Provenance, same_traits
@@ -86,21 +86,24 @@ class BuiltDocuments:
     rejected_inputs: tuple[RejectedInput, ...]
 
 
-def make_documents(plan: BuildPlan, found: Manifest | None, build: Build) -> BuiltDocuments:
-    """Return the result of every partition, in order, reusing finished ones and making the rest."""
+def make_documents(plan: BuildPlan, before: Manifest | None, build: Build) -> BuiltDocuments:
+    """Return the result of every partition, in order, reusing finished ones and making the rest.
+
+    `before` is the manifest of the cache that is there, if any.
+    """
     progress = build.progress
-    there, tables = reusable(build.folder, found, plan.tasks, repair=build.repair)
+    finished, finished_traits = reusable(build.folder, before, plan.tasks, repair=build.repair)
     results: dict[int, PartitionResult] = {}
     traits: dict[int, StoredTable] = {}
     missing: dict[int, PartitionTask] = {}
     for number, task in enumerate(plan.tasks):
-        lacking = task.traits
-        if lacking is not None and lacking.key in tables:
-            traits[number], lacking = tables[lacking.key], None
-        if task.key in there:
-            results[number] = reuse(there[task.key], task)
-        if number not in results or lacking is not None:
-            missing[number] = replace(task, has_documents=number in results, traits=lacking)
+        if task.key in finished:
+            results[number] = reuse(finished[task.key], task)
+        wanted = task.traits
+        if wanted is not None and wanted.key in finished_traits:
+            traits[number], wanted = finished_traits[wanted.key], None
+        if number not in results or wanted is not None:
+            missing[number] = replace(task, has_documents=number in results, traits=wanted)
     refuse_early(plan, results)
     num_built = len(plan.tasks) - len(results)
     jobs = build.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
@@ -126,27 +129,27 @@ def make_documents(plan: BuildPlan, found: Manifest | None, build: Build) -> Bui
 
 
 def _run(
-    plan: BuildPlan, wanted: Mapping[int, PartitionTask], jobs: int, build: Build
+    plan: BuildPlan, tasks: Mapping[int, PartitionTask], jobs: int, build: Build
 ) -> Iterator[tuple[int, TaskOutput]]:
     """Run the tasks; yield the number of each and what it made, in order of completion."""
-    sizes = {number: task.partition.num_bytes for number, task in wanted.items()}
+    sizes = {number: task.partition.num_bytes for number, task in tasks.items()}
     # First the tasks that show the cost of rewritten history, then the largest ones, so that no long task runs alone at
     # the end.
     soon = sampled_tasks(plan)
-    order = sorted(wanted, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
+    order = sorted(tasks, key=lambda number: (number not in soon, -sizes[number] if jobs > 1 else number))
     # Both engines produce the same ids. For few rows the reference finishes before the fast encoder is loaded.
     many = is_worth_loading(sum(sizes.values()), plan.model.files[TOKENIZER_FILE])
     recipe = plan.recipe if many or jobs > 1 else by_reference(plan.recipe)
     # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
-    apart = recipe.engine == "fast" and jobs > 1 and isinstance(build.workers, Processes)
+    compares_here = recipe.engine == "fast" and jobs > 1 and isinstance(build.workers, Processes)
     for i, made in build.workers.run(
-        partial(PartitionWork, journals=not apart),
+        partial(PartitionWork, journals=not compares_here),
         (build.folder, recipe, plan.model),
-        [wanted[number] for number in order],
+        [tasks[number] for number in order],
         sizes=[sizes[number] for number in order],
         folder=build.folder,
     ):
-        if apart and made.result is not None:
+        if compares_here and made.result is not None:
             compare(plan.model.files[TOKENIZER_FILE], made.sampled)
             write_journal(build.folder, plan.tasks[order[i]].key, made.result)
         yield order[i], made
@@ -170,6 +173,7 @@ def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], note
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:
+    """Return the manifest of the cache in a folder; None if there is none, or a damaged one, which is noted."""
     try:
         return None if CacheFiles(folder).size(MANIFEST_NAME) is None else read_manifest(folder)
     except CheckError as error:
@@ -178,15 +182,16 @@ def existing(folder: Path, progress: Progress) -> Manifest | None:
 
 
 def up_to_date(folder: Path, manifest: Manifest, wanted: Provenance, tasks: Iterable[PartitionTask]) -> bool:
+    """Whether a cache is what a build would make of these inputs, with all of its files."""
     if manifest.recipe_fingerprint != wanted.recipe_fingerprint or not same_traits(manifest, wanted.recipe):
         return False
-    read = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
-    if read != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
+    named = [(entry.path, entry.split, entry.sha256) for entry in manifest.inputs]
+    if named != [(entry.path, entry.split, entry.sha256) for entry in wanted.inputs]:
         return False  # same bytes, other names: nothing to tokenize, but the manifest has to change
     media = {table.key: table for table in manifest.media or ()}
     return (
         _is_as_committed(folder, manifest)
-        and OF_FILES.isdisjoint(manifest.totals.rejected)
+        and CODES_OF_FILES.isdisjoint(manifest.totals.rejected)
         and all(same_images(folder, media[task.key], task) for task in tasks if task.key in media)
     )
 
@@ -210,9 +215,9 @@ def reusable(
     folder: Path, manifest: Manifest | None, tasks: Sequence[PartitionTask], *, repair: bool
 ) -> tuple[dict[str, PartitionResult], dict[str, StoredTable]]:
     """Return existing results and traits for tasks, by key: from unfinished builds, and from a finished cache."""
-    rows = [(task, task.partition.num_rows) for task in tasks]
-    results = read_journal(folder, PartitionResult, {task.key: number for task, number in rows})
-    traits = read_journal(folder, StoredTable, {task.traits.key: number for task, number in rows if task.traits})
+    num_rows = {task.key: task.partition.num_rows for task in tasks}
+    results = read_journal(folder, PartitionResult, num_rows)
+    traits = read_journal(folder, StoredTable, {task.traits.key: num_rows[task.key] for task in tasks if task.traits})
     if manifest is not None:
         results |= {result.shard.key or "": result for result in committed(folder, manifest)}
         traits |= {each.key or "": each for each in (manifest.selection.traits if manifest.selection else ())}
@@ -225,7 +230,7 @@ def reusable(
         return (
             result.shard.path in whole
             # What a file lacked that a row named is written nowhere, so it is looked at again.
-            and not any(row.code in OF_FILES for row in result.rejected)
+            and not any(row.code in CODES_OF_FILES for row in result.rejected)
             and (images is None or (images.path in whole and same_images(folder, images, task)))
         )
 

@@ -141,9 +141,11 @@ _MOST_KEYS = 32
 """Number of unread fields reported of a partition: rows may use names or dates as keys."""
 
 SHOWN_KEY = 40
+"""Characters of the name of such a field that are kept."""
 
-_ROWS_WITH_IMAGES = 64
-"""Rows of a batch whose images are in memory together."""
+_BATCH_ROWS = 1024
+_BATCH_ROWS_WITH_IMAGES = 64
+"""Images of the rows of a batch are in memory together."""
 
 
 class PartitionWork:
@@ -183,6 +185,7 @@ class PartitionWork:
         """
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
+        fields = () if task.traits is None else task.traits.rules.fields
         columns = RowColumns(self._recipe)
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
@@ -191,19 +194,19 @@ class PartitionWork:
                 columns=task.file.columns,
                 roles=task.file.roles,
                 max_row_bytes=task.file.max_row_bytes,
-                batch_rows=_ROWS_WITH_IMAGES if self._recipe.reads_images else 1024,
-                fields=(*(() if task.traits is None else task.traits.rules.fields), *columns.fields),
+                batch_rows=_BATCH_ROWS_WITH_IMAGES if self._recipe.reads_images else _BATCH_ROWS,
+                fields=(*fields, *columns.fields),
             )
             if task.traits is not None:
                 from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
-                batches = self._with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
+                batches = _with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
             if task.has_documents:
-                for _ in batches:
+                for _ in batches:  # for their traits, and for the digest, which is checked behind the last row
                     pass
             else:
-                done = ((rows, columns.run(rows, self._stages)) for rows in batches)
-                result = run_partition(task, done, folder=self._folder)
+                supervised = ((rows, columns.run(rows, self._stages)) for rows in batches)
+                result = run_partition(task, supervised, folder=self._folder)
                 if self._journals:
                     write_journal(self._folder, task.key, result)
         stored = None
@@ -214,15 +217,12 @@ class PartitionWork:
         self._sampled.clear()
         return TaskOutput(result=result, traits=stored, sampled=sampled)
 
-    def _with_traits(
-        self, batches: Iterable[RowBatch], maker: "TraitMaker", into: list[pa.RecordBatch]
-    ) -> Iterator[RowBatch]:
-        """Yield the batches unchanged, appending their traits to a list."""
-        first = 0
-        for rows in batches:
-            into.append(maker.make(rows, first))
-            first += rows.num_rows
-            yield rows
+
+def _with_traits(batches: Iterable[RowBatch], maker: "TraitMaker", traits: list[pa.RecordBatch]) -> Iterator[RowBatch]:
+    """Yield the batches unchanged, appending their traits to a list."""
+    for rows in batches:
+        traits.append(maker.make(rows))
+        yield rows
 
 
 def run_partition(
@@ -240,10 +240,9 @@ def run_partition(
             if done.images:
                 images = images or opened.enter_context(MediaWriter(folder, key=task.key, keep=task.media.keep))
                 images.add(done.images)
-            rejected += (
-                RejectedRow(r.row, r.code, r.reason, None if rows.lines is None else rows.lines[r.row - num_rows])
-                for r in done.rejections
-            )
+            for each in done.rejections:
+                line = None if rows.lines is None else rows.lines[each.row - rows.first]
+                rejected.append(RejectedRow(each.row, each.code, each.reason, line))
             names |= rows.names
             num_rows += rows.num_rows
             num_kept += len(distinct(done.documents.sample))

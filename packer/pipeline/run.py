@@ -213,8 +213,8 @@ def _nothing_to_do(found: Manifest, plan: BuildPlan, build: Build) -> BuildResul
 
 def _dry_run(plan: BuildPlan, found: Manifest | None, build: Build) -> BuildResult:
     """Say what a build of the plan would do."""
-    there, _ = reusable(build.folder, found, plan.tasks, repair=build.repair)
-    missing = sum(task.key not in there for task in plan.tasks)
+    finished, _ = reusable(build.folder, found, plan.tasks, repair=build.repair)
+    missing = sum(task.key not in finished for task in plan.tasks)
     return BuildResult(
         folder=build.folder,
         manifest=None,

@@ -115,10 +115,8 @@ class Stages:
             media, images = self._images.column(documents, done.texts, turns)
             documents = replace(documents, media=media)
         documents, rejections = join_sides(rows, turns, documents, rejections)
-        merged, skipped = (row_of_side(rows, each) for each in (done.merged, done.skipped))
-        return replace(
-            _supervised(documents, (*self._unread(rows), *rejections), merged=merged, skipped=skipped), images=images
-        )
+        merged, skipped = row_of_side(rows, done.merged), row_of_side(rows, done.skipped)
+        return _supervised(documents, (*self._unread(rows), *rejections), merged=merged, skipped=skipped, images=images)
 
     def _unread(self, rows: RowBatch) -> Iterator[Rejection]:
         """Yield why rows could not be read; without images, it does not matter what is wrong with theirs."""
@@ -149,13 +147,20 @@ _NONE = np.zeros(0, np.int32)
 
 
 def _supervised(
-    documents: DocumentBatch, rejections: Iterable[Rejection], *, merged: Int32 = _NONE, skipped: Int32 = _NONE
+    documents: DocumentBatch,
+    rejections: Iterable[Rejection],
+    *,
+    merged: Int32 = _NONE,
+    skipped: Int32 = _NONE,
+    images: tuple[Image, ...] = (),
 ) -> SupervisedRows:
+    """Return the result of a batch; `merged` and `skipped` are the rows of such turns, rejected ones included."""
     return SupervisedRows(
         documents=documents,
         rejections=tuple(sorted(rejections, key=lambda rejection: rejection.row)),
         num_merged=int(np.count_nonzero(np.isin(merged, documents.sample))),
         num_skipped=int(np.count_nonzero(np.isin(skipped, documents.sample))),
+        images=images,
     )
 
 
@@ -226,6 +231,7 @@ def _refuse_split_markers(template: ChatTemplate, model: Model, recipe: Recipe) 
 
 
 _ANSWER = "pong"
+"""What a probe answers, or gives to a call."""
 
 
 def turn_end_marker(model: Model, recipe: Recipe, *, of_calls: bool = False) -> str | None:
@@ -244,10 +250,11 @@ def turn_end_marker(model: Model, recipe: Recipe, *, of_calls: bool = False) -> 
             text = template.render([*asked, turn], kwargs=recipe.template.kwargs)
         except RenderError:
             continue
-        before, _, rest = text.rpartition(_ANSWER)
-        written = text[len(prompt) :] if text.startswith(prompt) and len(prompt) <= len(before) else rest
+        before, _, behind = text.rpartition(_ANSWER)
+        # All that the template writes of the turn, if it continues its prompt; else at least what is behind the answer.
+        written = text[len(prompt) :] if text.startswith(prompt) and len(prompt) <= len(before) else behind
         markers = (token.content for token in model.added_tokens if not token.is_text)
-        found = re.findall(longest_of(markers), rest) if before and model.added_tokens else []
+        found = re.findall(longest_of(markers), behind) if before and model.added_tokens else []
         closing = next((marker for marker in found if written.count(marker) == 1), None)
         if closing is not None:
             return closing if closing not in model.stops else None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from packer.questions.exchanges import after_history, places
 from packer.questions.flag_programs import masking
-from packer.questions.options import all_texts, first_question, numbered, options, options_into_question
+from packer.questions.options import Options, all_texts, first_question, numbered, options, options_into_question
 from packer.questions.question_fields import list_names
 from packer.questions.read_places import ITEMS
 from packer.source.decode import decoded_json
@@ -47,17 +47,18 @@ _SAID = (
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
     """Return the steps that leave one of several answers to a question in each row; None for rows that have one."""
-    ways = (*numbered(rows, question), *_siblings(rows, question), *_of_list(rows, question))
+    given = [*options(rows, question)]
+    ways = (*numbered(rows, question, given), *_siblings(rows, given), *_of_list(rows, question))
     steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program)) is not None]
     return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
 
 
-def _siblings(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
+def _siblings(rows: Sequence[Mapping[str, Any]], given: Sequence[Options]) -> Iterator[tuple[str, str]]:
     """Yield what makes a row of each answer, and what keeps one, where they are fields such as `solution_1`.
 
     Their scores are numbers in fields that end alike, or in lists.
     """
-    for names, answers, _, _ in options(rows, question):
+    for names, answers, _, _ in given:
         if len(names) > 1 and meant_field(names[0]) == "output":
             scores = [*_in_fields(rows, names), *_in_lists(rows, answers)]
             picks = " | ".join([_picked(names), *(each.picked for each in scores)])

@@ -89,15 +89,13 @@ def _are_other(values: Sequence[Sequence[Any]]) -> bool:
     return any(map(is_text, said)) or (not any(map(has_word, said)) and len({*said}) == len(said))
 
 
-def numbered(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple[str, str]]:
+def numbered(rows: Sequence[Mapping[str, Any]], question: str, given: Sequence[Options]) -> Iterator[tuple[str, str]]:
     """Yield what picks the answer by its number or its letter, and writes all of them into the question, a text."""
     kinds = {type(row.get(question)) for row in rows}
-    found = [*options(rows, question)] if str in kinds <= {str, type(None)} else []
     answers = [[row.get(name) for row in rows] for name in rows[0] if meant_field(name) == "output"]
-    pairs = (zip(values, each.values, strict=True) for values, each in product(answers, found))
-    if any(all(value in some for value, some in both) for both in pairs):
-        return  # the right one itself is there
-    for each in found:
+    pairs = (zip(values, each.values, strict=True) for values, each in product(answers, given))
+    has_right_one = any(all(value in some for value, some in both) for both in pairs)
+    for each in given if str in kinds <= {str, type(None)} and not has_right_one else ():
         said = {name: [row.get(name) for row in rows] for name in rows[0] if name not in each.names}
         ways = {name: [*_picks(jq_field(name), values, each)] for name, values in said.items()}
         fields = sorted(filter(ways.get, ways), key=lambda name: meant_field(name) != "output")

@@ -7,7 +7,7 @@ bytes it takes are *guarded*: the encoder treats them as ordinary text.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from packer.batches import Message
@@ -32,17 +32,16 @@ FOREIGN_ENDS = (
 """Texts of the stop tokens of common model families. If a text ends with one that the tokenizer does not have, it was
 prepared for another model."""
 
-_LAST_OF_ENDS = frozenset(end[-1] for end in FOREIGN_ENDS)
-
 FOREIGN_MARKS = ("<|", "<\uff5c", "<start_of_turn>")
 """What headers of answers begin with."""
 
+_LAST_CHARACTERS = frozenset(end[-1] for end in FOREIGN_ENDS)
 _MARK = r"(?:<[|\uff5c]\w[^<>\s]*>|<start_of_turn>)"
 _FOREIGN_HEADER = re.compile(
     rf"\s*(?:{_MARK}(?:assistant|model)\s*\n|{_MARK}\w*{_MARK}|<[|\uff5c]\w*(?:assistant|chatbot)\w*[|\uff5c]>)",
     re.IGNORECASE,
 )
-"""Matches a text that begins with one: markers around a word, or one that names who answers."""
+"""Matches a text that begins with a header of an answer: markers around a word, or one that names who answers."""
 
 _STAND_IN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
@@ -54,8 +53,8 @@ def control_pattern(contents: Mapping[str, int]) -> re.Pattern[str] | None:
     return re.compile(longest_of(contents))
 
 
-def find_control(value: Any, pattern: re.Pattern[str]) -> str | None:
-    """Return the first control token that a JSON value contains as text, keys included."""
+def find_typed(value: Any, pattern: re.Pattern[str]) -> str | None:
+    """Return the first match of a pattern in the texts of a JSON value, keys included."""
     return next((match[0] for text in strings(value) if (match := pattern.search(text)) is not None), None)
 
 
@@ -69,7 +68,7 @@ class StandIns:
     """Replaces typed control tokens by stand-ins, and restores them."""
 
     pattern: re.Pattern[str]
-    typed: list[str]
+    typed: list[str] = field(default_factory=list)
     """Text that each stand-in replaces, by number."""
 
     def hide(self, value: Any) -> Any:
@@ -89,9 +88,10 @@ class StandIns:
         return f"{_OPEN}{len(self.typed) - 1}{_CLOSE}"
 
 
-def holds_stand_in(value: Any) -> bool:
-    """Whether data already contains the private-use characters, so that stand-ins or aliases would be ambiguous."""
-    return find_control(value, _RESERVED) is not None
+def _refuse_reserved(value: Any) -> None:
+    """Refuse data with private-use characters of packer's, beside which stand-ins or aliases would be ambiguous."""
+    if find_typed(value, _RESERVED) is not None:
+        raise RenderError("control tokens typed beside private-use characters", code="control_render")
 
 
 class TypedControl:
@@ -105,7 +105,7 @@ class TypedControl:
         """Refuse a value that would be trained if it contains a control token."""
         if self._pattern is None or self._wanted == "allow":
             return
-        found = find_control(value, self._pattern)
+        found = find_typed(value, self._pattern)
         if found is not None:
             trained = ", which would be trained as text" if self._wanted == "text" else ""
             raise RenderError(
@@ -143,16 +143,18 @@ class TypedControl:
     def may_concern(self, texts: Sequence[str], trained: Sequence[str]) -> list[int]:
         """Return the numbers of the rows without messages of which something may be refused or guarded here.
 
-        `texts` are what they are, `trained` is what of it is trained.
+        `texts` are the whole rows, `trained` is what of each is trained. Both ends of that are looked at, as foreign
+        headers begin with ``<``.
         """
-        pattern = self._pattern
-        has_any = pattern is not None and pattern.search("\n".join(texts)) is not None  # rarely
-        typed = [has_any and pattern is not None and pattern.search(text) is not None for text in texts]
-        return [
+        found = {
             number
-            for number, (said, is_typed) in enumerate(zip(trained, typed, strict=True))
-            if is_typed or said.lstrip()[:1] == "<" or said.rstrip()[-1:] in _LAST_OF_ENDS
-        ]
+            for number, text in enumerate(trained)
+            if text.lstrip()[:1] == "<" or text.rstrip()[-1:] in _LAST_CHARACTERS
+        }
+        pattern = self._pattern
+        if pattern is not None and pattern.search("\n".join(texts)) is not None:  # one search for all: few have any
+            found.update(number for number, text in enumerate(texts) if pattern.search(text) is not None)
+        return sorted(found)
 
     def guarded(self, text: str) -> list[tuple[int, int]]:
         """Return the character ranges of the control tokens in a row without messages.
@@ -170,8 +172,7 @@ class TypedControl:
             raise RenderError(f"the row begins with the control token '{first}'", code="control_token")
         if self._wanted == "text" and not text[ranges[-1][1] :].strip():
             raise RenderError(f"the row ends with the control token '{last}'", code="control_token")
-        if holds_stand_in(text):
-            raise RenderError("control tokens typed beside private-use characters", code="control_render")
+        _refuse_reserved(text)
         return ranges
 
     def hide(self, conversation: Conversation, row_kwargs: Mapping[str, Any]) -> tuple[StandIns | None, Conversation]:
@@ -184,7 +185,7 @@ class TypedControl:
             return None, conversation
         tools, own = conversation.tools, dict(row_kwargs)
         fields = [typed_fields(message) for message in conversation.messages]
-        if find_control([fields, tools, own], pattern) is None:
+        if find_typed([fields, tools, own], pattern) is None:
             return None, conversation
         refused = self._wanted == "reject"
         for k, message in enumerate(conversation.messages):
@@ -193,9 +194,8 @@ class TypedControl:
         if refused:
             self.refuse(tools, "tools")
             self.refuse(own, "chat_template_kwargs")
-        if holds_stand_in([fields, tools, conversation.kwargs]):
-            raise RenderError("control tokens typed beside private-use characters", code="control_render")
-        stand_ins = StandIns(pattern, [])
+        _refuse_reserved([fields, tools, conversation.kwargs])
+        stand_ins = StandIns(pattern)
         hidden = Conversation(
             conversation.template,
             stand_ins.hide_messages(conversation.messages),
@@ -207,12 +207,12 @@ class TypedControl:
 
 def revealed(document: Document, stand_ins: StandIns, hidden: Conversation, original: Conversation) -> EncodedText:
     """Encode a document of the `hidden` conversation with its typed control tokens restored and guarded."""
-    # Prompts may end differently from what the rendering of a turn shows.
+    # The document, and the prompt of each turn, which may end differently from what the document shows.
     renderings = [(document.last + 1, document.mode, False)]
     renderings += [(turn.message, turn.mode, True) for turn in document.placed]
-    for upto, mode, prompt in renderings:
-        shown, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:upto], mode, prompt=prompt))
-        if shown != original.render(original.messages[:upto], mode, prompt=prompt):
+    for num_messages, mode, prompt in renderings:
+        shown, _, _ = stand_ins.reveal(hidden.render(hidden.messages[:num_messages], mode, prompt=prompt))
+        if shown != original.render(original.messages[:num_messages], mode, prompt=prompt):
             raise RenderError(
                 "a control token typed in a message changes how the template renders the row", code="control_render"
             )

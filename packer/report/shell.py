@@ -27,8 +27,10 @@ from packer.version import __version__
 _TEMPLATES = ("macros", "cache")
 _STYLE, _SCRIPTS = "page.css", ("shell.js", "tokens.js")
 
-_MARK, _HEAD_BYTES = b'<meta name="generator" content="packer ', 512
-"""Marker within the first bytes of a page."""
+_MARK = b'<meta name="generator" content="packer '
+"""What the first `_HEAD_BYTES` of every page contain."""
+
+_HEAD_BYTES = 512
 
 
 def fill(*, title: str, **values: Any) -> bytes:
@@ -95,6 +97,7 @@ def _content(text: str) -> Markup:
 
 
 def _percent(share: float) -> str:
+    """Format like :func:`percent`, on one line."""
     return percent(share).replace(" ", "\N{NO-BREAK SPACE}")
 
 

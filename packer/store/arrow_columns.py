@@ -21,7 +21,7 @@ from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.columns import Media
 from packer.store.digest import Pieces, digest_rows
-from packer.store.entries import BLOCK_PIECES, OF_FILES, value_fields
+from packer.store.entries import BLOCK_PIECES, VALUES_OF_FILES, value_fields
 
 _BLOCK_HEADER = struct.Struct("<9q")
 
@@ -229,7 +229,7 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     columns = _columns(batch)
     return DocumentRows(
         values={name: columns.pop(name) for name in values},
-        joined=frozenset(name for name, each in values.items() if each.metadata == OF_FILES),
+        joined=frozenset(name for name, each in values.items() if each.metadata == VALUES_OF_FILES),
         **{"loss_weights": None, "side": None, "margin": None} | columns,
         span_offsets=span_offsets,
         span_message=numbers_of(message),

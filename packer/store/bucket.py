@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from packer.display import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
@@ -54,6 +54,15 @@ hang forever."""
 
 class GoneError(Exception):
     """An object does not exist, or not in the version that was asked for."""
+
+
+class FoundObject(NamedTuple):
+    """One version of an object, without its content."""
+
+    name: str
+    num_bytes: int
+    etag: str
+    """Identifies the version, as in headers of HTTP."""
 
 
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound")
@@ -110,10 +119,11 @@ class Bucket:
                     raise GoneError from None
                 answer = result, iter(result.stream(min_chunk_size=_CHUNK_BYTES))
             (result, chunks), answer = answer, None
-            chunk, start = bytes(next(chunks, b"")), options.get("range", (0, 0))[0]
+            chunk, (start, _) = bytes(next(chunks, b"")), options.get("range", (0, 0))
             answer = result, chunks  # not after an error: what is left is asked for in another request
-            options.update({"if_match": result.meta["e_tag"], "range": (start + len(chunk), result.range[1])})
-            return chunk, result.range[1] - start - len(chunk)
+            read_up_to, stop = start + len(chunk), result.range[1]
+            options.update({"if_match": result.meta["e_tag"], "range": (read_up_to, stop)})
+            return chunk, stop - read_up_to
 
         num_left = 1
         while num_left:
@@ -139,27 +149,27 @@ class Bucket:
 
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes; None if it does not exist."""
-        found = self.version(name)
-        return None if found is None else found[0]
+        found = self.find(name)
+        return None if found is None else found.num_bytes
 
-    def version(self, name: str) -> tuple[int, str] | None:
-        """Return the size of an object in bytes, and its version; None if it does not exist."""
+    def find(self, name: str) -> FoundObject | None:
+        """Return the current version of an object; None if it does not exist."""
 
-        def request(obstore: Any, store: Any) -> tuple[int, str] | None:
+        def request(obstore: Any, store: Any) -> FoundObject | None:
             try:
                 meta = obstore.head(store, name)
             except FileNotFoundError:
                 return None
-            return int(meta["size"]), str(meta["e_tag"])
+            return FoundObject(name, int(meta["size"]), str(meta["e_tag"]))
 
         return self._asked("read", name, request)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the size in bytes of every object below a folder, by name; a request lists a thousand."""
-        return {name: size for name, size, _ in self.listed(folder)}
+        return {found.name: found.num_bytes for found in self.listed(folder)}
 
-    def listed(self, folder: str = "") -> Iterator[tuple[str, int, str]]:
-        """Yield name, size in bytes and version of every object below a folder, in no particular order."""
+    def listed(self, folder: str = "") -> Iterator[FoundObject]:
+        """Yield every object below a folder, in no particular order."""
         seen: set[str] = set()
         batches: Iterator[Any] | None = None
 
@@ -171,10 +181,9 @@ class Bucket:
             return batch
 
         while (batch := self._asked("list", folder, request)) is not None:
-            yield from (
-                (meta["path"], meta["size"], _quoted(meta["e_tag"])) for meta in batch if meta["path"] not in seen
-            )
-            seen.update(meta["path"] for meta in batch)
+            found = [FoundObject(meta["path"], meta["size"], _quoted(meta["e_tag"])) for meta in batch]
+            yield from (each for each in found if each.name not in seen)
+            seen.update(each.name for each in found)
 
     def upload(self, name: str, path: Path) -> None:
         """Write an object from a file unless one of this name exists; the name must identify the content."""
@@ -205,13 +214,13 @@ class Bucket:
         name = f".packer/probe-{token_hex(8)}"
         try:
             self._put_if(name, b"1", "create")
-            heeds = not any(self._put_if(name, b"2", each) for each in ("create", {"e_tag": '"of-no-object"'}))
+            is_safe = not any(self._put_if(name, b"2", each) for each in ("create", {"e_tag": '"of-no-object"'}))
         except NotImplementedError:  # obstore's error for stores without conditional writes
-            heeds = False
+            is_safe = False
         finally:
             with suppress(PackerError):
                 self.remove([name])
-        if not heeds:
+        if not is_safe:
             raise StorageError(
                 f"{self.url}: this store ignores conditions on writes (If-None-Match, If-Match)",
                 hint="packer cannot tell there whether another build committed: build into a folder, and copy it",

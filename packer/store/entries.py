@@ -198,7 +198,7 @@ _DOCUMENTS = (
     pa.field("media", pa.list_(_IMAGE)),
 )
 
-OPTIONAL: Final = {"loss_weights": "loss_weights", "side": "side", "margin": "side", "media": "media"}
+OPTIONAL_COLUMNS: Final = {"loss_weights": "loss_weights", "side": "side", "margin": "side", "media": "media"}
 """Columns that a shard has only if its documents have them, each with the one that it comes with."""
 
 
@@ -207,7 +207,7 @@ def documents_schema(present: Collection[str] = (), values: Iterable[pa.Field] =
 
     `values` are the columns that the recipe declares (:func:`value_fields`).
     """
-    fields = [field for field in _DOCUMENTS if OPTIONAL.get(field.name) in (None, *present)]
+    fields = [field for field in _DOCUMENTS if OPTIONAL_COLUMNS.get(field.name) in (None, *present)]
     return pa.schema([*fields, *values, pa.field("digest", pa.uint64())], metadata=_metadata("documents"))
 
 
@@ -231,14 +231,14 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
     return pa.schema(fields, metadata=_metadata("blocks"))
 
 
-OF_ROWS: Final = {b"packer.values": b"rows"}
-OF_FILES: Final = {b"packer.values": b"files"}
+VALUES_OF_ROWS: Final = {b"packer.values": b"rows"}
+VALUES_OF_FILES: Final = {b"packer.values": b"files"}
 """Metadata of the fields of columns that a recipe declares: where their values come from."""
 
 
 def value_fields(schema: pa.Schema) -> list[pa.Field]:
     """Return the fields of the columns that a recipe declares; ValueError if one has other than numbers."""
-    fields = [field for field in schema if field.metadata in (OF_FILES, OF_ROWS)]
+    fields = [field for field in schema if field.metadata in (VALUES_OF_FILES, VALUES_OF_ROWS)]
     for kind in (field.type for field in fields):
         inner = kind.value_type if pa.types.is_large_list(kind) else kind
         if (inner.value_type if inner != kind and pa.types.is_fixed_size_list(inner) else inner) not in _NUMBERS:

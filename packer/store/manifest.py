@@ -37,7 +37,7 @@ MAX_MANIFEST_BYTES = 2**30
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 _SEAL = b'{\n"checksum":"'
-_SEAL_BYTES = len(_SEAL) + 33
+_SEAL_BYTES = len(_SEAL) + 32 + 1  # with the hexadecimal digits of xxh3-128 and a quotation mark
 
 
 class RowSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

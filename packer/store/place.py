@@ -51,9 +51,8 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
         return mirror.folder
     if keep_in is not None:
         raise UsageError(f"{name} is not a cache in a bucket: cache_dir is for caches in buckets")
-    text = re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name))  # a Path has lost one of the two slashes
-    hub = data_name(text)
-    return Path(name) if hub is None else _fetched(pin(hub)[0])
+    on_hub = data_name(re.sub(r"\Ahf:/(?!/)", SCHEME, os.fspath(name)))  # a Path has lost one of the two slashes
+    return Path(name) if on_hub is None else _fetched(pin(on_hub)[0])
 
 
 @contextmanager
@@ -118,6 +117,7 @@ def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
 
 
 def _fetched(name: HubName) -> Path:
+    """Return the folder of a cache on the Hub, with all files that its manifest names."""
     inside = PurePosixPath(name.path)
     folder = snapshot(name, [str(inside / MANIFEST_NAME)]) / inside
     files = CacheFiles(folder)
@@ -234,7 +234,7 @@ class ObjectFile:
 
     @property
     def _copy(self) -> Path:
-        """The path of the copy, which a URL and a version have."""
+        """The path of the copy on this machine, another one for each version."""
         return folder_of(f"{self.url} {self.etag}", "inputs")
 
 
@@ -257,16 +257,16 @@ def _named(source: str) -> Iterator[ObjectFile]:
     assert url is not None, "asked for a URL"
     if not has_magic(url):
         root, _, name = url.rpartition("/")
-        version = Bucket(root).version(name) if url.count("/") > 2 else None  # else it is a bucket alone
-        if version is not None:
-            yield ObjectFile(url, version[1], version[0])
+        found = Bucket(root).find(name) if url.count("/") > 2 else None  # else it is a bucket alone
+        if found is not None:
+            yield ObjectFile(url, found.etag, found.num_bytes)
         elif next(Bucket(url).listed(), None) is not None:
             raise InputError(f"{url} is a folder", hint=f"'{url}/**/*.jsonl' names the files in it")
         return
     parts = url.split("/")
     first = next(number for number, part in enumerate(parts) if has_magic(part))
     root, pattern = "/".join(parts[:first]), "/".join(parts[first:])
-    found = [each for each in Bucket(root).listed() if each[0] == pattern or fits(each[0], pattern)]
-    exact = [each for each in found if each[0] == pattern]  # as of files: a name is taken before what it may match
-    for name, num_bytes, etag in exact or found:
-        yield ObjectFile(f"{root}/{name}", etag, num_bytes)
+    matches = [each for each in Bucket(root).listed() if each.name == pattern or fits(each.name, pattern)]
+    exact = [each for each in matches if each.name == pattern]  # as of files: a name is taken before what it may match
+    for each in exact or matches:
+        yield ObjectFile(f"{root}/{each.name}", each.etag, each.num_bytes)

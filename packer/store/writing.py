@@ -37,7 +37,15 @@ from packer.media.columns import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, shard_rows, value_pieces
 from packer.store.digest import document_ids
 from packer.store.document_shards import DocumentShards
-from packer.store.entries import OF_FILES, OF_ROWS, OPTIONAL, Kind, blocks_schema, documents_schema, place_of
+from packer.store.entries import (
+    OPTIONAL_COLUMNS,
+    VALUES_OF_FILES,
+    VALUES_OF_ROWS,
+    Kind,
+    blocks_schema,
+    documents_schema,
+    place_of,
+)
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
 
@@ -211,7 +219,7 @@ def fields_of(values: Mapping[str, npt.NDArray[Any] | Ragged], joined: Collectio
         kind = pa.from_numpy_dtype(flat.dtype)
         kind = kind if flat.ndim == 1 else pa.list_(kind, flat.shape[1])
         kind = pa.large_list(kind) if isinstance(column, Ragged) else kind
-        fields.append(pa.field(name, kind, metadata=OF_FILES if name in joined else OF_ROWS))
+        fields.append(pa.field(name, kind, metadata=VALUES_OF_FILES if name in joined else VALUES_OF_ROWS))
     return fields
 
 
@@ -220,7 +228,7 @@ def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
     if isinstance(rows, BlockRows):
         schema = blocks_schema(rows.input_ids.shape[1], weighted=rows.loss_weights is not None)
     else:
-        present = [name for name in OPTIONAL if getattr(rows, name) is not None]
+        present = [name for name in OPTIONAL_COLUMNS if getattr(rows, name) is not None]
         schema = documents_schema(present, fields_of(rows.values, rows.joined))
     return pa.RecordBatch.from_arrays([_array(field, rows) for field in schema], schema=schema)
 

@@ -27,7 +27,7 @@ _SPACES = re.compile(b"(?:" + b"|".join(re.escape(character.encode()) for charac
 
 
 Runs: TypeAlias = list[tuple[int, int]]
-"""Ranges of tokens, from the start of their sequence."""
+"""Ranges of tokens that are trained, from the start of their sequence."""
 
 
 class RoundTrip:
@@ -57,20 +57,19 @@ class RoundTrip:
         replace the white space beside them; the text may be compared in its normalized form. `after` is the id before
         the ids, None at the start of a text.
         """
-        return self._reading(ids, text, after) is not None
+        return self._decoded_form(ids, text, after) is not None
 
     def num_begun(self, ids: Sequence[int], text: bytes, place: int, *, after: int | None = None) -> int | None:
         """Return how many of the ids begin before a place of the text that they decode to; None if they do not."""
-        read = self._reading(ids, text, after)
-        if read is None:
+        form = self._decoded_form(ids, text, after)
+        if form is None:
             return None
-        at = len(read(text[:place]))
+        at, whole = len(form(text[:place])), form(text)
         segments = functools.partial(self._segments, dummy_space=self._may_insert_space(after))
-        return bisect.bisect_left(
-            range(len(ids)), at, key=lambda n: _reached(list(segments(ids[:n])), read(text)) if n else 0
-        )
+        # How far the first n ids reach grows with n.
+        return bisect.bisect_left(range(len(ids)), at, key=lambda n: _reached(list(segments(ids[:n])), whole))
 
-    def _reading(self, ids: Sequence[int], text: bytes, after: int | None) -> Callable[[bytes], bytes] | None:
+    def _decoded_form(self, ids: Sequence[int], text: bytes, after: int | None) -> Callable[[bytes], bytes] | None:
         """Return the form of a text, as a function of it and of its beginnings, that ids decode to; None if to none."""
         if any(self.token_bytes.table[i] is None for i in ids):
             return None
@@ -154,17 +153,20 @@ def runs_of_masked_turns(turns: TurnBatch, tokens: TokenBatch, round_trip: Round
     """Return the trained runs of each turn with masked pieces, by its number; None if its ids show no pieces."""
     texts = np.searchsorted(turns.text_offsets, turns.masked[:, 0], side="right") - 1
     starts = turns.masked[:, 0] - turns.text_offsets[texts]
-    owners: dict[int, Runs] = {}
+    masked_of: dict[int, list[tuple[int, int]]] = {}
     first_turns, last_turns = (np.searchsorted(turns.turn_text, texts, side) for side in ("left", "right"))
     own_turns = zip(first_turns.tolist(), last_turns.tolist(), strict=True)
     for (first, last), start, masked in zip(own_turns, starts.tolist(), turns.masked.tolist(), strict=True):
         for turn in range(first, last):
             if turns.prompt_end[turn] <= start < turns.completion_end[turn]:
-                owners.setdefault(turn, []).append((masked[0], masked[1]))
-    return {turn: _runs(turns, tokens, turn, masked, round_trip) for turn, masked in owners.items()}
+                masked_of.setdefault(turn, []).append((masked[0], masked[1]))
+    return {turn: _trained_runs(turns, tokens, turn, masked, round_trip) for turn, masked in masked_of.items()}
 
 
-def _runs(turns: TurnBatch, tokens: TokenBatch, turn: int, masked: Runs, round_trip: RoundTrip) -> Runs | None:
+def _trained_runs(
+    turns: TurnBatch, tokens: TokenBatch, turn: int, masked: Sequence[tuple[int, int]], round_trip: RoundTrip
+) -> Runs | None:
+    """Return what the `masked` byte ranges of the batch's text leave of a turn's completion."""
     first, end = int(tokens.prompt_tokens[turn]), int(tokens.completion_tokens[turn])
     offset = int(tokens.offsets[tokens.turn_sequence[turn]])
     ids, after = tokens.ids[offset + first : offset + end].tolist(), tokens.ids[offset + first - 1] if first else None
@@ -172,30 +174,31 @@ def _runs(turns: TurnBatch, tokens: TokenBatch, turn: int, masked: Runs, round_t
     begin = text + int(turns.prompt_end[turn])
     completion = turns.text[begin : text + int(turns.completion_end[turn])]
     places = [place - begin for each in masked for place in each]
-    counts = _num_begun(ids, completion, places, None if after is None else int(after), round_trip)
+    counts = _num_before(ids, completion, places, None if after is None else int(after), round_trip)
     if counts is None:
         return None
     bounds = [max(1, first), *(first + count for count in counts), end]
     return [(start, end) for start, end in zip(bounds[::2], bounds[1::2], strict=True) if start < end]
 
 
-def _num_begun(
+def _num_before(
     ids: list[int], text: bytes, places: list[int], after: int | None, round_trip: RoundTrip
 ) -> list[int] | None:
     """Return how many of the ids of a text belong before each place in it; None if they are not its ids."""
     is_start = after is None or bool(round_trip.token_bytes.is_added[after])
     spelled = round_trip.token_bytes.spell(np.array(ids, np.int32), np.array([0, len(ids)]), np.array([is_start]))
+    # For each place: the end of the text before it without white space, the place itself, and where its character ends.
     around = [(len(text[:place].rstrip()), place, _behind(text, place)) for place in places]
     if spelled.known[0] and spelled.decoded.tobytes() == text:  # nearly always
         counts = np.searchsorted(spelled.ends[:-1], around).tolist()
     else:
-        counts = [[round_trip.num_begun(ids, text, place, after=after) for place in each] for each in around]
+        counts = [[round_trip.num_begun(ids, text, at, after=after) for at in each] for each in around]
     if any(None in each for each in counts):
         return None
     # Of the ids that begin before a place, the last one has only white space there if it begins in it, and if none
     # begins at the place.
     pairs = zip(places, counts, strict=True)
-    return [at - (before < at == behind and place < len(text)) for place, (before, at, behind) in pairs]
+    return [num - (before < num == behind and place < len(text)) for place, (before, num, behind) in pairs]
 
 
 def _behind(text: bytes, place: int) -> int:

@@ -27,9 +27,10 @@ from packer.tokenize.reference_encoder import ReferenceEncoder, UnencodableTexts
 CHECK_EVERY = 64
 """One text in this many is encoded twice."""
 
-_MUCH, _SHARE = 2**16, 32
-"""Characters to be compared, of one call, that are not left to another process if they are more than this share of all:
-with long documents a single process would compare as long as several others encode."""
+_MUCH = 2**16
+_SHARE = 32
+"""More than so many characters to be compared, of one call, are not left to another process if they are more than one
+in 32 of all: with long documents a single process would compare as long as several others encode."""
 
 _ANEW_AFTER = 2**27
 """Characters after which the library's encoder is loaded anew, in a fraction of a second: it remembers every word it
@@ -38,7 +39,7 @@ has ever encoded, which takes some 65 bytes a word, without a limit."""
 _TRIAL_BATCH = 512
 """Texts tried in one call; few enough that most calls have none with a token that might stand between texts."""
 
-_MOST_BETWEEN = 4
+_MOST_SEPARATORS = 4
 """Added tokens of which one is put between texts: the first that none of them has."""
 
 
@@ -61,7 +62,7 @@ class Sampled(NamedTuple):
     """What the fast encoder made of it."""
 
 
-class _Between(NamedTuple):
+class _Separator(NamedTuple):
     """An added token that may stand between texts."""
 
     content: str
@@ -72,7 +73,7 @@ class _Backend(NamedTuple):
     """What encodes, and how it may be asked."""
 
     encoder: Any
-    between: tuple[_Between, ...] = ()
+    separators: tuple[_Separator, ...] = ()
     """Tokens at which it splits a text, so that the ids on one side do not depend on the other side."""
 
 
@@ -131,8 +132,8 @@ class FastEncoder:
         chosen = range(-self._num_encoded % CHECK_EVERY, len(texts), CHECK_EVERY)
         self._num_encoded += len(texts)
         sampled = [Sampled(texts[i], ids[offsets[i] : offsets[i + 1]].copy()) for i in sorted({0, *chosen})]
-        size = sum(len(each.text) for each in sampled)
-        if size > _MUCH and size * _SHARE > sum(map(len, texts)):
+        num_characters = sum(len(each.text) for each in sampled)
+        if num_characters > _MUCH and num_characters * _SHARE > sum(map(len, texts)):
             compare(self._json, sampled)
         else:
             self._check(sampled)
@@ -199,21 +200,21 @@ def _load(tokenizer_json: bytes, *, anew: bool = False) -> _Backend:
         encoder = load_fast_backend(tokenizer_json, anew=anew)
     except FastLoadError as error:
         raise EngineDiffersError(str(error)) from None
-    return _Backend(encoder, _between(tokenizer_json))
+    return _Backend(encoder, _separators(tokenizer_json))
 
 
-def _between(tokenizer_json: bytes) -> tuple[_Between, ...]:
+def _separators(tokenizer_json: bytes) -> tuple[_Separator, ...]:
     """Return special tokens that may stand between texts, first those that were added last, which few texts have."""
     definition = definition_of(tokenizer_json)
     if inserts_space(definition):  # at the start of a text, perhaps, and not behind a token
         return ()
     tokens = [
-        _Between(token["content"], token["id"])
+        _Separator(token["content"], token["id"])
         for token in definition.get("added_tokens") or ()
         if token.get("special") and not any(map(token.get, ("normalized", "lstrip", "rstrip")))
         if re.fullmatch(r"\W(?:.*\W)?", token["content"], re.DOTALL)  # beside it, a word is a `single_word`
     ]
-    return tuple(tokens[: -_MOST_BETWEEN - 1 : -1])
+    return tuple(tokens[: -_MOST_SEPARATORS - 1 : -1])
 
 
 def _encode(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64]:
@@ -222,12 +223,12 @@ def _encode(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64]:
     The library's own call for several imports `awkward`, which takes longer than many builds encode. No deadline is
     needed: it runs no regular expressions of a tokenizer.
     """
-    for content, token_id in backend.between:
+    for content, token_id in backend.separators:
         joined = content.join(texts)
-        if joined.count(content) == len(texts) - 1:
+        if joined.count(content) == len(texts) - 1:  # no text has it
             ids = backend.encoder.encode(joined).view(np.int32)
             places = np.flatnonzero(ids == token_id)
-            if len(places) == len(texts) - 1:
+            if len(places) == len(texts) - 1:  # nor has a longer token swallowed one
                 return np.delete(ids, places), offsets_of(np.diff(places, prepend=-1, append=len(ids)) - 1)
     each = [backend.encoder.encode(text) for text in texts]
     return np.concatenate(each).astype(np.int32), offsets_of([*map(len, each)])

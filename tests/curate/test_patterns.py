@@ -16,4 +16,4 @@ def test_a_pattern_that_doubles_with_every_letter_elsewhere_ends():
     rows = [{"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]} for text in texts]
     files = [FileRow(json.dumps(row).encode(), None, 0) for row in rows]
     batch = read_batch(files, 0, first_line=0, schema="messages", columns={}, roles={})
-    assert maker.make(batch, 0).column("failed").to_pylist() == [0, 1]
+    assert maker.make(batch).column("failed").to_pylist() == [0, 1]

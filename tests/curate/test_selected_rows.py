@@ -121,7 +121,7 @@ def selected(rows, rules, *, sources, tokens):
                     files, first, first_line=0, schema="messages", columns={}, roles={}, fields=questions.fields
                 )
                 assert len(read.rejections) == batch.count(None)
-                tables.append(maker.make(read, first))
+                tables.append(maker.make(read))
                 first += len(batch)
     splits = ("train", "validation", "eval")
     found = select_rows(

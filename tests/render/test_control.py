@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervision_stages import Stages, assistant, chat, system, user
 
-from packer.render.control import StandIns, control_pattern, find_control, typed_fields
+from packer.render.control import StandIns, control_pattern, find_typed, typed_fields
 
 END = "<|im_end|>"
 PATTERN = control_pattern({"<s>": 0, END: 1, "<|im_end|>x": 2})
@@ -64,19 +64,19 @@ def test_a_prompt_that_ends_otherwise_for_a_typed_control_token_rejects_the_row(
 
 
 def test_the_longest_control_token_is_found_first() -> None:
-    assert find_control(["a", {"b": "<|im_end|>x"}], PATTERN) == "<|im_end|>x"
+    assert find_typed(["a", {"b": "<|im_end|>x"}], PATTERN) == "<|im_end|>x"
 
 
 def test_the_role_of_a_message_is_not_typed() -> None:
     message = {"role": "<s>", "content": "x"}
-    assert find_control(typed_fields(message), PATTERN) is None
-    assert StandIns(PATTERN, []).hide_messages([message]) == [message]
+    assert find_typed(typed_fields(message), PATTERN) is None
+    assert StandIns(PATTERN).hide_messages([message]) == [message]
 
 
 @pytest.mark.parametrize("value", [END, {"role": f"a{END}"}, {"role": {"description": END}}, [{"role": [END]}]])
 def test_a_field_named_role_anywhere_else_is_searched_and_hidden(value: Any) -> None:
-    assert find_control(value, PATTERN) == END
-    assert find_control(StandIns(PATTERN, []).hide(value), PATTERN) is None
+    assert find_typed(value, PATTERN) == END
+    assert find_typed(StandIns(PATTERN).hide(value), PATTERN) is None
 
 
 PERSONA = twins.CHATML.replace(
@@ -130,9 +130,9 @@ def test_the_recipes_own_template_variables_stay_as_they_are(tmp_path: Path) -> 
 @given(st.lists(st.sampled_from(["a", "é", "👍", " ", "<s>", END]), max_size=12))
 def test_hiding_and_revealing_gives_the_text_back_with_its_places(pieces: list[str]) -> None:
     text = "".join(pieces)
-    stand_ins = StandIns(PATTERN, [])
+    stand_ins = StandIns(PATTERN)
     hidden = stand_ins.hide(text)
-    assert find_control(hidden, PATTERN) is None
+    assert find_typed(hidden, PATTERN) is None
     revealed, ranges, moved = stand_ins.reveal(hidden)
     assert revealed == text
     assert [text[a:b] for a, b in ranges] == [piece for piece in pieces if piece in ("<s>", END)]
@@ -145,7 +145,7 @@ def test_hiding_and_revealing_gives_the_text_back_with_its_places(pieces: list[s
 
 def test_many_places_among_many_typed_control_tokens_are_found_at_once() -> None:
     """Of 200,000 tokens, each after a letter; to search all of them for each place would take half an hour."""
-    stand_ins = StandIns(PATTERN, [])
+    stand_ins = StandIns(PATTERN)
     hidden = stand_ins.hide("a<s>" * 200_000)
     _, _, moved = stand_ins.reveal(hidden)
     assert [moved(at) for at, letter in enumerate(hidden) if letter == "a"] == [*range(0, 800_000, 4)]

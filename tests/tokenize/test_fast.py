@@ -167,7 +167,7 @@ def test_texts_are_encoded_in_one_call_with_a_token_between_that_none_of_them_ha
 
 def test_a_token_that_a_longer_one_takes_with_it_stands_between_no_texts(definitions):
     definition = json.loads(definitions["line_breaks"])
-    first = fast._between(definitions["line_breaks"])[0]
+    first = fast._separators(definitions["line_breaks"])[0]
     (token,) = [each for each in definition["added_tokens"] if each["id"] == first.id]
     largest = max(each["id"] for each in definition["added_tokens"])
     definition["added_tokens"].append(
@@ -175,7 +175,7 @@ def test_a_token_that_a_longer_one_takes_with_it_stands_between_no_texts(definit
     )
     content = json.dumps(definition).encode()
     batch = ["the fox", "dog", "fox"]
-    assert FastEncoder(content)._backend.between[0] == first
+    assert FastEncoder(content)._backend.separators[0] == first
     for found, expected in zip(
         FastEncoder(content).encode(batch), ReferenceEncoder(content).encode(batch), strict=True
     ):
@@ -187,12 +187,12 @@ def test_a_token_that_a_longer_one_takes_with_it_stands_between_no_texts(definit
 )
 def test_no_token_stands_between_texts_that_the_texts_beside_it_may_change(definitions, changed):
     definition = json.loads(definitions["line_breaks"])
-    first, *rest = fast._between(definitions["line_breaks"])
+    first, *rest = fast._separators(definitions["line_breaks"])
     (token,) = [each for each in definition["added_tokens"] if each["id"] == first.id]
     token |= changed
-    assert fast._between(json.dumps(definition).encode())[:3] == tuple(rest)
+    assert fast._separators(json.dumps(definition).encode())[:3] == tuple(rest)
     definition["normalizer"] = {"type": "Prepend", "prepend": "\u2581"}
-    assert not fast._between(json.dumps(definition).encode())
+    assert not fast._separators(json.dumps(definition).encode())
 
 
 def test_trying_a_tokenizer_names_the_text_that_is_wrong(definitions, monkeypatch):

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from packer.audit.check.row_facts import RowFacts
-from packer.audit.findings import CodedFinding, Severity
+from packer.audit.findings import CodedFinding, Level
 from packer.batches import Int64
 from packer.curate.near import DroppedRows, copies_of, exact_duplicates, near_duplicates, nearest
-from packer.curate.select import NAMES
+from packer.curate.select import SPLIT_NAMES
 from packer.display import plural
 
 JACCARD = 0.8
@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
 
 def checked(
-    code: str, message: str, bad: Severity | None, *, hint: str | None = None, count: int | None = None
+    code: str, message: str, bad: Level | None, *, hint: str | None = None, count: int | None = None
 ) -> CodedFinding:
     """Return the result of a check: of level `bad`, with the hint, or ok if `bad` is None."""
     return CodedFinding(code=code, level=bad or "ok", message=message, hint=hint if bad else None, count=count)
@@ -159,15 +159,15 @@ def _within(facts: RowFacts, code: str, splits: Sequence[str], found: Sequence[D
 
 def _judged(facts: RowFacts, code: str, parts: Sequence[_Part], more: str = "") -> CheckResult:
     """Make a check of the rows that match; its level is that of the part with the largest share of them."""
-    kind, levels, told = KINDS[code], list[Severity](), list[str]()
+    kind, levels, told = KINDS[code], list[Level](), list[str]()
     for name, num_rows, pairs in parts:
         share = len(pairs) / max(num_rows, 1)
         if pairs:
             levels.append("error" if share >= kind.fails else "warning" if share >= kind.warns else "ok")
             what = kind.found.format(others=" or ".join(facts.trained))
             told.append(f"{len(pairs):,} of {plural(num_rows, 'row')}{f' of {name}' if name else ''}: {what}")
-    level: Severity = max(levels, key=("ok", "warning", "error").index, default="ok")
-    is_other = not code.endswith("within_splits") and NAMES[0] not in facts.trained
+    level: Level = max(levels, key=("ok", "warning", "error").index, default="ok")
+    is_other = not code.endswith("within_splits") and SPLIT_NAMES[0] not in facts.trained
     check = checked(
         code,
         "; ".join(told) + more if told else kind.none,

@@ -111,11 +111,10 @@ def _reader(rules: TraitRules, max_row_bytes: int) -> Callable[[InputPart], pa.T
     maker = TraitMaker(rules)
 
     def read(part: InputPart) -> pa.Table:
-        tables, first = [], 0
+        tables = []
         for rows, numbers in part.batches(max_row_bytes):
-            table = pa.Table.from_batches([maker.make(rows, first)])
+            table = pa.Table.from_batches([maker.make(rows)])
             tables.append(table.append_column("row", array_of(numbers)))
-            first += rows.num_rows
         return pa.concat_tables(tables)
 
     return read

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packer.audit.findings import CodedFinding, Example, Findings, in_order
+from packer.audit.findings import LEVELS, CodedFinding, Example, Findings
 from packer.audit.foreign.rows import CODES, MASKS, OF_ANY_TOKENIZER, Hit, TokenRow, check, find_parts
 from packer.audit.foreign.tables import open_foreign
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
@@ -157,7 +157,8 @@ class _Tally:
 
     def findings(self) -> Iterator[CodedFinding]:
         reported = OF_ANY_TOKENIZER & self.rows.keys() if self.has_foreign_ids else {*self.rows}
-        for code in sorted(reported, key=lambda code: in_order(CODES, code, CODES[code].level)):
+        in_table = [code for code in CODES if code in reported]
+        for code in sorted(in_table, key=lambda code: LEVELS.index(CODES[code].level)):
             kind, count = CODES[code], self.counts[code]
             detail = ""
             if code in {"prompt_trained", "padding_trained"} and self.trained:

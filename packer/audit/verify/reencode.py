@@ -190,20 +190,19 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowCo
     if task.traits is not None:
         rules, table = task.traits
         traits = TraitMaker(rules), read_table(folder, table, trait_schema(rules))
-    partition, path, first, num_tokens = task.part.partition, task.part.entry.path, 0, 0
+    partition, path, num_tokens = task.part.partition, task.part.entry.path, 0
     others: list[tuple[int, str, str]] = []
     fields = (*(() if task.traits is None else task.traits[0].fields), *columns.fields)
     for batch in task.part.rows(max_row_bytes, fields):
-        others += [] if traits is None else _other_traits(*traits, batch, first)
-        stop = first + batch.num_rows
-        numbers = np.arange(first, stop) if task.chosen is None else _between(task.chosen, first, stop)
+        others += [] if traits is None else _other_traits(*traits, batch)
+        stop = batch.first + batch.num_rows
+        numbers = np.arange(batch.first, stop) if task.chosen is None else _between(task.chosen, batch.first, stop)
         if len(numbers):
             done = columns.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers), stages)
             made = _Documents.of(rows_of(done.documents, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
             others += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
             num_tokens += len(done.documents.input_ids)
-        first = stop
         # After a difference, read to the end: only there is a change of the input since it was cut detected.
         if task.chosen is not None and stop > task.chosen[-1] and not others:
             break
@@ -273,15 +272,15 @@ def _differences(
         yield row, expected, found if found != expected else f"{found}, with other values"
 
 
-def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch, first: int) -> Iterator[tuple[int, str, str]]:
+def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch) -> Iterator[tuple[int, str, str]]:
     """Compare the traits of a batch with the stored ones; yield at most one difference, at the batch's first row.
 
     Matches of benchmark questions are not compared, as benchmarks are not read again.
     """
-    made, stored = maker.make(rows, first), table.slice(first, rows.num_rows)
+    made, stored = maker.make(rows), table.slice(rows.first, rows.num_rows)
     others = [name for name in made.schema.names if made[name] != stored[name].combine_chunks()]
     if others:
-        yield first, "the same traits of its rows", f"other {', '.join(others)}"
+        yield rows.first, "the same traits of its rows", f"other {', '.join(others)}"
 
 
 def _only(rows: RowBatch, numbers: Int64) -> RowBatch:

@@ -15,15 +15,14 @@ from packer.load.poison import evaluating, poison_test, rounding
 from packer.load.step import MicroBatch
 from packer.load.trainers.evaluation import Adapter
 
-_TOLD = 0.75
+_QUANTILE = 0.75
 """Fewer than a quarter of the tokens may differ: in low precision, rounding may lead a token to another expert."""
 
 _LENGTHS = (12, 9, 15)
 """Of the documents that are tested: together they take six forward passes of 36 tokens, and alone one each."""
 
-
-_PADDED = 2
-"""How many times the ids of a tokenizer a model may have: tables of embeddings are filled up to a round number."""
+_MOST_PER_TOKEN = 2
+"""Embeddings that a model may have for each id of its tokenizer: tables are filled up to a round number."""
 
 
 def refuse_other_model(model: Any, micro_batch: MicroBatch, vocab_size: int, *, name: str) -> None:
@@ -42,7 +41,7 @@ def refuse_other_model(model: Any, micro_batch: MicroBatch, vocab_size: int, *, 
             f"{name} has {num_embeddings:,} embeddings, and the cache has token {highest:,}",
             hint="build the cache with the tokenizer of this model",
         )
-    if num_embeddings > _PADDED * vocab_size:
+    if num_embeddings > _MOST_PER_TOKEN * vocab_size:
         warnings.warn(
             f"{name} has {num_embeddings:,} embeddings, and the tokenizer of the cache only {vocab_size:,} tokens: it "
             "is that of another model",
@@ -80,8 +79,10 @@ def refuse_leaks(
     try:
         report = poison_test(model, packed, logits=logits, atol=None)
         with evaluating(model), torch.no_grad():
-            probes = () if images is None else images.probe()
-            pairs = [[of_tokens(packed), torch.cat([of_tokens(each) for each in alone])], [*map(of_tokens, probes)]]
+            compared = {"": (of_tokens(packed), torch.cat([of_tokens(each) for each in alone]))}
+            if images is not None:
+                probe, padded = images.probe()
+                compared[" with images"] = (of_tokens(probe), of_tokens(padded))
     except (AttributeError, TypeError, UsageError):
         return  # a model that only its own loss can call, or what its adapter refuses
     if report.leaks:
@@ -93,10 +94,10 @@ def refuse_leaks(
             hint="train one document a row, PackedLoader(..., batching='padded'); "
             "print(poison_test(model, micro_batch)) shows which leaks where",
         )
-    for what, pair in zip(("", " with images"), pairs, strict=True):
-        apart = float((pair[0] - pair[1]).abs().amax(-1).float().quantile(_TOLD)) if pair else 0.0
-        if pair and apart > rounding(pair[1], model):
+    for what, (together, apart) in compared.items():
+        difference = float((together - apart).abs().amax(-1).float().quantile(_QUANTILE))
+        if difference > rounding(apart, model):
             raise UsageError(
-                f"{name} gets packed documents{what} wrong: a quarter of the tokens has logits off by {apart:.2g}",
+                f"{name} gets packed documents{what} wrong: a quarter of the tokens has logits off by {difference:.2g}",
                 hint="train one document a row, PackedLoader(..., batching='padded')",
             )

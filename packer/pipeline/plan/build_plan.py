@@ -86,27 +86,28 @@ def plan_build(
     engine = resolve_engine(recipe.engine, model.files[TOKENIZER_FILE], before=before.engine if before else None)
     _note_engine(engine, before, progress)
     recipe = msgspec.structs.replace(recipe, engine=engine.name)
-    row_rules = rules_of_sources(recipe)
+    trait_rules = rules_of_sources(recipe)
     statuses = {file.path: FileStatus.of(file.path) for file in paths}
     num_bytes = sum(status.num_bytes for status in statuses.values())
-    readers = at_first = workers  # of a cluster, whose nodes read inputs elsewhere where they are
-    if is_here or all(isinstance(path, Path) for path in statuses):
-        at_first, readers = ALONE, ALONE if num_bytes < MIN_PARALLEL_BYTES else workers
+    # Inputs in other places are read by the nodes of a cluster. Those here are opened here, and read there if large.
+    is_local = is_here or all(isinstance(path, Path) for path in statuses)
+    openers = ALONE if is_local else workers
+    readers = ALONE if is_local and num_bytes < MIN_PARALLEL_BYTES else workers
     progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
-    opened = _opened(paths, recipe, model, questions=questions, workers=at_first, progress=progress)
+    opened = _opened(paths, recipe, model, questions=questions, workers=openers, progress=progress)
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file in opened])
     files, parts = [file for _, file in opened], [recipe.sources.index(each.source) for each, _ in opened]
     sizes = [statuses[file.path].num_bytes for file in files]
     cuts = read_whole(partial(_cut_file, recipe.partition_bytes), files, sizes, readers, progress)
     inputs = [
-        _input_of(file, cut, part=part if row_rules else None)
+        _input_of(file, cut, part=part if trait_rules else None)
         for file, cut, part in zip(files, cuts, parts, strict=True)
     ]
-    refuse_absent(recipe, row_rules, [*zip(parts, files, strict=True)], progress.note)
-    asked, recipe = recipe.pack, suited(recipe, inputs)
-    _note_without_effect(asked, recipe, inputs, model, progress)
+    refuse_absent(recipe, trait_rules, [*zip(parts, files, strict=True)], progress.note)
+    asked_pack, recipe = recipe.pack, suited(recipe, inputs)
+    _note_without_effect(asked_pack, recipe, inputs, model, progress)
     provenance = Provenance(
         recipe=recipe,
         engine=engine.name,
@@ -120,7 +121,7 @@ def plan_build(
         model=model,
         provenance=provenance,
         files=tuple((file.path, statuses[file.path]) for file in files),
-        tasks=tuple(_tasks(files, cuts, provenance, row_rules)),
+        tasks=tuple(_tasks(files, cuts, provenance, trait_rules)),
         settled_keys=settled_keys,
         known_fields=tuple(zip(parts, (questions.names(each.source) for each, _ in opened), strict=True)),
     )
@@ -149,12 +150,12 @@ def _tasks(
     files: Sequence[InputFile],
     cuts: Sequence[FilePartitions],
     provenance: Provenance,
-    row_rules: Sequence[TraitRules],
+    trait_rules: Sequence[TraitRules],
 ) -> Iterator[PartitionTask]:
     """Yield a task for every partition."""
     recipe, documents = provenance.recipe, provenance.documents_identity
     for source, (file, cut, entry) in enumerate(zip(files, cuts, provenance.inputs, strict=True)):
-        rules = None if entry.part is None else row_rules[entry.part]
+        rules = None if entry.part is None else trait_rules[entry.part]
         for partition in cut.partitions:
             traits = None
             if rules is not None:
@@ -315,15 +316,15 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
         return ()
     from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
-    of_sources = tuple(TraitRules.of(rules, number) for number in range(len(recipe.sources)))
-    for each in of_sources:
+    trait_rules = tuple(TraitRules.of(rules, source) for source in range(len(recipe.sources)))
+    for each in trait_rules:
         TraitMaker(each)  # refuses what cannot be used
-    return of_sources
+    return trait_rules
 
 
 def refuse_absent(
     recipe: Recipe,
-    of_sources: Sequence[TraitRules],
+    trait_rules: Sequence[TraitRules],
     files: Sequence[tuple[int, InputFile]],
     note: Callable[[str], None],
 ) -> None:
@@ -332,20 +333,21 @@ def refuse_absent(
     Each of `files` comes with the number of its source. Only for a field that no first row of
     any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
     """
-    asked: dict[tuple[str, int | None], str] = {}
-    for i, each in enumerate(of_sources):
-        for field in each.fields:  # those of `where` are fields of the source, the others of any
-            asked.setdefault((field, i if field in each.where else None), _named(each, field, i))
+    # What asks first for a field, by the field and the source whose rows must have it; None for any source.
+    askers: dict[tuple[str, int | None], str] = {}
+    for i, rules in enumerate(trait_rules):
+        for field in rules.fields:  # those of `where` are fields of the source, the others of any
+            askers.setdefault((field, i if field in rules.where else None), _named(rules, field, i))
     for column in (each for each in declared(recipe) if each.rule.file is None):
-        asked.setdefault((column.field, None), f"column '{column.name}'")
-    for (field, source), name in asked.items():
+        askers.setdefault((column.field, None), f"column '{column.name}'")
+    for (field, source), asker in askers.items():
         own = [file for number, file in files if source in (None, number)]
         if any(has_field(file, field) for file in own):
             continue
         note(f"the first rows have no field '{field}': looking for it in all rows")
         if not any(has_field(file, field, max_rows=None) for file in own):
             raise InputError(
-                f"{name}: no row has a field '{field}'",
+                f"{asker}: no row has a field '{field}'",
                 hint="fields are named as the files have them, as in metadata.user_id",
             )
 
@@ -354,5 +356,5 @@ def _named(rules: TraitRules, field: str, source: int) -> str:
     """Name the rule of a source that uses a field."""
     if field in rules.where:
         return f"sources[{source}].{WHERE}"
-    asks = next((each.name for each in rules.filters if each.field == field), None)
-    return f"filter '{asks}'" if asks else "split.group" if field == rules.group else "split.time"
+    asker = next((each.name for each in rules.filters if each.field == field), None)
+    return f"filter '{asker}'" if asker else "split.group" if field == rules.group else "split.time"

@@ -35,6 +35,8 @@ WORTH_FILLING = 4
 _MOST_MESSAGES = 64
 _MOST_FORMS = 4096
 _SPACE = "\n \n"
+"""White space around a word, of which each way to cut it leaves something else."""
+
 Cut = Callable[[str], str]
 
 _CUTS: tuple[Cut, ...] = (
@@ -52,8 +54,7 @@ _Slot = tuple[int, Cut]
 """The number of a text, and how white space is cut."""
 
 Form = tuple[object, ...]
-Define = Callable[[Sample], RenderedRow | None]
-Render = Callable[[Sample], tuple[RenderedRow | None, set[str]]]
+"""What conversations have in common whose texts go into one rendering: roles, weights, where images are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class _Outline:
 
     parts: tuple[bytes, ...]
     slots: tuple[tuple[int, int], ...]
-    """For each slot its place among the parts, and its number."""
+    """For each slot its place among the parts, and its number in `_Known.slots`."""
 
     turns: tuple[EncodedTurn, ...]
     """Turns, whose positions are numbers of parts."""
@@ -89,7 +90,12 @@ class _Known(NamedTuple):
 class Filling:
     """Fills in chats under one template and one recipe."""
 
-    def __init__(self, rows: ClearRows, render: Render, define: Define) -> None:
+    def __init__(
+        self,
+        rows: ClearRows,
+        render: Callable[[Sample], tuple[RenderedRow | None, set[str]]],
+        define: Callable[[Sample], RenderedRow | None],
+    ) -> None:
         """`render`: also returns what the template looks for in texts; `define`: the definition."""
         self._rows = rows
         self._render = render
@@ -143,7 +149,8 @@ class Filling:
             return None  # the renderings may be larger, by the headers of prompts
         # A turn is trained in the last document that begins with it.
         for number, document in enumerate(documents[:-1], 1):
-            first = document.content[: document.turns[0][2]]
+            _, _, completion_end, _ = document.turns[0]
+            first = document.content[:completion_end]
             if any(later.content.startswith(first) for later in documents[number:]):
                 return None
         return RenderedRow(documents, 0)
@@ -175,10 +182,11 @@ class Filling:
 
 
 def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
-    left, messages = iter(texts), []
+    """Return a sample with other texts in place of those between its images."""
+    remaining, messages = iter(texts), []
     for message in sample.messages:
         pieces = PIECE.findall(message.fields["content"]) if sample.images else [""]
-        content = "".join([piece if piece[:1] == OPEN else next(left) for piece in pieces])
+        content = "".join([piece if piece[:1] == OPEN else next(remaining) for piece in pieces])
         messages.append(Message(fields={"role": message.role, "content": content}, weight=message.weight))
     return Sample(kind="chat", row=sample.row, messages=tuple(messages), images=sample.images)
 
@@ -222,8 +230,8 @@ def _touches(outline: _Outline, odd: Iterable[str]) -> bool:
         return True
     if any(may_make_tag(*around) for around in {*itertools.pairwise(fixed)}):
         return True
-    begun = tuple({token[:size] for token in odd for size in range(1, len(token))})
-    left = tuple({token[size:] for token in odd for size in range(1, len(token))})
-    return any(text.endswith(begun) for text in set(fixed[:-1])) or any(
-        text.startswith(left) or any(each.startswith(text) for each in left) for text in set(fixed[1:]) if text
+    beginnings = tuple({token[:size] for token in odd for size in range(1, len(token))})
+    ends = tuple({token[size:] for token in odd for size in range(1, len(token))})
+    return any(text.endswith(beginnings) for text in set(fixed[:-1])) or any(
+        text.startswith(ends) or any(end.startswith(text) for end in ends) for text in set(fixed[1:]) if text
     )
