@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
     "wrapped_twice": "a text already has the template's tags, or the headers of another model's prompts, or the system "
     "message defines tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
-    "cut by a closing tag in an argument, or a null is written as text",
+    "cut by a closing tag in an argument, a null is written as text, or its result shows another id",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
@@ -214,6 +214,7 @@ _WAYS = {
     "dropped_system": {
         "sources.roles={developer: system}": "gives the template system messages instead of a developer's"
     },
+    "mangled_call": {"rows.call_ids=named": "gives results the ids that this template makes for their calls"},
     "no_terminator": {"supervision.no_terminator=append": "closes every turn with the EOS token"},
     "pair_modes_differ": {"template.kwargs={enable_thinking: true}": "sets it, if the template calls it so"},
     "pair_prompt_differs": {"supervision.turns=all": "trains answers from their first turn on"},
