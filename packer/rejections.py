@@ -206,8 +206,8 @@ _WAYS = {
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {
         _AS_FIELD: "moves reasoning to where the template looks for it",
-        "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
         "supervision.on_prompt_mismatch=continue": "writes the reasoning after a prompt that opens its block",
+        "supervision.reasoning=inline": "leaves reasoning in the text, or puts it there in <think> tags",
         **_WITHOUT_VARIABLES,
     },
     "dropped_tool_call": {"rows.call_ids=named": "gives calls ids with their names, which this template writes alone"},
