@@ -239,7 +239,7 @@ def test_results_get_the_ids_that_a_template_shows_at_their_calls(asked: Any, tm
     refused = fields("build", *arguments, "--force", "--set", "rows.call_ids=as_given")
     assert refused["totals"]["rejected"] == {"dropped_tool_call" if how == "alone" else "mangled_call": 12}
     hint = str(fields("preview", *arguments[:-2], "--set", "rows.call_ids=as_given")["rows"][0]["hint"])
-    assert shlex.split(hint)[:2] == ["--set", "rows.call_ids=named"]
+    assert shlex.split(hint)[:2] == ["--set", "rows.call_ids=named"] and "|safe" not in hint
 
 
 def test_calls_without_results_and_ids_that_fit_need_no_key(asked: Any) -> None:

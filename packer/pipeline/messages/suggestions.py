@@ -129,10 +129,21 @@ def tried_hint(
         ways, advice = {}, forms  # nothing needs to be lost
     elif not ways and "does not render" in reason:
         advice = NO_PLACE
-    elif code == "dropped_reasoning" and all("allow_dropped" in way for way in ways):
-        moved = [*map(with_fields, rejected)]
-        advice = IN_FIELD if _help(["supervision.reasoning=inline"], moved, recipe, model) else advice
+    else:
+        advice = _beside(ways, code, rejected, recipe, model) or advice
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
+
+
+def _beside(
+    ways: Mapping[str, str], code: str, rejected: Sequence[RowBatch], recipe: Recipe, model: Model
+) -> str | None:
+    """Suggest what else can be done beside the keys that help, if that is another thing than what the code has."""
+    if code == "mangled_call" and ways:  # nothing is escaped or cut
+        return "packer preview shows what the template writes"
+    is_only_lost = code == "dropped_reasoning" and all("allow_dropped" in way for way in ways)
+    if is_only_lost and _help(["supervision.reasoning=inline"], [*map(with_fields, rejected)], recipe, model):
+        return IN_FIELD
+    return None
 
 
 def _about_error(reason: str, recipe: Recipe, model: Model) -> str | None:
