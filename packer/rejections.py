@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
     "wrapped_twice": "a text already has the template's tags, or the headers of another model's prompts, or the system "
     "message defines tools, and so do the row's `tools`",
     "mangled_call": "a tool call cannot be read back from its rendering: it is escaped, changed, JSON within JSON, or "
-    "cut by a closing tag in an argument, or a null is written as text",
+    "cut by a closing tag in an argument, a null is written as text, or its result shows another id",
     "mangled_text": "a text or the tool definitions are not rendered as the row has them, but escaped (`&lt;`, `\\n`, "
     "U+FFFD), cut or changed",
     "open_reasoning": "an answer was cut off within its reasoning: it does not close it, or nothing follows it",
@@ -206,14 +206,15 @@ _WAYS = {
     "control_token": {"supervision.control_tokens=allow": "trains the letters of a marker as text, never the token"},
     "dropped_reasoning": {
         _AS_FIELD: "moves reasoning to where the template looks for it",
-        "supervision.reasoning=inline": "puts reasoning into the text, in <think> tags",
         "supervision.on_prompt_mismatch=continue": "writes the reasoning after a prompt that opens its block",
+        "supervision.reasoning=inline": "leaves reasoning in the text, or puts it there in <think> tags",
         **_WITHOUT_VARIABLES,
     },
     "dropped_tool_call": {"rows.call_ids=named": "gives calls ids with their names, which this template writes alone"},
     "dropped_system": {
         "sources.roles={developer: system}": "gives the template system messages instead of a developer's"
     },
+    "mangled_call": {"rows.call_ids=named": "gives results the ids that this template makes for their calls"},
     "no_terminator": {"supervision.no_terminator=append": "closes every turn with the EOS token"},
     "pair_modes_differ": {"template.kwargs={enable_thinking: true}": "sets it, if the template calls it so"},
     "pair_prompt_differs": {"supervision.turns=all": "trains answers from their first turn on"},

@@ -6,7 +6,7 @@ a row, under a key of messages, in objects and lists in both, in parts of messag
 for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
 number from 0 to 1. Of a row it may be one of two signs, a letter such as `Y`, a word such as `failed`, or one beside
 what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all say alike
-says nothing about one of them, and why an answer ended is no flag.
+says nothing about one of them, nor does a number that counts the items of each list. Why an answer ended is no flag.
 """
 
 import json
@@ -60,11 +60,28 @@ class _Said:
     differs: bool = False
     """Within a conversation."""
 
+    counts: bool = True
+    """Whether each is the place of its item in a list."""
+
     def add(self, values: Sequence[Any]) -> None:
+        self.counts &= all(isinstance(value, _Ordinal) for value in values)
         said = Counter(json.dumps(value if _is_short(value) else None) for value in values)
         self.num_rows += 1
         self.differs |= len(said) > 1
         self.values += said
+
+
+class _Ordinal(int):
+    """A number that is the place of its item in a list, counted from 0."""
+
+
+def _counted(items: Iterable[Any]) -> Iterator[Any]:
+    """Yield the items of a list; numbers in objects that count them are ordinals."""
+    for place, item in enumerate(map(_decoded, items)):
+        if isinstance(item, Mapping):
+            yield {key: _Ordinal(place) if type(each) is int and each == place else each for key, each in item.items()}
+        else:
+            yield item
 
 
 def _is_short(value: Any) -> bool:
@@ -95,7 +112,7 @@ def _values(
         if isinstance(value, Mapping):
             stack += [((*path, str(key)), each) for key, each in value.items()]
         elif isinstance(_decoded(first), Mapping | list) and not is_whole(path, value):
-            stack += [((*path, ITEMS), each) for each in value[:_MOST_ITEMS]]
+            stack += [((*path, ITEMS), each) for each in _counted(value[:_MOST_ITEMS])]
         else:
             yield path, value
 
@@ -174,7 +191,7 @@ class Flags:
                 is_in_text = bool(inner) and isinstance(message[key], str)
                 yield Place(at, "items" if ITEMS in inner or is_in_text else "message"), value
         parts = message.get("content")
-        for part in parts if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
+        for part in _counted(parts) if isinstance(parts, list) and path[-2:] != ("content", ITEMS) else ():
             if isinstance(part, Mapping):
                 own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
                 scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
@@ -225,7 +242,8 @@ class Flags:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
-        for place, said in sorted(self._said.items(), key=lambda each: each[0]):
+        saying = [(place, said) for place, said in self._said.items() if not (said.counts and len(said.values) > 1)]
+        for place, said in sorted(saying, key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)

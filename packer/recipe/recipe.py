@@ -72,7 +72,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_render_bytes: RowBytes = 64 * 2**20
     empty_user: Literal["reject", "keep"] = "reject"
     call_ids: Literal["short", "named", "as_given"] | None = None
-    """None means ``as_given``, but a build sets ``short`` if all rows with calls need it
+    """None means ``as_given``, but a build sets another if all rows with calls, or with results, need it
     (:mod:`packer.pipeline.plan.open_keys`)."""
     wrapped: Literal["unwrap"] | None = None
 

@@ -3,7 +3,8 @@
 Ids are for templates that do not take those of the rows. `short`: nine letters and digits. Mistral's templates take no
 others: OpenAI's ids (`call_` and 24 letters) and rows without ids make them raise an error. `named`:
 `functions.look:0`, with the number of the call in its conversation, as servers of Kimi K2 give them. Its template
-writes the id in place of the name.
+writes the id in place of the name. Another template of Kimi K2 makes such ids of its own, with the number of the call
+in its message, and writes those of the rows at results alone: these must then have the ids that it makes.
 
 Without ids, templates that compare them give a result to the last call, or to the first, or write an empty id. A server
 has given each call one, so rows that lack some get short ids for such a template, whatever the key says.
@@ -14,13 +15,14 @@ model would then see those of `a` and `b` as those of `b` and `a`: two rows that
 context. So they are put into the order of the calls, as some templates (Kimi K3, GLM 5.3) do by themselves.
 """
 
+import functools
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from packer.render.environment import ChatTemplate
+from packer.render.environment import ChatTemplate, RenderError
 
 _LENGTH = 9
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -54,9 +56,12 @@ def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     return [_renamed(message, ids) for message in messages]
 
 
-def with_named_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with ids that are made of the names and numbers of calls, in their results alike."""
-    ids = _Ids(messages, are_named=True)
+def with_named_ids(messages: Sequence[Mapping[str, Any]], *, by_message: bool = False) -> list[dict[str, Any]]:
+    """Return the messages with ids that are made of the names and numbers of calls, in their results alike.
+
+    `by_message`: the calls of each message are numbered anew.
+    """
+    ids = _Ids(messages, are_named=True, by_message=by_message)
     return [_renamed(message, ids) for message in messages]
 
 
@@ -73,8 +78,11 @@ class _OpenCall(NamedTuple):
 class _Ids:
     """The ids of one conversation, assigned in the order of its messages."""
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]], *, are_named: bool = False) -> None:
+    def __init__(
+        self, messages: Sequence[Mapping[str, Any]], *, are_named: bool = False, by_message: bool = False
+    ) -> None:
         self._are_named = are_named
+        self._by_message = by_message
         self._short: dict[str, str] = {}
         self._open: list[_OpenCall] = []
         given = {_id_of(call) for message in messages for call in message.get("tool_calls") or ()}
@@ -82,11 +90,13 @@ class _Ids:
         self._taken = {name for name in given if _SHORT.fullmatch(name)}
         self._number = 0
 
-    def of_call(self, call: Mapping[str, Any]) -> str:
+    def of_call(self, call: Mapping[str, Any], place: int) -> str:
+        """Return the id for a call, which has a place in its message."""
         self._number += 1
         given, function = _id_of(call), call["function"]
         if self._are_named:  # those that the row has may be used again, in a later turn or beside each other
-            short = self._short[given] = named_id(function["name"], self._number - 1)
+            number = place if self._by_message else self._number - 1
+            short = self._short[given] = named_id(function["name"], number)
         else:
             short = self._of(given, function) if given else self._new([self._number, function])
         self._open.append(_OpenCall(name=str(function.get("name")), given=given, short=short))
@@ -126,7 +136,8 @@ class _Ids:
 def _renamed(message: Mapping[str, Any], ids: _Ids) -> dict[str, Any]:
     changed = dict(message)
     if message.get("tool_calls"):
-        changed["tool_calls"] = [{**call, "id": ids.of_call(call)} for call in message["tool_calls"]]
+        calls = message["tool_calls"]
+        changed["tool_calls"] = [{**call, "id": ids.of_call(call, place)} for place, call in enumerate(calls)]
     if message["role"] == "tool":
         short = ids.of_result(message)
         if short is not None:
@@ -142,18 +153,37 @@ def _result_id(message: Mapping[str, Any]) -> str:
     return next((str(message[key]) for key in _RESULT_KEYS if message.get(key)), "")
 
 
-def lacks_ids(messages: Sequence[Mapping[str, Any]]) -> bool:
+def _lacks_ids(messages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether one of the calls, or a result, has no id."""
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     results = [message for message in messages if message["role"] == "tool"]
     return bool(calls) and not (all(map(_id_of, calls)) and all(map(_result_id, results)))
 
 
-def mistakes_missing_ids(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool:
+def _mistakes_missing_ids(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool:
     """Whether a template that tells results apart by their ids takes results without one, and mistakes them."""
     chats = (_answered_calls(form, (0, 1), "name") for form in (dict, json.dumps))
     takes_any = any(template.attempt(chat, kwargs=kwargs) is not None for chat in chats)
     return takes_any and tells_results_apart(template, "tool_call_id", kwargs)
+
+
+def _numbers_by_message(template: ChatTemplate, kwargs: Mapping[str, Any]) -> bool | None:
+    """Whether a template that makes the ids of calls, and not those of results, numbers the calls of each message anew.
+
+    None for all other templates.
+    """
+    given = ("c00000003", "d00000004")
+    for form in (dict, json.dumps):
+        question, asking = _answered_calls(form, (), "tool_call_id")
+        chat = [question]
+        for call, own in zip(asking["tool_calls"], given, strict=True):
+            chat += [{**asking, "tool_calls": [call]}, {"role": "tool", "tool_call_id": own, "content": "Result."}]
+        text = template.attempt(chat, kwargs=kwargs)
+        if text is not None:
+            is_made = all(each in text for each in given) and not any(each in text for each in _TWO_IDS)
+            made = [number for number in (0, 1) if is_made and named_id(f"tool_{_TWO_IDS[1][0]}", number) in text]
+            return made[0] == 0 if made else None
+    return None
 
 
 def tells_results_apart(template: ChatTemplate, key: str, kwargs: Mapping[str, Any]) -> bool:
@@ -204,3 +234,44 @@ def in_order_of_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]
             in_order = sorted(range(len(answered)), key=lambda place: places[of_results[place]])
             ordered[k + 1 : stop] = [messages[k + 1 + place] for place in in_order]
     return ordered
+
+
+class CallIds:
+    """Gives calls and results ids that a template takes, and results the order of their calls where it needs that.
+
+    Templates are tried when a row first needs it, and once.
+    """
+
+    def __init__(self, form: Literal["short", "named", "as_given"] | None, kwargs: Mapping[str, Any]) -> None:
+        """`form`: `rows.call_ids`; `kwargs`: variables of the recipe."""
+        self._form = form
+        self._tells_apart = functools.cache(functools.partial(tells_results_apart, kwargs=kwargs))
+        self._mistakes = functools.cache(functools.partial(_mistakes_missing_ids, kwargs=kwargs))
+        self._by_message = functools.cache(functools.partial(_numbers_by_message, kwargs=kwargs))
+
+    def given(self, messages: list[dict[str, Any]], template: ChatTemplate) -> list[dict[str, Any]]:
+        """Return the messages as the template gets them."""
+        ordered = in_order_of_calls(messages)
+        if ordered != messages:
+            have_ids = all(each.get("tool_call_id") for each in messages if each["role"] == "tool")
+            keys = ["tool_call_id"] if have_ids else ["tool_call_id", "name"]
+            messages = messages if all(self._tells_apart(template, key) for key in keys) else ordered
+        if self._form == "named":
+            return with_named_ids(messages, by_message=self._by_message(template) is True)
+        if self._form == "short" or (_lacks_ids(messages) and self._mistakes(template)):
+            return with_short_ids(messages)
+        return messages
+
+    def refusal(self, messages: Sequence[Mapping[str, Any]], template: ChatTemplate) -> RenderError | None:
+        """Return why messages with ids cannot be rendered: a result would show another one than its call."""
+        results = [k for k, message in enumerate(messages) if message["role"] == "tool"]
+        by_message = self._by_message(template) if results else None
+        if by_message is None:
+            return None
+        made = with_named_ids(messages, by_message=by_message)
+        for k in results:
+            shown, right = _result_id(messages[k]), _result_id(made[k])
+            if shown != right:
+                reason = f"messages[{k}]: the template writes the id {shown!r} here, and {right!r} at the call"
+                return RenderError(reason, code="mangled_call", message=k)
+        return None

@@ -15,14 +15,7 @@ from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
-from packer.render.call_ids import (
-    in_order_of_calls,
-    lacks_ids,
-    mistakes_missing_ids,
-    tells_results_apart,
-    with_named_ids,
-    with_short_ids,
-)
+from packer.render.call_ids import CallIds
 from packer.render.clear.compared import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
@@ -76,10 +69,7 @@ class Renderer:
         self._template = self._compile(model, model.template)
         self._tool_template = self._compile(model, model.tool_template)
         self._marks = f"{model.template}{model.tool_template}"
-        self._tells_results_apart, self._mistakes_missing_ids = (
-            functools.cache(functools.partial(probe, kwargs=recipe.template.kwargs))
-            for probe in (tells_results_apart, mistakes_missing_ids)
-        )
+        self._call_ids = CallIds(recipe.rows.call_ids, recipe.template.kwargs)
         self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=recipe.template.kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
         stops = re.compile(longest_of(model.stops)) if model.stops else None
@@ -202,8 +192,10 @@ class Renderer:
             return None
         if too_many(sample, weights) or any(message.pieces for message in sample.messages):
             return None
-        mask = self._masking(sample, max(weights))
-        return rows.rendered(self.conversation(sample), weights, mask=mask)
+        mask, conversation = self._masking(sample, max(weights)), self.conversation(sample)
+        if self._call_ids.refusal(conversation.messages[: max(weights)], conversation.template) is not None:
+            return None
+        return rows.rendered(conversation, weights, mask=mask)
 
     def _worded(self, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
@@ -252,15 +244,7 @@ class Renderer:
             with_reasoning_as({**each.fields, "content": plain[k]} if k in plain else each.fields, form)
             for k, each in enumerate(sample.messages)
         ]
-        ordered = in_order_of_calls(messages)
-        if ordered != messages:
-            have_ids = all(each.get("tool_call_id") for each in messages if each["role"] == "tool")
-            keys = ["tool_call_id"] if have_ids else ["tool_call_id", "name"]
-            messages = messages if all(self._tells_results_apart(template, key) for key in keys) else ordered
-        ids_of = {"short": with_short_ids, "named": with_named_ids}.get(self._recipe.rows.call_ids or "")
-        if ids_of is None and lacks_ids(messages) and self._mistakes_missing_ids(template):
-            ids_of = with_short_ids
-        return messages if ids_of is None else ids_of(messages)
+        return self._call_ids.given(messages, template)
 
     def _twice(self, sample: Sample) -> RenderError | None:
         """Return the rejection of a sample with texts that the template would wrap once more."""
@@ -318,6 +302,8 @@ class Renderer:
         if self._rules.turns == "conversation":
             self._control.refuse_all(sample.messages[: last + 1], sample.tools)
         original = self.conversation(sample)
+        if (foreign := self._call_ids.refusal(original.messages[:last], original.template)) is not None:
+            raise foreign
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
         if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
             raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])

@@ -497,6 +497,32 @@ def test_no_hint_trains_tags_of_another_family_as_letters(tmp_path: Path) -> Non
     assert "supervision.reasoning=inline" not in (shown.hint or "")
 
 
+ONLY_INLINE = twins.CHATML.replace("assistant\\n' }}", "assistant\\n' }}{% set known = '<think></think>' %}")
+"""As SmolLM3, which knows tags of reasoning in texts, and no field."""
+
+
+@pytest.mark.parametrize("asked", ["Write <|begin_of_thought|> {thought} <|end_of_thought|>.", "Think first."])
+def test_the_ways_out_for_tags_of_another_family_go_in_no_circle(tmp_path: Path, asked: str) -> None:
+    """As OpenThoughts, whose system message asks for its tags; where none does, their letters are not learned."""
+    block = "<|begin_of_thought|>\n\nI should think.\n\n<|end_of_thought|>\n\n"
+    said = block + "<|begin_of_solution|>At six.<|end_of_solution|>"
+    talk = [{"from": "user", "value": "When?"}, {"from": "assistant", "value": said}]
+
+    def trained(*ways: str) -> str:
+        (seen,) = shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}], *ways).rows
+        return "".join(run.text for document in seen.view.documents for run in document.runs if run.message is not None)
+
+    hint = hint_for(shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}]))
+    one, other = hint.split("; ")
+    without, kept = (other, one) if asked.startswith("Write") else (one, other)
+    assert trained(*settings_in(without)) == "At six.<|im_end|>"
+    if kept == other:
+        assert kept.startswith("give reasoning under `reasoning_content`, without tags: ")
+        talk[1] |= {"value": "At six.", "reasoning_content": "I should think."}
+        said = "<think>\nI should think.\n</think>\n\nAt six."
+    assert trained(*settings_in(kept)) == f"{said}<|im_end|>"
+
+
 CHANNELS = """\
 {%- for m in messages %}
 {{- '<|im_start|>' + m.role + '\\n' }}
@@ -569,7 +595,8 @@ def test_tags_are_not_proposed_to_a_template_that_has_others_before_calls(tmp_pa
     before_calls = before_calls.replace("[R]", "<|START_THINKING|>").replace("[/R]", "<|END_THINKING|>")
     for messages in (INLINE_ROW, [USER, REASONED]):
         hint = hint_for(shown_for(tmp_path, before_calls, [{"messages": messages}]))
-        assert "supervision.reasoning" not in hint
+        assert "supervision.reasoning=inline" not in hint
+        assert shown_for(tmp_path, before_calls, [{"messages": messages}], *settings_in(hint)).totals.kept == 1
 
 
 def test_the_hint_for_tags_that_the_template_alone_has_names_the_field_of_reasoning(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Keys that a recipe leaves open are set before a build where all rows of a source need them, and nowhere else."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,56 @@ def test_calls_whose_ids_are_all_refused_get_short_ones(asked: Any, tmp_path: Pa
     assert not fields("build", *asked(PLAIN, CALLS, template=NINE))["built"]
     as_given = fields("build", *asked(PLAIN, CALLS, template=NINE), "--force", "--set", "rows.call_ids=as_given")
     assert as_given["totals"]["kept"] == 1 and as_given["settled_keys"] == []
+
+
+MADE = twins.CHATML.replace(
+    "(message.content or '')",
+    "('return of ' + message.tool_call_id + ': ' if message.role == 'tool' else '') + (message.content or '')"
+    " }}{% for call in message.tool_calls or [] %}{% set count.calls = count.calls + 1 %}"
+    "{{ '<call>' + ID + (call.function.arguments | tojson) + '</call>' }}{% endfor %}{{ ''",
+)
+IDS = {
+    "made, counted in each message": "('functions.' + call.function.name + ':' + loop.index0 | string)",
+    "made, counted in the chat": "('functions.' + call.function.name + ':' + (count.calls - 1) | string)",
+    "alone": "call.id",
+}
+
+
+def asking(number: int, *names: str) -> list[dict[str, Any]]:
+    """Calls with ids of their own, and their results."""
+    ids = {f"call_{number}{name}": {"name": name, "arguments": {"at": number}} for name in names}
+    calls = [{"id": key, "type": "function", "function": each} for key, each in ids.items()]
+    results = [{"role": "tool", "tool_call_id": key, "content": f"{key} is right"} for key in ids]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+@pytest.mark.parametrize("how", IDS)
+def test_results_get_the_ids_that_a_template_shows_at_their_calls(asked: Any, tmp_path: Path, how: str) -> None:
+    """As templates of Kimi K2, which would name ids at results that no call shows."""
+    template = "{%- set count = namespace(calls=0) %}" + MADE.replace("ID", IDS[how])
+    rows = [{"messages": [ASK, *asking(k, "tide", "ferry"), *asking(k, "tide"), ANSWER]} for k in range(12)]
+    arguments = asked(*rows, PLAIN, template=template)
+    (said,) = fields("build", *arguments)["settled_keys"]
+    assert "rows.call_ids=named was set, as every row with results of calls needs it" in said
+    run("verify", tmp_path / "cache", "--sources", "/", "--reencode")
+    shown = run("inspect", tmp_path / "cache", "--row", f"{tmp_path / 'rows.jsonl'}:3").stdout
+    numbers = ["0", "1", "0" if "each message" in how else "2"]
+    ids = [f"functions.{name}:{k}" for name, k in zip(("tide", "ferry", "tide"), numbers, strict=True)]
+    assert re.findall(r"<call>(\S+?)\{", shown) == ids
+    assert re.findall(r"return of (\S+): call_3(\w+)", shown) == [(each, each[10:-2]) for each in ids]
+
+    refused = fields("build", *arguments, "--force", "--set", "rows.call_ids=as_given")
+    assert refused["totals"]["rejected"] == {"dropped_tool_call" if how == "alone" else "mangled_call": 12}
+    hint = str(fields("preview", *arguments[:-2], "--set", "rows.call_ids=as_given")["rows"][0]["hint"])
+    assert shlex.split(hint)[:2] == ["--set", "rows.call_ids=named"] and "|safe" not in hint
+
+
+def test_calls_without_results_and_ids_that_fit_need_no_key(asked: Any) -> None:
+    template = "{%- set count = namespace(calls=0) %}" + MADE.replace("ID", IDS["made, counted in each message"])
+    fitting = json.loads(json.dumps(asking(1, "tide")).replace("call_1tide", "functions.tide:0"))
+    called = {"messages": [ASK, *asking(2, "tide")[:1]]}
+    built = fields("build", *asked({"messages": [ASK, *fitting, ANSWER]}, called, template=template))
+    assert built["settled_keys"] == [] and built["totals"]["kept"] == 2
 
 
 def test_ids_as_given_are_no_other_documents_than_without_the_key(asked: Any, tmp_path: Path) -> None:

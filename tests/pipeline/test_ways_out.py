@@ -51,6 +51,8 @@ TAGS = "{{- '<think>' + (m.reasoning_content or '') + '</think>' }}"
 IDS = "{%- for c in m.tool_calls or [] if c.id | length != 9 %}{{ raise_exception('ids of 9') }}{%- endfor %}"
 
 IDS_ALONE = CALLS.replace("(c.function | tojson)", "c.id + (c.function.arguments | tojson)")
+MADE = IDS_ALONE.replace("c.id", "'functions.' + c.function.name + ':' + loop.index0 | string")
+RETURNS = "(m.tool_call_id + ': ' if m.role == 'tool' else '') + m.content"
 
 OPENS = template(TEXT, prompt="{{- '<think>\\n' }}")
 LEVELS = template(OWN.replace("m.thinking %}", "m.thinking and (level | default('high')) in ['low', 'high'] %}") + TEXT)
@@ -108,6 +110,11 @@ CASES: dict[tuple[str, str], Case] = {
         (),
     ),
     ("dropped_tools", "supervision.allow_dropped=[tools]"): (twins.CHATML, [asked(ANSWER, tools=TOOLS)], ()),
+    ("mangled_call", "rows.call_ids=named"): (
+        template(TEXT + MADE, before=DEFINED, others=RETURNS),
+        [asked(*calling("1")), asked(*calling("functions.f:0"))],
+        (),
+    ),
     ("no_terminator", "supervision.no_terminator=append"): (twins.NO_TERMINATOR, [asked(ANSWER)], ()),
     ("pair_modes_differ", "template.kwargs={enable_thinking: true}"): (
         twins.QWEN3_LIKE,

@@ -166,6 +166,24 @@ def test_lists_under_a_key_of_messages_are_searched_for_a_yes_and_a_no(keys, pat
     assert not any(field.programs for field in fields), "they could not move them"
 
 
+@pytest.mark.parametrize("key", ["details", "content"])
+def test_a_number_that_counts_the_items_of_each_list_is_no_flag(key: str) -> None:
+    """As `index` of OpenRouter's `reasoning_details`."""
+
+    def lists(*numbers: list[Any]) -> list[Any]:
+        return [[{"type": "text", "text": "a", "number": each} for each in own] for own in numbers]
+
+    assert found_in(talk(*lists([0], [0, 1]), key=key), kinds="flag") == {}
+    assert found_in({**PROMPT, "notes": lists([0, 1])[0]}, PROMPT, schema="completion", kinds="flag") == {}
+    path = f"messages[].{key}[].number"
+    for numbers in (([1], [0, 1]), ([1, 0], [0, 1]), ([0], [1]), ([0, 0], [0, 1]), ([False], [False, True])):
+        assert found_in(talk(*lists(*numbers), key=key), kinds="flag") == {path: "false or true"}
+    some = [talk(*lists(*each), key=key) for each in (([0, 1], [0, 1]), ([0], [0, 1]), ([1], [0]))]
+    assert found_in(*some, kinds="flag") == {path: "false or true"}, "where one list has another number"
+    rows = [{**PROMPT, "notes": lists([0])[0]}] * 2
+    assert found_in(*rows, PROMPT, schema="completion", kinds="flag") == {"notes": "number: false or nothing"}
+
+
 OF_CALLS = [
     ("train", (True, False), "false or true"),
     ("weight", (0, 1), "false or true"),

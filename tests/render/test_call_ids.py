@@ -132,6 +132,16 @@ def test_named_ids_count_the_calls_and_results_have_that_of_the_last_call_with_t
     ]
 
 
+def test_named_ids_may_count_the_calls_of_each_message_anew():
+    calls = [[{"id": "c0", "function": {"name": name}} for name in names] for names in (("find", "book"), ("find",))]
+    asked = [{"role": "assistant", "tool_calls": each} for each in calls]
+    results = [{"role": "tool", "content": "ok", "tool_call_id": "c0"}]
+    named = with_named_ids([asked[0], *results, *results, asked[1], *results], by_message=True)
+    ids = ["functions.find:0", "functions.book:1"]
+    assert [given_id for *_, given_id in ids_of(named)] == [*ids, *ids, ids[0], ids[0]]
+    assert with_named_ids(named, by_message=True) == named
+
+
 def test_parallel_calls_of_one_id_get_names_of_their_own_and_results_belong_to_the_first_without_one():
     def row(*functions, answered):
         calls = [{"id": "call", "function": {"name": name}} for name in functions]

@@ -20,6 +20,7 @@ from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.as_given import says_its_rows
+from packer.pipeline.messages.reasoning_hints import IN_FIELD, has_foreign_tags, reasons, with_fields
 from packer.pipeline.messages.tool_hints import (
     PARALLEL_CALLS,
     about_calls_in_text,
@@ -41,7 +42,7 @@ from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
-from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
+from packer.render.reasoning import ANY_TAG
 from packer.source.detect import first_rows
 from packer.source.jq_commands import row_command
 from packer.source.roles import roles_hint
@@ -116,7 +117,7 @@ def tried_hint(
         ways = _stops(recipe, model) | ways
     if about == SEVERAL_EFFORTS:
         # An effort for all rows would ask for reasoning before the answers of those that have none, too.
-        found = re.findall(r"(\w+)=(\w+)", reason) if all(map(_reasons, rows)) else ()
+        found = re.findall(r"(\w+)=(\w+)", reason) if all(map(reasons, rows)) else ()
         ways = {f'template.kwargs.{name}="{word}"': "trains them under this effort" for name, word in found}
     elif about:
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
@@ -128,7 +129,21 @@ def tried_hint(
         ways, advice = {}, forms  # nothing needs to be lost
     elif not ways and "does not render" in reason:
         advice = NO_PLACE
+    else:
+        advice = _beside(ways, code, rejected, recipe, model) or advice
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
+
+
+def _beside(
+    ways: Mapping[str, str], code: str, rejected: Sequence[RowBatch], recipe: Recipe, model: Model
+) -> str | None:
+    """Suggest what else can be done beside the keys that help, if that is another thing than what the code has."""
+    if code == "mangled_call" and ways:  # nothing is escaped or cut
+        return "packer preview shows what the template writes"
+    is_only_lost = code == "dropped_reasoning" and all("allow_dropped" in way for way in ways)
+    if is_only_lost and _help(["supervision.reasoning=inline"], [*map(with_fields, rejected)], recipe, model):
+        return IN_FIELD
+    return None
 
 
 def _about_error(reason: str, recipe: Recipe, model: Model) -> str | None:
@@ -140,12 +155,6 @@ def _about_error(reason: str, recipe: Recipe, model: Model) -> str | None:
     if (undefined := _UNDEFINED.search(reason)) is not None:
         return f"give the template a {undefined[1]} in template.kwargs, or in a row's chat_template_kwargs"
     return None
-
-
-def _reasons(batch: RowBatch) -> bool:
-    """Whether each row has reasoning, in its field or before an answer."""
-    fields = [[each.fields for each in sample.all_messages] for sample in batch.samples]
-    return all(any(reasoning_of(each) or split_inline(each.get("content")) for each in own) for own in fields)
 
 
 def _all_lost(
@@ -181,26 +190,26 @@ def _that_help(
     """Yield the keys with which rows are built and say what they say, but for losses that are allowed.
 
     Where none helps alone, two that do together are named, unless one allows a loss, and so is one that needs reasoning
-    to be in its field.
+    to be in its field, such as one that leaves it out.
     """
-    as_field = "supervision.reasoning=field"
+    as_field, no_reasoning = "supervision.reasoning=field", "supervision.allow_dropped=[reasoning]"
     helping = {way for way in ways if _help([way], rows, recipe, model)}
     for number, (way, effect) in enumerate(ways.items()):
         others = [each for each in [*ways][:number] if not (helping or "allow_dropped" in each + way)]
-        further = [*others, *[as_field] * ("kwargs" in way)]
+        further = [*others, *[as_field] * ("kwargs" in way or (way == no_reasoning and as_field not in helping))]
         if way in helping:
             yield way, effect
         elif other := next((each for each in further if _help([each, way], rows, recipe, model)), None):
-            yield way, f"{as_option(other)} {effect}{f', and {ways[other]}' if other in ways else ''}"
+            also = f", and {ways[other]}" if other in ways and way != no_reasoning else ""
+            yield way, f"{as_option(other)} {effect}{also}"
 
 
 def _help(ways: Sequence[str], rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
     """Whether some keys help together, each of which changes something."""
     if any(way.startswith("supervision.reasoning=inline") for way in ways):
         template = _compiled(model, recipe)
-        texts = (message.fields.get("content") for row in rows for sample in row.samples for message in sample.messages)
-        foreign = (each.opening not in template.source for text in texts if (each := split_inline(text)) is not None)
-        if template.reasoning.around or ANY_TAG.search(template.source.replace("think>", "")) or any(foreign):
+        has_own = template.reasoning.around or ANY_TAG.search(template.source.replace("think>", ""))
+        if has_own or any(has_foreign_tags(sample, template.source) for row in rows for sample in row.samples):
             return False  # it has markers of its own, and the letters of these tags would be part of the answer
     for way in ways:
         before = rows, recipe

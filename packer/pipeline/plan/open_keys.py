@@ -1,9 +1,10 @@
 """Settles keys of a recipe that were left open, where the first rows of a source leave one way to build them.
 
 Some templates have no way from their own prompt to a plain answer: the prompt opens the reasoning, and the finished
-chat has none. Others take only ids of nine letters. A first build would end with nothing, and its hint name the one key
-that trains what a server asks for. So that key is tried before the build: if every row of a source is refused for want
-of it, and with it each becomes what the row says, it is set. The recipe of the cache has it, as if it had been given.
+chat has none. Others take only ids of nine letters, or with names. A first build would end with nothing, and its hint
+name the one key that trains what a server asks for. So that key is tried before the build: if every row of a source is
+refused for want of it, and with it each becomes what the row says, it is set. The recipe of the cache has it, as if it
+had been given.
 
 No row that is kept without such a key changes by it.
 """
@@ -67,6 +68,15 @@ _KEYS = (
         rows="row with calls",
         concerns=lambda sample: any(message.fields.get("tool_calls") for message in sample.messages),
         refuses=lambda rejection: rejection.code == "template_error" and ABOUT_IDS.search(rejection.reason) is not None,
+    ),
+    _Key(
+        name="rows.call_ids",
+        value="named",
+        unset=None,
+        what="gives calls ids with their names, as this template writes them (=as_given leaves such rows out)",
+        rows="row with results of calls",
+        concerns=lambda sample: any(message.role == "tool" for message in sample.messages),
+        refuses=lambda rejection: rejection.code in ("mangled_call", "dropped_tool_call"),
     ),
     _Key(
         name="supervision.on_prompt_mismatch",
