@@ -6,6 +6,7 @@ letter, and a `winner` may have its number; scores end as the answers do; the nu
 sense. Any other number has none: that a `preference` is 1 may mean the first answer or the second.
 """
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from packer.source.decode import Refused
 from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
 from packer.source.flag_values import as_flag, as_number
+from packer.source.jq_commands import jq_field
 from packer.source.prose import is_text
 from packer.source.row import LETTERS
 
@@ -125,6 +127,33 @@ def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
                 one, other = (values[each] for each in sorted(values, key=lambda each: each not in ("1", "True")))
                 return [Sides((field, field), both, ([one], [other])) for both in ((texts[0], last), (last, texts[0]))]
     return []
+
+
+def of_a_list(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield rows in which two texts of a list, or of the objects in it, are fields with their numbers; and the program.
+
+    Example:
+        >>> [row for _, row in of_a_list([{"said": [{"text": "Yes, I do."}, {"text": "No, never."}], "choice": 1}])]
+        [[{'choice': 1, 'said_0': 'Yes, I do.', 'said_1': 'No, never.'}]]
+    """
+    for name in rows[0]:
+        pairs = [row.get(name) for row in rows]
+        items = [item for each in pairs if isinstance(each, list) and len(each) == 2 for item in each]
+        keys = [key for key in items[0] if isinstance(key, str)] if items and isinstance(items[0], dict) else []
+        for key in keys if len(items) == 2 * len(rows) and all(isinstance(item, dict) for item in items) else ():
+            said = [item.get(key) for item in items]
+            if all(isinstance(text, str) and is_text(text) for text in said):
+                texts = ", ".join(
+                    f"{json.dumps(f'{name}_{k}')}: {jq_field(name)}[{k}]{jq_field(key)[1:]}" for k in (0, 1)
+                )
+                both = zip(rows, said[::2], said[1::2], strict=True)
+                yield (
+                    f". + {{{texts}}} | del({jq_field(name)}) | ",
+                    [
+                        {other: row[other] for other in row if other != name} | {f"{name}_0": one, f"{name}_1": two}
+                        for row, one, two in both
+                    ],
+                )
 
 
 def _has_third(names: Collection[str], words: Sequence[str], at: int, values: Sequence[Any]) -> bool:

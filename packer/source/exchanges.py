@@ -16,6 +16,7 @@ from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import has_word, is_text
 from packer.source.question_fields import are_labels
+from packer.source.read_places import places
 from packer.source.roles import ROLES, SPEAKERS, ends_in_question, side_of
 from packer.source.row import ID_FIELDS, Columns, field_value, first_name
 
@@ -153,17 +154,19 @@ def _rounds_hint(
         name = ".".join(place)
         values = [field_value(row, name) for row in rows]
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
-        keys = _keys_of_text([item for each in lists if isinstance(each, list) for item in each])
+        items = [item for each in lists if isinstance(each, list) for item in each]
+        keys = sorted(_keys_of_text(_with_inner(items)), key=lambda key: _meant_side(key) == "assistant")
         sides = (_meant_side, side_of, lambda key: _meant_side(key) or side_of(key))
         named = next(filter(None, (_pair(keys, side) for side in sides)), None)
-        are_other = not SPEAKERS.isdisjoint(keys) or any(meant_field(key) and not _meant_side(key) for key in keys)
+        are_said = SPEAKERS.isdisjoint(chain(*items)) if keys else False
+        are_other = not are_said or any(meant_field(key) and not _meant_side(key) for key in keys)
         if named is None and (are_named or len(keys) != 2 or are_other):
             continue  # steps of a thought and an observation, say
         asked, said = named or keys
-        at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
+        at, question, answer = jq_path(place), _at(asked), _at(said)
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
-        more = f"del({question}) | select({answer}) | {_says('assistant', answer)} + del({answer})"
-        turns = f"{at}{decoded} | .[]? | (select({question}) | {_says('user', question)}), ({more})"
+        more = f"del({question}) | {_where(answer)} | {_says('assistant', answer)} + del({answer})"
+        turns = f"{at}{decoded} | .[]? | ({_where(question)} | {_says('user', question)}), ({more})"
         what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
         if named is None:
             what += f", and {quoted(said)} answers {quoted(asked)}"
@@ -179,10 +182,29 @@ def _step(path: FilePath, what: str, turns: str, gone: Sequence[str]) -> str:
     return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
 
 
-def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield the fields of rows, and those of their objects."""
-    for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
-        yield from [(name, key) for key in value] if isinstance(value, dict) else [(name,)]
+def _with_inner(items: Sequence[Any]) -> list[Any]:
+    """Return objects with the texts in their objects, and in lists of objects with one text each, by their paths.
+
+    These are texts that differ, such as `message.text`: others say what an object is.
+    """
+    found = [dict(_inner(item)) if isinstance(item, dict) else {} for item in items]
+    texts = {key: [each[key] for each in found if key in each] for key in chain(*found)}
+    said = {key for key, every in texts.items() if len({*every}) > 1 and 2 * sum(map(is_text, every)) >= len(every)}
+    both = zip(items, found, strict=True)
+    return [item | {key: each[key] for key in each if key in said} if each else item for item, each in both]
+
+
+def _inner(item: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in item.items():
+        key = f"{before}{name}"
+        if isinstance(value, dict):
+            yield from _inner(value, f"{key}.")
+        elif isinstance(value, str) and before:
+            yield key, value
+        elif _are(dict, value):
+            texts = [[(inner, text) for inner, text in each.items() if isinstance(text, str)] for each in value]
+            if all(len(each) == 1 for each in texts) and len({each[0][0] for each in texts}) == 1:
+                yield f"{key}[].{texts[0][0][0]}", "".join(each[0][1] for each in texts)
 
 
 def _keys_of_text(objects: Sequence[Any]) -> list[str]:
@@ -208,5 +230,15 @@ def _pair(names: Sequence[str], side: Callable[[str], str | None]) -> tuple[str,
     return (asked[0], said[0]) if len(asked) == len(said) == 1 else None
 
 
+def _at(key: str) -> str:
+    """Return what a program calls the text of an object, or the texts of a list in it."""
+    return jq_path(key.replace("[]", ".[]").split(".")) if "[]" in key or "." in key else jq_field(key)
+
+
+def _where(at: str) -> str:
+    return f"select(any({at}; .))" if "[]" in at else f"select({at})"
+
+
 def _says(role: str, at: str) -> str:
-    return f'{{role: "{role}", content: {at}}}'
+    content = f'[{at} | {{type: "text", text: .}}]' if "[]" in at else at
+    return f'{{role: "{role}", content: {content}}}'

@@ -14,7 +14,7 @@ from itertools import islice, permutations
 from typing import Any, NamedTuple
 
 from packer.source.decode import decoded_json
-from packer.source.exchanges import after_history, places
+from packer.source.exchanges import after_history
 from packer.source.field_names import meant_field, words_of
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.flag_programs import masking
@@ -22,7 +22,7 @@ from packer.source.flag_values import as_number
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.options import all_texts, first_question, numbered, options, options_into_question
 from packer.source.question_fields import list_names
-from packer.source.read_places import ITEMS
+from packer.source.read_places import ITEMS, places
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
 
@@ -82,7 +82,7 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         are_texts = all_texts(items)
         if not all(isinstance(each, list) for each in lists) or not items:
             continue
-        if not is_json and all(len(each) == 1 for each in lists):
+        if not is_json and are_texts and all(len(each) == 1 for each in lists):
             continue  # which `columns` reads
         keys = [[key for key in each if isinstance(each[key], str)] if isinstance(each, dict) else [] for each in items]
         says_answer = all("output" in (meant_field(f"{name}.{key}") for key in each) for each in keys)
@@ -227,6 +227,7 @@ def into_question(
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
     question, read = columns.get("instruction") or "instruction", {first_name(old) for old in columns.values() if old}
     fields = [name for name in dict.fromkeys(map(first_name, left)) if name not in read]
+    fields = [name for name in fields if meant_field(name) != "output"]  # which would give the answer away
     is_whole = not columns.keys().isdisjoint({"prompt", "text"})
     if not fields or is_whole or not any(question in row for row in rows):
         return []
