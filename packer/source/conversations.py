@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from packer.source.comparisons import is_verdict
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, jq_path, row_command
@@ -91,6 +92,8 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
         columns = [_rows_of(value) for value in values]
         own = dialogue(values, are_own=True)
         found = (own if before else dialogue(values)) or (dialogue(columns, are_own=True) if all(columns) else None)
+        if found and found[2] and "instruction" in map(meant_field, chain(*rows)):
+            continue  # of which the texts are answers
         at = jq_path(place)
         if found is None:
             items = [item for each in values if isinstance(each, list) for item in each]
@@ -104,8 +107,10 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
             f"{{messages: [{at}{turns}[] | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
         )
         what = f"{when}the messages in `{shown_path((*before, *place))}` need the keys `role` and `content`"
+        if before:
+            what += f", and what stands beside `{shown_path(before[:-1])}` goes"
         if message.startswith("select("):
-            what += ", and what says nothing there goes"
+            what += ", and others go" if when else ", and what says nothing there goes"
         if others:
             what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
         yield what, program
@@ -234,34 +239,36 @@ def dialogue(
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
     What a message says may be in an object within it, as in LangChain's dumps, or in parts. Also return other keys that
-    may be it, and the condition if numbers are the speakers. `are_own`: also of messages that are read as they are; `are_named`: of people, whose names say no role.
+    may be it, and the condition if numbers are the speakers. `are_own`: also of messages that are read as they are;
+    `are_named`: of people, whose names say no role.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
-    numbered = _numbered(turns)
-    for when, before, own in (
-        ("", "", turns),
-        *numbered,
-        *(("", *each) for each in (*_opened(turns), *_spoken(turns))),
-    ):
+    ways = [("", turns, ""), *_numbered(turns), *((*each, "") for each in (*_opened(turns), *_spoken(turns)))]
+    for before, own, when in ways:
         if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
             return before + found[0], found[1], when
     return None
 
 
-def _numbered(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
-    """Yield the messages whose speaker may be a 0 or a 1, since both take turns, if it is; and the program for them."""
+def _numbered(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
+    """Yield the program that picks the messages with a 0 or a 1 where both take turns, and when these are speakers."""
     for key in dict.fromkeys(chain(*turns)):
         said = [turn for turn in turns if type(turn.get(key)) is int and turn[key] in (0, 1)]
         numbers = [turn[key] for turn in said]
-        if min(map(numbers.count, (0, 1))) < 2 or 2 * _changes(numbers) < len(numbers) or 2 * len(said) < len(turns):
+        if (
+            is_verdict(key)
+            or min(map(numbers.count, (0, 1))) < 2
+            or 2 * _changes(numbers) < len(numbers)
+            or 2 * len(said) < len(turns)
+        ):
             continue
         names = ["user", "assistant"][:: 1 - 2 * numbers[0]]
         when = f"if {numbers[0]} under {quoted(key)} asks and {1 - numbers[0]} answers, "
         at = jq_field(key)
         program = f"select({at} | IN(0, 1)) | {at} |= {json.dumps(names)}[.] | "
-        yield when, program, [turn | {key: names[turn[key]]} for turn in said]
+        yield program, [turn | {key: names[turn[key]]} for turn in said], when
 
 
 def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

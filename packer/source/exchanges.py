@@ -156,25 +156,30 @@ def _rounds_hint(
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
         items = [item for each in lists if isinstance(each, list) for item in each]
         keys = sorted(_keys_of_text(_with_inner(items)), key=lambda key: _meant_side(key) == "assistant")
-        sides = (_meant_side, side_of, lambda key: _meant_side(key) or side_of(key))
+        sides = (_meant_side, _own_side, lambda key: _meant_side(key) or _own_side(key))
         named = next(filter(None, (_pair(keys, side) for side in sides)), None)
-        are_said = SPEAKERS.isdisjoint(chain(*items)) if keys else False
-        are_other = not are_said or any(meant_field(key) and not _meant_side(key) for key in keys)
-        if named is None and (are_named or len(keys) != 2 or are_other):
+        are_other = any(meant_field(key) and not _meant_side(key) for key in keys)
+        is_said = len(keys) == 2 or [_meant_side(key) for key in keys].count("assistant") == 1
+        if named is None and (
+            are_named or len(keys) < 2 or not is_said or are_other or not SPEAKERS.isdisjoint(chain(*items))
+        ):
             continue  # steps of a thought and an observation, say
-        asked, said = named or keys
-        at, question, answer = jq_path(place), _at(asked), _at(said)
+        pairs = [named] if named else [(key, keys[-1]) for key in sorted(keys[:-1], key=lambda key: key.count("."))]
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
-        more = f"del({question}) | {_where(answer)} | {_says('assistant', answer)} + del({answer})"
-        turns = f"{at}{decoded} | .[]? | ({_where(question)} | {_says('user', question)}), ({more})"
-        what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
-        if named is None:
-            what += f", and {quoted(said)} answers {quoted(asked)}"
-        if last is not None:
-            what += f", before {quoted(last[0])} and {quoted(last[1])}"
-            gone += map(jq_field, last)
-            turns = f"({turns}), {_says('user', gone[1])}, {_says('assistant', gone[2])}"
-        return _step(path, what, turns, gone)
+        steps = []
+        for asked, said in pairs:
+            at, question, answer = jq_path(place), _at(asked), _at(said)
+            more = f"del({question}) | {_where(answer)} | {_says('assistant', answer)} + del({answer})"
+            turns = f"{at}{decoded} | .[]? | ({_where(question)} | {_says('user', question)}), ({more})"
+            what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
+            if named is None:
+                what += f", and {quoted(said)} answers {quoted(asked)}"
+            if last is not None:
+                what += f", before {quoted(last[0])} and {quoted(last[1])}"
+                gone += map(jq_field, last)
+                turns = f"({turns}), {_says('user', gone[1])}, {_says('assistant', gone[2])}"
+            steps.append(_step(path, what, turns, gone))
+        return "; ".join(steps)
     return None
 
 
@@ -189,12 +194,15 @@ def _with_inner(items: Sequence[Any]) -> list[Any]:
     """
     found = [dict(_inner(item)) if isinstance(item, dict) else {} for item in items]
     texts = {key: [each[key] for each in found if key in each] for key in chain(*found)}
-    said = {key for key, every in texts.items() if len({*every}) > 1 and 2 * sum(map(is_text, every)) >= len(every)}
+    told = {key: [text for text in every if text is not None] for key, every in texts.items()}
+    told = {key: every for key, every in told.items() if 10 * len(every) >= 9 * len(texts[key]) and len({*every}) > 1}
+    said = {key for key, every in told.items() if 2 * sum(map(is_text, every)) >= len(every)}
     both = zip(items, found, strict=True)
     return [item | {key: each[key] for key in each if key in said} if each else item for item, each in both]
 
 
-def _inner(item: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _inner(item: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the texts within an object by their paths, and None for those in a list whose objects have others, too."""
     for name, value in item.items():
         key = f"{before}{name}"
         if isinstance(value, dict):
@@ -202,9 +210,10 @@ def _inner(item: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str
         elif isinstance(value, str) and before:
             yield key, value
         elif _are(dict, value):
-            texts = [[(inner, text) for inner, text in each.items() if isinstance(text, str)] for each in value]
-            if all(len(each) == 1 for each in texts) and len({each[0][0] for each in texts}) == 1:
-                yield f"{key}[].{texts[0][0][0]}", "".join(each[0][1] for each in texts)
+            texts = [[inner for inner in each if isinstance(each[inner], str)] for each in value]
+            are_plain = all(len(each) == 1 for each in texts) and len({*chain(*texts)}) == 1
+            for inner in dict.fromkeys(chain(*texts)):
+                yield f"{key}[].{inner}", "".join(each[inner] for each in value) if are_plain else None
 
 
 def _keys_of_text(objects: Sequence[Any]) -> list[str]:
@@ -230,9 +239,13 @@ def _pair(names: Sequence[str], side: Callable[[str], str | None]) -> tuple[str,
     return (asked[0], said[0]) if len(asked) == len(said) == 1 else None
 
 
+def _own_side(name: str) -> str | None:
+    return None if "." in name else side_of(name)
+
+
 def _at(key: str) -> str:
     """Return what a program calls the text of an object, or the texts of a list in it."""
-    return jq_path(key.replace("[]", ".[]").split(".")) if "[]" in key or "." in key else jq_field(key)
+    return jq_path(key.replace("[]", ".[]").split(".")) if "." in key else jq_field(key)
 
 
 def _where(at: str) -> str:
@@ -240,5 +253,7 @@ def _where(at: str) -> str:
 
 
 def _says(role: str, at: str) -> str:
-    content = f'[{at} | {{type: "text", text: .}}]' if "[]" in at else at
-    return f'{{role: "{role}", content: {content}}}'
+    """Return the program for a message; in a list, what has other texts, too, is left for a build to refuse."""
+    listed, is_list, inner = at.rpartition("[]?")
+    part = f'if [.[]? | strings] | length == 1 then {{type: "text", text: .{inner}}} else . end'
+    return f'{{role: "{role}", content: {f"[{listed}[]? | {part}]" if is_list else at}}}'

@@ -26,8 +26,8 @@ from packer.source.read_places import ITEMS, places
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
 
-KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
-"""The path of a key of messages, which may be in an object of the row."""
+KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\]]+)")
+"""The path of a key of messages, which may be in an object of theirs, as these may be in one of the row."""
 
 _KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\[\]]+)")
 
@@ -284,9 +284,10 @@ def _programs_for_key(
         return
     key = found["key"]
     lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
-    having = [each for value in lists for each in value if isinstance(each, dict) and each.get(key)]
+    having = [each for value in lists for each in value if isinstance(each, dict) and field_value(each, key)]
+    values = [field_value(each, key) for each in having]
     answers = [each for value in lists for each in value if isinstance(each, dict) and is_answer(each, roles)]
-    messages, at = jq_path(found["list"].split(".")), jq_field(key)
+    messages, at = jq_path(found["list"].split(".")), jq_path(key.split("."))
     move = f"({messages}[]? | select({at})) |= (%s | del({at}))"
     if meant_field(key) == "tools":
         each = f'{messages}[]?{at[1:]} // empty | if type == "string" then fromjson else . end'
@@ -294,11 +295,11 @@ def _programs_for_key(
             f"if `{key}` has the tools of the row",
             f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
         )
-    elif having and all(isinstance(each[key], dict) and is_answer(each, roles) for each in having):
-        inner = {name for each in having for name, value in each[key].items() if value}
+    elif having and all(isinstance(value, dict) for value in values) and all(is_answer(each, roles) for each in having):
+        inner = {name for value in values for name, said in value.items() if said}
         if len(inner) == 1 and meant_field(name := inner.pop()) == "reasoning":  # LangChain's `additional_kwargs` may
             yield "if it is the reasoning before the answer", move % f".reasoning_content = {jq_path([key, name])}"
-    elif having and all(isinstance(each[key], str) and is_answer(each, roles) for each in having):
+    elif having and all(isinstance(value, str) for value in values) and all(is_answer(each, roles) for each in having):
         yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
         said = '.["value"]' if all("value" in each for each in having) else '.["content"]'
         if not any(isinstance(each.get("value", each.get("content")), list) for each in having):

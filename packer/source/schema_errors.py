@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import flagged_sides, is_verdict, named_sides, numbered_sides, of_a_list
-from packer.source.conversations import PAGE
+from packer.source.conversations import PAGE, step
 from packer.source.decode import Refused, decoded_json
 from packer.source.exchanges import IN_PAIRS, exchanges_hint, turns_hint
 from packer.source.exports import export_hint
@@ -25,7 +26,7 @@ from packer.source.read_places import ITEMS
 from packer.source.read_texts import strings
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, field_value, first_name, rename
-from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of
 from packer.source.unread_text import is_below
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
@@ -43,7 +44,11 @@ def no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
         command = jq_command(path, ".") if first.code == "not_json" else None
         divided = f"; to write one object per line: {command}" if command else ""
         hint = f"the first: {first.code}, {first.reason}{divided}; {hint}"
-    elif isinstance(first, list) and first and all(isinstance(each, dict) for each in first):
+    elif (
+        isinstance(first, list)
+        and first
+        and (all(isinstance(each, dict) for each in first) or (_are_texts(first) and is_text(*first)))
+    ):
         rows, name = ".[] | " if is_array else "", "conversations" if "from" in first[0] else "messages"
         hint = f'rows are lists of messages; give them a name, as in {{"{name}": [...]}}'
         if (command := jq_command(path, f"{rows}{{{name}: .}}")) is not None:
@@ -57,8 +62,19 @@ def no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Column
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows match no schema; fields found: {found}",
-        hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns, path),
+        hint=_wrapped_hint(path, rows)
+        or export_hint(path, rows)
+        or _whole_hint(path, rows)
+        or columns_hint(rows, columns, path),
     )
+
+
+def _whole_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the hint for a file whose rows are the items of one conversation, as a server lists them."""
+    with suppress(Refused):
+        read_row({"items": [*rows]}, number=0, schema="messages", columns={}, roles={})
+        return step("if the items of a file are one conversation", jq_command(path, "{items: flatten(1)}", slurps=True))
+    return None
 
 
 def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:

@@ -37,6 +37,7 @@ from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
+from packer.source.answers_in_a_row import in_a_row_hint
 from packer.source.conversations import step
 from packer.source.detect import first_rows
 from packer.source.exchanges import turns_hint
@@ -79,6 +80,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     """
     hint = _about_reading(code, reason, file) or about_calls_in_text(code, reason, file) or _columns_of(code, reason)
     hint = hint or about_results(reason, file)
+    if hint is None and reason.startswith("two answers in a row"):
+        hint = in_a_row_hint(file.path, [*first_rows(file.path, file.format, file.columns, every_column=True)])
     hint = hint or _about_cut_rows(code, reason, file)
     hint = hint or about_definitions(reason, file, partial(_are_kept, recipe=recipe, model=model))
     if hint is None:
