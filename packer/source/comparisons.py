@@ -137,23 +137,17 @@ def of_a_list(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dic
         [[{'choice': 1, 'said_0': 'Yes, I do.', 'said_1': 'No, never.'}]]
     """
     for name in rows[0]:
-        pairs = [row.get(name) for row in rows]
-        items = [item for each in pairs if isinstance(each, list) and len(each) == 2 for item in each]
-        keys = [key for key in items[0] if isinstance(key, str)] if items and isinstance(items[0], dict) else []
-        for key in keys if len(items) == 2 * len(rows) and all(isinstance(item, dict) for item in items) else ():
-            said = [item.get(key) for item in items]
-            if all(isinstance(text, str) and is_text(text) for text in said):
-                texts = ", ".join(
-                    f"{json.dumps(f'{name}_{k}')}: {jq_field(name)}[{k}]{jq_field(key)[1:]}" for k in (0, 1)
-                )
-                both = zip(rows, said[::2], said[1::2], strict=True)
-                yield (
-                    f". + {{{texts}}} | del({jq_field(name)}) | ",
-                    [
-                        {other: row[other] for other in row if other != name} | {f"{name}_0": one, f"{name}_1": two}
-                        for row, one, two in both
-                    ],
-                )
+        pairs = [pair if isinstance(pair := row.get(name), list) and len(pair) == 2 else [None] for row in rows]
+        if not all(isinstance(each, dict) for each in chain(*pairs)):
+            continue
+        for key in pairs[0][0]:
+            at = f"{jq_field(name)}[%d]{jq_field(key)[1:]}"
+            program = f". + {{{json.dumps(f'{name}_0')}: {at % 0}, {json.dumps(f'{name}_1')}: {at % 1}}}"
+            if all(isinstance(text := each.get(key), str) and is_text(text) for each in chain(*pairs)):
+                others = ({other: row[other] for other in row if other != name} for row in rows)
+                both = zip(others, pairs, strict=True)
+                made = [row | {f"{name}_{k}": each[key] for k, each in enumerate(pair)} for row, pair in both]
+                yield f"{program} | del({jq_field(name)}) | ", made
 
 
 def _has_third(names: Collection[str], words: Sequence[str], at: int, values: Sequence[Any]) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from packer.source.comparisons import is_verdict
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_command, jq_field, jq_path, row_command
 from packer.source.message_parts import TEXT_FIELDS
+from packer.source.numbered_speakers import numbered_speakers
 from packer.source.prose import is_text
 from packer.source.read_places import ITEMS, Path, places, shown_path
 from packer.source.read_texts import strings
@@ -89,6 +89,8 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
     """Yield what lists of messages need, each with its program; `before` leads to lists that have the rows."""
     for place in places(rows) if field is None else ((field,),):
         values = [value for row in rows if (value := field_value(row, ".".join(place)))]
+        if len({*map(type, values)}) != 1:
+            continue  # such as content that is a text or parts
         columns = [_rows_of(value) for value in values]
         own = dialogue(values, are_own=True)
         found = (own if before else dialogue(values)) or (dialogue(columns, are_own=True) if all(columns) else None)
@@ -245,30 +247,15 @@ def dialogue(
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
-    ways = [("", turns, ""), *_numbered(turns), *((*each, "") for each in (*_opened(turns), *_spoken(turns)))]
+    ways = [
+        ("", turns, ""),
+        *numbered_speakers([each for each in lists if isinstance(each, list)]),
+        *((*each, "") for each in (*_opened(turns), *_spoken(turns))),
+    ]
     for before, own, when in ways:
         if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
             return before + found[0], found[1], when
     return None
-
-
-def _numbered(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]], str]]:
-    """Yield the program that picks the messages with a 0 or a 1 where both take turns, and when these are speakers."""
-    for key in dict.fromkeys(chain(*turns)):
-        said = [turn for turn in turns if type(turn.get(key)) is int and turn[key] in (0, 1)]
-        numbers = [turn[key] for turn in said]
-        if (
-            is_verdict(key)
-            or min(map(numbers.count, (0, 1))) < 2
-            or 2 * _changes(numbers) < len(numbers)
-            or 2 * len(said) < len(turns)
-        ):
-            continue
-        names = ["user", "assistant"][:: 1 - 2 * numbers[0]]
-        when = f"if {numbers[0]} under {quoted(key)} asks and {1 - numbers[0]} answers, "
-        at = jq_field(key)
-        program = f"select({at} | IN(0, 1)) | {at} |= {json.dumps(names)}[.] | "
-        yield program, [turn | {key: names[turn[key]]} for turn in said], when
 
 
 def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

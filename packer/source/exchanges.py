@@ -155,15 +155,12 @@ def _rounds_hint(
         values = [field_value(row, name) for row in rows]
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
         items = [item for each in lists if isinstance(each, list) for item in each]
-        keys = sorted(_keys_of_text(_with_inner(items)), key=lambda key: _meant_side(key) == "assistant")
+        said_in = _with_inner(items)
+        keys = sorted(_keys_of_text(said_in), key=lambda key: _meant_side(key) == "assistant")
         sides = (_meant_side, _own_side, lambda key: _meant_side(key) or _own_side(key))
         named = next(filter(None, (_pair(keys, side) for side in sides)), None)
-        are_other = any(meant_field(key) and not _meant_side(key) for key in keys)
-        is_said = len(keys) == 2 or [_meant_side(key) for key in keys].count("assistant") == 1
-        if named is None and (
-            are_named or len(keys) < 2 or not is_said or are_other or not SPEAKERS.isdisjoint(chain(*items))
-        ):
-            continue  # steps of a thought and an observation, say
+        if named is None and (are_named or not _may_be_exchanges(keys, said_in)):
+            continue
         pairs = [named] if named else [(key, keys[-1]) for key in sorted(keys[:-1], key=lambda key: key.count("."))]
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
         steps = []
@@ -181,6 +178,18 @@ def _rounds_hint(
             steps.append(_step(path, what, turns, gone))
         return "; ".join(steps)
     return None
+
+
+def _may_be_exchanges(keys: Sequence[str], objects: Sequence[Any]) -> bool:
+    """Whether one of two texts, or the only one of several that is called so, may answer another one.
+
+    Steps of a thought and an observation are none, nor is a message beside its name or the reason why it ended.
+    """
+    are_other = any(meant_field(key) and not _meant_side(key) for key in keys)
+    are_prose = all(any(is_text(each.get(key) or "") for each in objects) for key in keys)
+    is_inner = any("." in key for key in keys) and [*map(_meant_side, keys)].count("assistant") == 1
+    is_said = len(keys) == 2 or (len(keys) > 2 and is_inner)
+    return is_said and are_prose and not are_other and SPEAKERS.isdisjoint(chain(*objects))
 
 
 def _step(path: FilePath, what: str, turns: str, gone: Sequence[str]) -> str:

@@ -10,6 +10,9 @@ Path: TypeAlias = tuple[str, ...]
 
 ITEMS = "[]"
 
+_MOST_FIELDS = 64
+"""An object with more keys is a table, by ids for example."""
+
 
 def shown_path(path: Sequence[str]) -> str:
     """Return a path as it is written, such as `messages[].apis`."""
@@ -25,7 +28,8 @@ def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[Path]:
     """Yield the paths of fields of rows, and of those of the objects in them, as one row has them."""
     for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
         yield (name,)
-        yield from ((name, *inner) for inner in places([value] if isinstance(value, dict) else []))
+        are_fields = isinstance(value, dict) and len(value) <= _MOST_FIELDS
+        yield from ((name, *inner) for inner in places([value] if are_fields else []))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

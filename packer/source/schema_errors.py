@@ -194,14 +194,11 @@ def _leaves_the_texts(when: str, proposal: Proposal, rows: Sequence[Mapping[str,
     return any(map(is_text, left)) and not any(map(is_text, strings(read)))
 
 
-def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the steps that make pairs of two answers by the field that says which one is better; None if none does."""
-    ways = (_pairs_of(path, each, before) for before, each in [("", rows), *of_a_list(rows)])
-    return next(filter(None, ways), None)
+def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]], before: str = "") -> str | None:
+    """Return the steps that make pairs of two answers by the field that says which one is better; None if none does.
 
-
-def _pairs_of(path: FilePath | None, rows: Sequence[Mapping[str, Any]], before: str) -> str | None:
-    """Return the steps that make pairs of rows, which a program makes of those of a file."""
+    The program `before` makes the rows of those of the file.
+    """
     steps, own = [], flagged_sides(rows)
     named = own or named_sides(rows)
     for sides in numbered_sides(rows) if named is None else [named]:
@@ -226,19 +223,18 @@ def _pairs_of(path: FilePath | None, rows: Sequence[Mapping[str, Any]], before: 
         elif named is None:
             what = f"if {quoted(sides.fields[0])} is {json.dumps(sides.said[0][0])} where {first} is better"
         steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
-    return "; ".join(steps) or None
+    others = of_a_list(rows) if not before else ()
+    return "; ".join(steps) or next(filter(None, (_pairs_hint(path, made, program) for program, made in others)), None)
 
 
 def _have_more(names: Collection[str], rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether rows have a question: a text or a list beside some fields, or before what a side says, as in HH-RLHF."""
     others = [(name, value) for row in rows for name, value in row.items() if name not in names and value]
-    return (
-        any(str(row.get(name)).startswith("\n\nHuman:") for row in rows for name in names)
-        or any(
-            isinstance(value, list) or (isinstance(value, str) and meant_field(name) == "instruction")
-            for name, value in others
-        )
-        or any(map(is_text, strings([value for _, value in others])))
+    return any(str(row.get(name)).startswith("\n\nHuman:") for row in rows for name in names) or any(
+        isinstance(value, list)
+        or (isinstance(value, str) and meant_field(name) == "instruction")
+        or any(map(is_text, strings(value)))
+        for name, value in others
     )
 
 
