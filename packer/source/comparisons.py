@@ -130,24 +130,23 @@ def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
 
 
 def of_a_list(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield rows in which two texts of a list, or of the objects in it, are fields with their numbers; and the program.
+    """Yield rows in which the texts of two objects in a list are fields with their numbers, and the program for them.
 
     Example:
         >>> [row for _, row in of_a_list([{"said": [{"text": "Yes, I do."}, {"text": "No, never."}], "choice": 1}])]
         [[{'choice': 1, 'said_0': 'Yes, I do.', 'said_1': 'No, never.'}]]
     """
     for name in rows[0]:
-        pairs = [pair if isinstance(pair := row.get(name), list) and len(pair) == 2 else [None] for row in rows]
-        if not all(isinstance(each, dict) for each in chain(*pairs)):
+        pairs: list[list[Any]] = [pair if isinstance(pair := row.get(name), list) else [] for row in rows]
+        if not all(len(pair) == 2 and all(isinstance(each, dict) for each in pair) for pair in pairs):
             continue
         for key in pairs[0][0]:
-            at = f"{jq_field(name)}[%d]{jq_field(key)[1:]}"
-            program = f". + {{{json.dumps(f'{name}_0')}: {at % 0}, {json.dumps(f'{name}_1')}: {at % 1}}}"
+            texts = [f"{json.dumps(f'{name}_{k}')}: {jq_field(name)}[{k}]{jq_field(key)[1:]}" for k in (0, 1)]
             if all(isinstance(text := each.get(key), str) and is_text(text) for each in chain(*pairs)):
                 others = ({other: row[other] for other in row if other != name} for row in rows)
                 both = zip(others, pairs, strict=True)
                 made = [row | {f"{name}_{k}": each[key] for k, each in enumerate(pair)} for row, pair in both]
-                yield f"{program} | del({jq_field(name)}) | ", made
+                yield f". + {{{', '.join(texts)}}} | del({jq_field(name)}) | ", made
 
 
 def _has_third(names: Collection[str], words: Sequence[str], at: int, values: Sequence[Any]) -> bool:

@@ -93,7 +93,8 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
             continue  # such as content that is a text or parts
         columns = [_rows_of(value) for value in values]
         own = dialogue(values, are_own=True)
-        found = (own if before else dialogue(values)) or (dialogue(columns, are_own=True) if all(columns) else None)
+        found = own if before or own is None else dialogue(values)
+        found = found or (dialogue(columns, are_own=True) if all(columns) else None)
         if found and found[2] and "instruction" in map(meant_field, chain(*rows)):
             continue  # of which the texts are answers
         at = jq_path(place)
