@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from packer.questions.numbered_speakers import numbered_speakers
+from packer.questions.read_places import ITEMS, Path, places, shown_path
 from packer.questions.read_texts import strings
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command, jq_field, row_command
+from packer.source.jq_commands import jq_command, jq_field, jq_path, row_command
 from packer.source.message_parts import TEXT_FIELDS
 from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
-from packer.source.row import ID_FIELDS
+from packer.source.row import ID_FIELDS, field_value
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
@@ -69,31 +71,52 @@ def step(what: str, command: str | None) -> str:
 
 
 def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None) -> str | None:
-    """Return the step that gives the messages in a list the keys `role` and `content`.
+    """Return the steps that give the messages in a list the keys `role` and `content`, one for each such list.
 
     None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
     searched for is called `messages`.
     """
-    for name in dict.fromkeys(chain(*rows)) if field is None else (field,):
-        values = [row[name] for row in rows if row.get(name)]
-        columns = [_rows_of(value) for value in values]
-        found = dialogue(values) or (dialogue(columns, are_own=True) if all(columns) else None)
-        if found is not None:
-            message, others = found
-            at, turns = jq_field(name), "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
-            program = (
-                f"{{messages: [{at}{turns}[] | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
-            )
-            what = f"the messages in `{name}` need the keys `role` and `content`"
-            if message.startswith("select("):
-                what += ", and what says nothing there goes"
-            if others:
-                what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
-            return step(what, row_command(path, program))
-        if field is not None and (named := dialogue(values, are_named=True)) is not None:
+    found = [step(what, row_command(path, program)) for what, program in _dialogues(rows, field)]
+    if not found and field is not None:
+        named = dialogue([row[field] for row in rows if row.get(field)], are_named=True)
+        if named is not None:
             what = "say who speaks under `role`, and `--roles` says then who is the assistant"
-            return step(what, row_command(path, f"{jq_field(name)} |= map({named[0]})"))
-    return None
+            return step(what, row_command(path, f"{jq_field(field)} |= map({named[0]})"))
+    return "; ".join(found) or None
+
+
+def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Path = ()) -> Iterator[tuple[str, str]]:
+    """Yield what lists of messages need, each with its program; `before` leads to lists that have the rows."""
+    for place in places(rows) if field is None else ((field,),):
+        values = [value for row in rows if (value := field_value(row, ".".join(place)))]
+        if len({*map(type, values)}) != 1:
+            continue  # such as content that is a text or parts
+        columns = [_rows_of(value) for value in values]
+        own = dialogue(values, are_own=True)
+        found = own if before or own is None else dialogue(values)
+        found = found or (dialogue(columns, are_own=True) if all(columns) else None)
+        if found and found[2] and "instruction" in map(meant_field, chain(*rows)):
+            continue  # of which the texts are answers
+        at = jq_path(place)
+        if found is None:
+            items = [item for each in values if isinstance(each, list) for item in each]
+            if own is None and field is None and items and all(isinstance(item, dict) for item in items):
+                inner = _dialogues(items, None, (*before, *place, ITEMS))
+                yield from ((what, f"{at}[]? | {program}") for what, program in inner)
+            continue
+        message, others, when = found
+        turns = "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
+        program = (
+            f"{{messages: [{at}{turns}[] | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
+        )
+        what = f"{when}the messages in `{shown_path((*before, *place))}` need the keys `role` and `content`"
+        if before:
+            what += f", and what stands beside `{shown_path(before[:-1])}` goes"
+        if message.startswith("select("):
+            what += ", and others go" if when else ", and what says nothing there goes"
+        if others:
+            what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
+        yield what, program
 
 
 def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -213,18 +236,26 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 
 
-def dialogue(lists: Sequence[Any], *, are_own: bool = False, are_named: bool = False) -> tuple[str, list[str]] | None:
+def dialogue(
+    lists: Sequence[Any], *, are_own: bool = False, are_named: bool = False
+) -> tuple[str, list[str], str] | None:
     """Return the program for one message of some lists, or None if they are not all made of messages.
 
     What a message says may be in an object within it, as in LangChain's dumps, or in parts. Also return other keys that
-    may be it. `are_own`: also of messages that are read as they are; `are_named`: of people, whose names say no role.
+    may be it, and the condition if numbers are the speakers. `are_own`: also of messages that are read as they are;
+    `are_named`: of people, whose names say no role.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
-    for before, own in ("", turns), *_opened(turns), *_spoken(turns):
+    ways = [
+        ("", turns, ""),
+        *numbered_speakers([each for each in lists if isinstance(each, list)]),
+        *((*each, "") for each in (*_opened(turns), *_spoken(turns))),
+    ]
+    for before, own, when in ways:
         if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
-            return before + found[0], found[1]
+            return before + found[0], found[1], when
     return None
 
 
@@ -286,7 +317,14 @@ def _as_message(
     if roles:
         name = f"{role} | tostring" if any(isinstance(turn.get(speaker), int) for turn in turns) else role
         role = f"({json.dumps(roles, ensure_ascii=False)}[{name}] // {role})"
-    dropped = ", ".join(jq_field(key) for key in (speaker, *texts) if key not in ("role", "content"))
+    flags = [key for key in dict.fromkeys(chain(*turns)) if meant_field(key) == "reasoning"]
+    flag = next((key for key in flags if any(turn.get(key) is True for turn in turns)), None)
+    of_thoughts: list[str] = []
+    if flag is not None:  # what thoughts alone have is about them, such as their budget
+        role = f'(if {jq_field(flag)} then "thinking" else {role} end)'
+        others = {*chain(*(turn for turn in turns if not turn.get(flag)))} - {flag}
+        of_thoughts = [key for key in dict.fromkeys(chain(*turns)) if key not in others]
+    dropped = ", ".join(jq_field(key) for key in (speaker, *texts, *of_thoughts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""
     said = ", ".join(map(jq_field, texts))
     if len(texts) > 1:  # one of them, and others may be there without a text

@@ -11,6 +11,7 @@ from typing import Any
 
 from packer.questions.conversations import dialogue, step
 from packer.questions.question_fields import are_labels
+from packer.questions.read_places import places
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
@@ -153,36 +154,75 @@ def _rounds_hint(
         name = ".".join(place)
         values = [field_value(row, name) for row in rows]
         lists = [decoded_json(each) if isinstance(each, str) else each for each in values]
-        keys = _keys_of_text([item for each in lists if isinstance(each, list) for item in each])
-        sides = (_meant_side, side_of, lambda key: _meant_side(key) or side_of(key))
+        items = [item for each in lists if isinstance(each, list) for item in each]
+        said_in = _with_inner(items)
+        keys = sorted(_keys_of_text(said_in), key=lambda key: _meant_side(key) == "assistant")
+        sides = (_meant_side, _own_side, lambda key: _meant_side(key) or _own_side(key))
         named = next(filter(None, (_pair(keys, side) for side in sides)), None)
-        are_other = not SPEAKERS.isdisjoint(keys) or any(meant_field(key) and not _meant_side(key) for key in keys)
-        if named is None and (are_named or len(keys) != 2 or are_other):
-            continue  # steps of a thought and an observation, say
-        asked, said = named or keys
-        at, question, answer = jq_path(place), jq_field(asked), jq_field(said)
+        if named is None and (are_named or not _may_be_exchanges(keys, said_in)):
+            continue
+        pairs = [named] if named else [(key, keys[-1]) for key in sorted(keys[:-1], key=lambda key: key.count("."))]
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
-        more = f"del({question}) | select({answer}) | {_says('assistant', answer)} + del({answer})"
-        turns = f"{at}{decoded} | .[]? | (select({question}) | {_says('user', question)}), ({more})"
-        what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
-        if named is None:
-            what += f", and {quoted(said)} answers {quoted(asked)}"
-        if last is not None:
-            what += f", before {quoted(last[0])} and {quoted(last[1])}"
-            gone += map(jq_field, last)
-            turns = f"({turns}), {_says('user', gone[1])}, {_says('assistant', gone[2])}"
-        return _step(path, what, turns, gone)
+        steps = []
+        for asked, said in pairs:
+            at, question, answer = jq_path(place), _at(asked), _at(said)
+            more = f"del({question}) | {_where(answer)} | {_says('assistant', answer)} + del({answer})"
+            turns = f"{at}{decoded} | .[]? | ({_where(question)} | {_says('user', question)}), ({more})"
+            what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
+            if named is None:
+                what += f", and {quoted(said)} answers {quoted(asked)}"
+            if last is not None:
+                what += f", before {quoted(last[0])} and {quoted(last[1])}"
+                gone += map(jq_field, last)
+                turns = f"({turns}), {_says('user', gone[1])}, {_says('assistant', gone[2])}"
+            steps.append(_step(path, what, turns, gone))
+        return "; ".join(steps)
     return None
+
+
+def _may_be_exchanges(keys: Sequence[str], objects: Sequence[Any]) -> bool:
+    """Whether one of two texts, or the only one of several that is called so, may answer another one.
+
+    Steps of a thought and an observation are none, nor is a message beside its name or the reason why it ended.
+    """
+    are_other = any(meant_field(key) and not _meant_side(key) for key in keys)
+    are_prose = all(any(is_text(each.get(key) or "") for each in objects) for key in keys)
+    is_inner = any("." in key for key in keys) and [*map(_meant_side, keys)].count("assistant") == 1
+    is_said = len(keys) == 2 or (len(keys) > 2 and is_inner)
+    return is_said and are_prose and not are_other and SPEAKERS.isdisjoint(chain(*objects))
 
 
 def _step(path: FilePath, what: str, turns: str, gone: Sequence[str]) -> str:
     return step(what, row_command(path, f"{{messages: [{turns}]}} + del({', '.join(gone)})"))
 
 
-def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield the fields of rows, and those of their objects."""
-    for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
-        yield from [(name, key) for key in value] if isinstance(value, dict) else [(name,)]
+def _with_inner(items: Sequence[Any]) -> list[Any]:
+    """Return objects with the texts in their objects, and in lists of objects with one text each, by their paths.
+
+    These are texts that differ, such as `message.text`: others say what an object is.
+    """
+    found = [dict(_inner(item)) if isinstance(item, dict) else {} for item in items]
+    texts = {key: [each[key] for each in found if key in each] for key in chain(*found)}
+    told = {key: [text for text in every if text is not None] for key, every in texts.items()}
+    told = {key: every for key, every in told.items() if 10 * len(every) >= 9 * len(texts[key]) and len({*every}) > 1}
+    said = {key for key, every in told.items() if 2 * sum(map(is_text, every)) >= len(every)}
+    both = zip(items, found, strict=True)
+    return [item | {key: each[key] for key in each if key in said} if each else item for item, each in both]
+
+
+def _inner(item: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the texts within an object by their paths, and None for those in a list whose objects have others, too."""
+    for name, value in item.items():
+        key = f"{before}{name}"
+        if isinstance(value, dict):
+            yield from _inner(value, f"{key}.")
+        elif isinstance(value, str) and before:
+            yield key, value
+        elif _are(dict, value):
+            texts = [[inner for inner in each if isinstance(each[inner], str)] for each in value]
+            are_plain = all(len(each) == 1 for each in texts) and len({*chain(*texts)}) == 1
+            for inner in dict.fromkeys(chain(*texts)):
+                yield f"{key}[].{inner}", "".join(each[inner] for each in value) if are_plain else None
 
 
 def _keys_of_text(objects: Sequence[Any]) -> list[str]:
@@ -208,5 +248,21 @@ def _pair(names: Sequence[str], side: Callable[[str], str | None]) -> tuple[str,
     return (asked[0], said[0]) if len(asked) == len(said) == 1 else None
 
 
+def _own_side(name: str) -> str | None:
+    return None if "." in name else side_of(name)
+
+
+def _at(key: str) -> str:
+    """Return what a program calls the text of an object, or the texts of a list in it."""
+    return jq_path(key.replace("[]", ".[]").split(".")) if "." in key else jq_field(key)
+
+
+def _where(at: str) -> str:
+    return f"select(any({at}; .))" if "[]" in at else f"select({at})"
+
+
 def _says(role: str, at: str) -> str:
-    return f'{{role: "{role}", content: {at}}}'
+    """Return the program for a message; in a list, what has other texts, too, is left for a build to refuse."""
+    listed, is_list, inner = at.rpartition("[]?")
+    part = f'if [.[]? | strings] | length == 1 then {{type: "text", text: .{inner}}} else . end'
+    return f'{{role: "{role}", content: {f"[{listed}[]? | {part}]" if is_list else at}}}'

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from typing import Any, NamedTuple
 
-from packer.questions.exchanges import after_history, places
+from packer.questions.exchanges import after_history
 from packer.questions.flag_programs import masking
 from packer.questions.options import Options, all_texts, first_question, numbered, options, options_into_question
 from packer.questions.question_fields import list_names
-from packer.questions.read_places import ITEMS
+from packer.questions.read_places import ITEMS, places
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field, words_of
 from packer.source.file_bytes import FilePath, quoted
@@ -26,8 +26,8 @@ from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.roles import is_answer
 from packer.source.row import Columns, field_value, first_name
 
-KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\].]+)")
-"""The path of a key of messages, which may be in an object of the row."""
+KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\]]+)")
+"""The path of a key of messages, which may be in an object of theirs, as these may be in one of the row."""
 
 _KEY_OF_CALLS = re.compile(r"(?P<list>[^\[\]]+)\[\]\.tool_calls\[\]\.(?P<key>[^\[\]]+)")
 
@@ -84,7 +84,7 @@ def _of_list(rows: Sequence[Mapping[str, Any]], question: str) -> Iterator[tuple
         are_texts = all_texts(items)
         if not all(isinstance(each, list) for each in lists) or not items:
             continue
-        if not is_json and all(len(each) == 1 for each in lists):
+        if not is_json and are_texts and all(len(each) == 1 for each in lists):
             continue  # which `columns` reads
         keys = [[key for key in each if isinstance(each[key], str)] if isinstance(each, dict) else [] for each in items]
         says_answer = all("output" in (meant_field(f"{name}.{key}") for key in each) for each in keys)
@@ -229,6 +229,7 @@ def into_question(
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
     question, read = columns.get("instruction") or "instruction", {first_name(old) for old in columns.values() if old}
     fields = [name for name in dict.fromkeys(map(first_name, left)) if name not in read]
+    fields = [name for name in fields if meant_field(name) != "output"]  # which would give the answer away
     is_whole = not columns.keys().isdisjoint({"prompt", "text"})
     if not fields or is_whole or not any(question in row for row in rows):
         return []
@@ -285,9 +286,10 @@ def _programs_for_key(
         return
     key = found["key"]
     lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
-    having = [each for value in lists for each in value if isinstance(each, dict) and each.get(key)]
+    having = [each for value in lists for each in value if isinstance(each, dict) and field_value(each, key)]
+    values = [field_value(each, key) for each in having]
     answers = [each for value in lists for each in value if isinstance(each, dict) and is_answer(each, roles)]
-    messages, at = jq_path(found["list"].split(".")), jq_field(key)
+    messages, at = jq_path(found["list"].split(".")), jq_path(key.split("."))
     move = f"({messages}[]? | select({at})) |= (%s | del({at}))"
     if meant_field(key) == "tools":
         each = f'{messages}[]?{at[1:]} // empty | if type == "string" then fromjson else . end'
@@ -295,11 +297,11 @@ def _programs_for_key(
             f"if `{key}` has the tools of the row",
             f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
         )
-    elif having and all(isinstance(each[key], dict) and is_answer(each, roles) for each in having):
-        inner = {name for each in having for name, value in each[key].items() if value}
+    elif having and all(isinstance(value, dict) for value in values) and all(is_answer(each, roles) for each in having):
+        inner = {name for value in values for name, said in value.items() if said}
         if len(inner) == 1 and meant_field(name := inner.pop()) == "reasoning":  # LangChain's `additional_kwargs` may
             yield "if it is the reasoning before the answer", move % f".reasoning_content = {jq_path([key, name])}"
-    elif having and all(isinstance(each[key], str) and is_answer(each, roles) for each in having):
+    elif having and all(isinstance(value, str) for value in values) and all(is_answer(each, roles) for each in having):
         yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
         said = '.["value"]' if all("value" in each for each in having) else '.["content"]'
         if not any(isinstance(each.get("value", each.get("content")), list) for each in having):

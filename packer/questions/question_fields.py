@@ -157,6 +157,9 @@ class Fields:
         asked = [path for path in unknown if path not in self._words]
         questions = self._questions or [path for path in unknown if path in self._sentences] or asked
         sentences = [path for path in unknown if path in self._sentences]
+        if self.is_pair:
+            yield from ((f"if `{path}` is the question, ", {"instruction": path}) for path in sentences[:_MOST_NAMES])
+            return
         alike = [(sentences[0], sentences[1])] if len(sentences) == 2 and self._questions else []
         for one, other in self._compared or alike:
             for question in questions[:1]:

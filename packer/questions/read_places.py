@@ -1,13 +1,17 @@
 """What a search of rows finds: places in rows, and what is said of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import chain
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
 
 ITEMS = "[]"
+
+_MOST_FIELDS = 64
+"""An object with more keys is a table, by ids for example."""
 
 
 def shown_path(path: Sequence[str]) -> str:
@@ -18,6 +22,14 @@ def shown_path(path: Sequence[str]) -> str:
 def up_to_items(path: Path) -> Path:
     """Return the path of the innermost list on the way to a value, and its items."""
     return path[: len(path) - path[::-1].index(ITEMS)]
+
+
+def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[Path]:
+    """Yield the paths of fields of rows, and of those of the objects in them, as one row has them."""
+    for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
+        yield (name,)
+        are_fields = isinstance(value, dict) and len(value) <= _MOST_FIELDS
+        yield from ((name, *inner) for inner in places([value] if are_fields else []))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
-from packer.questions.conversations import PAGE
+from packer.questions.conversations import PAGE, step
 from packer.questions.exchanges import IN_PAIRS, exchanges_hint, turns_hint
 from packer.questions.exports import export_hint
 from packer.questions.field_programs import in_place_of, into_question, one_answer
@@ -16,8 +17,9 @@ from packer.questions.proposals import Proposal, Reading, is_cut, most_fit, prop
 from packer.questions.question_fields import Fields, list_names
 from packer.questions.read_places import ITEMS
 from packer.questions.read_texts import strings
+from packer.questions.unread_text import is_below
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import flagged_sides, is_verdict, named_sides, numbered_sides
+from packer.source.comparisons import flagged_sides, is_verdict, named_sides, numbered_sides, of_a_list
 from packer.source.decode import Refused, decoded_json
 from packer.source.detect import column_types, detect_schema, first_rows, first_value
 from packer.source.field_names import meant_field
@@ -26,8 +28,8 @@ from packer.source.jq_commands import jq_command, jq_field, row_command
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.prose import has_word, is_text
 from packer.source.roles import SPEAKERS, guess_roles
-from packer.source.row import Columns, composed, first_name, rename
-from packer.source.schema import SCHEMAS, fields_read, schema_of
+from packer.source.row import Columns, composed, field_value, first_name, rename
+from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
@@ -62,10 +64,14 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
         command = jq_command(path, ".") if first.code == "not_json" else None
         divided = f"; to write one object per line: {command}" if command else ""
         hint = f"the first: {first.code}, {first.reason}{divided}; {hint}"
-    elif isinstance(first, list) and first and all(isinstance(each, dict) and "role" in each for each in first):
-        rows = ".[] | " if is_array else ""
-        hint = 'rows are lists of messages; give them a name, as in {"messages": [...]}'
-        if (command := jq_command(path, f"{rows}{{messages: .}}")) is not None:
+    elif (
+        isinstance(first, list)
+        and first
+        and (all(isinstance(each, dict) for each in first) or (_are_texts(first) and is_text(*first)))
+    ):
+        rows, name = ".[] | " if is_array else "", "conversations" if "from" in first[0] else "messages"
+        hint = f'rows are lists of messages; give them a name, as in {{"{name}": [...]}}'
+        if (command := jq_command(path, f"{rows}{{{name}: .}}")) is not None:
             hint += f": {command}"
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
 
@@ -76,8 +82,19 @@ def _no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Colum
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows match no schema; fields found: {found}",
-        hint=_wrapped_hint(path, rows) or export_hint(path, rows) or columns_hint(rows, columns, path),
+        hint=_wrapped_hint(path, rows)
+        or export_hint(path, rows)
+        or _whole_hint(path, rows)
+        or columns_hint(rows, columns, path),
     )
+
+
+def _whole_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the hint for a file whose rows are the items of one conversation, as a server lists them."""
+    with suppress(Refused):
+        read_row({"items": [*rows]}, number=0, schema="messages", columns={}, roles={})
+        return step("if the items of a file are one conversation", jq_command(path, "{items: flatten(1)}", slurps=True))
+    return None
 
 
 def _wrapped_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
@@ -159,7 +176,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
         return pairs
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
-    best = [each for each in best if not (each[1].left and "text" in each[1].reading.columns)]  # as it is trained whole
+    best = [each for each in best if not (each[1].left and _leaves_the_texts(*each, sampled))]
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
         plain += f"; {PAGE} has commands that make rows of what other tools write" if fields.paths else ""
@@ -185,8 +202,20 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     return f"say which field is which: {ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
 
 
-def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the steps that make pairs of two answers by the field that says which one is better; None if none does."""
+def _leaves_the_texts(when: str, proposal: Proposal, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether texts are left out by reading one that is trained whole, or by a guess that reads labels alone."""
+    if not when or "text" in proposal.reading.columns:
+        return "text" in proposal.reading.columns
+    read = [field_value(row, old) for row in rows for old in proposal.reading.columns.values() if old]
+    left = strings([row.get(first_name(path)) for row in rows for path in proposal.left])
+    return any(map(is_text, left)) and not any(map(is_text, strings(read)))
+
+
+def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]], before: str = "") -> str | None:
+    """Return the steps that make pairs of two answers by the field that says which one is better; None if none does.
+
+    The program `before` makes the rows of those of the file.
+    """
     steps, own = [], flagged_sides(rows)
     named = own or named_sides(rows)
     for sides in numbered_sides(rows) if named is None else [named]:
@@ -201,7 +230,8 @@ def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str
         turns, more = _turns_of(rows, sides.texts)
         gone = ", ".join(dict.fromkeys([one, other, *map(jq_field, [*sides.fields, *more])]))
         pair = f"{{chosen: ($pair[0]{turns}), rejected: ($pair[1]{turns})}}"
-        command = row_command(path, f"({chosen}) as $pair | del({gone}) + {pair}") if path is not None else None
+        program = f"{before}({chosen}) as $pair | del({gone}) + {pair}"
+        command = row_command(path, program) if path is not None else None
         first, second = map(quoted, sides.texts)
         what = f"if {quoted(sides.fields[0])} names the better one of {first} and {second}, and other rows are left out"
         if own is not None:
@@ -210,14 +240,17 @@ def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]]) -> str
         elif named is None:
             what = f"if {quoted(sides.fields[0])} is {json.dumps(sides.said[0][0])} where {first} is better"
         steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
-    return "; ".join(steps) or None
+    others = of_a_list(rows) if not before else ()
+    return "; ".join(steps) or next(filter(None, (_pairs_hint(path, made, program) for program, made in others)), None)
 
 
 def _have_more(names: Collection[str], rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether rows have a question: a text or a list beside some fields, or before what a side says, as in HH-RLHF."""
     others = [(name, value) for row in rows for name, value in row.items() if name not in names and value]
     return any(str(row.get(name)).startswith("\n\nHuman:") for row in rows for name in names) or any(
-        isinstance(value, list) or (isinstance(value, str) and (meant_field(name) == "instruction" or is_text(value)))
+        isinstance(value, list)
+        or (isinstance(value, str) and meant_field(name) == "instruction")
+        or any(map(is_text, strings(value)))
         for name, value in others
     )
 
@@ -262,7 +295,8 @@ def _best(
 
 def _rivals(ways: Sequence[tuple[str, Proposal]]) -> list[tuple[str, Proposal]]:
     """Return the ways that leave unread what the first one reads: it may be the same thing."""
-    return [each for each in ways[1:] if any(old in each[1].left for old in ways[0][1].reading.columns.values())]
+    read = [old for _, first in ways[:1] for old in first.reading.columns.values() if old]
+    return [each for each in ways[1:] if any(is_below(old, each[1].left) for old in read)]
 
 
 def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -> Proposal | None:

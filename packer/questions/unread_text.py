@@ -181,7 +181,7 @@ def find_unread(
         is_chat=is_chat,
         labels={
             path: said
-            for path, said in (flags.labels() | given | {f"{ITEMS}.name": speakers}).items()
+            for path, said in (flags.labels() | given | ({f"{ITEMS}.name": speakers} if speakers else {})).items()
             if not is_below(path, hidden)
         },
     )

@@ -6,6 +6,7 @@ letter, and a `winner` may have its number; scores end as the answers do; the nu
 sense. Any other number has none: that a `preference` is 1 may mean the first answer or the second.
 """
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from packer.source.decode import Refused
 from packer.source.field_names import meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
 from packer.source.flag_values import as_flag, as_number
+from packer.source.jq_commands import jq_field
 from packer.source.prose import is_text
 from packer.source.row import LETTERS
 
@@ -125,6 +127,26 @@ def numbered_sides(rows: Sequence[Mapping[str, Any]]) -> list[Sides]:
                 one, other = (values[each] for each in sorted(values, key=lambda each: each not in ("1", "True")))
                 return [Sides((field, field), both, ([one], [other])) for both in ((texts[0], last), (last, texts[0]))]
     return []
+
+
+def of_a_list(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield rows in which the texts of two objects in a list are fields with their numbers, and the program for them.
+
+    Example:
+        >>> [row for _, row in of_a_list([{"said": [{"text": "Yes, I do."}, {"text": "No, never."}], "choice": 1}])]
+        [[{'choice': 1, 'said_0': 'Yes, I do.', 'said_1': 'No, never.'}]]
+    """
+    for name in rows[0]:
+        pairs: list[list[Any]] = [pair if isinstance(pair := row.get(name), list) else [] for row in rows]
+        if not all(len(pair) == 2 and all(isinstance(each, dict) for each in pair) for pair in pairs):
+            continue
+        for key in pairs[0][0]:
+            texts = [f"{json.dumps(f'{name}_{k}')}: {jq_field(name)}[{k}]{jq_field(key)[1:]}" for k in (0, 1)]
+            if all(isinstance(text := each.get(key), str) and is_text(text) for each in chain(*pairs)):
+                others = ({other: row[other] for other in row if other != name} for row in rows)
+                both = zip(others, pairs, strict=True)
+                made = [row | {f"{name}_{k}": each[key] for k, each in enumerate(pair)} for row, pair in both]
+                yield f". + {{{', '.join(texts)}}} | del({jq_field(name)}) | ", made
 
 
 def _has_third(names: Collection[str], words: Sequence[str], at: int, values: Sequence[Any]) -> bool:

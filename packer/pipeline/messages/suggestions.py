@@ -29,6 +29,7 @@ from packer.pipeline.messages.tool_hints import (
     other_forms,
 )
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
+from packer.questions.answers_in_a_row import in_a_row_hint
 from packer.questions.conversations import step
 from packer.questions.exchanges import turns_hint
 from packer.questions.exports import export_hint
@@ -80,6 +81,8 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     """
     hint = _about_reading(code, reason, file) or about_calls_in_text(code, reason, file) or _columns_of(code, reason)
     hint = hint or about_results(reason, file)
+    if hint is None and reason.startswith("two answers in a row"):
+        hint = in_a_row_hint(file.path, [*first_rows(file.path, file.format, file.columns, every_column=True)])
     hint = hint or _about_cut_rows(code, reason, file)
     hint = hint or about_definitions(reason, file, partial(_are_kept, recipe=recipe, model=model))
     if hint is None:

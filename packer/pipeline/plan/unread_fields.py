@@ -138,7 +138,7 @@ class Questions:
 
     def unread_keys(self, source: Source) -> frozenset[str]:
         """Return the keys of messages that nothing reads, and that a build does not ask about."""
-        asked = {key["key"] for path in self._asked(source) if (key := KEY_OF_MESSAGES.match(path))}
+        asked = {first_name(key["key"]) for path in self._asked(source) if (key := KEY_OF_MESSAGES.match(path))}
         keys = {key for each in self._of(source) for key in each.unread.keys} - asked
         return frozenset(key for key in keys if not self._reads(key, is_flag=False))
 
