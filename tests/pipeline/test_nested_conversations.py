@@ -20,7 +20,6 @@ import packer
 from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.recipe.recipe import make_recipe
-from packer.source.detect import detect_schema
 from packer.source.exports import export_hint
 from packer.source.schema_errors import columns_hint
 
@@ -238,8 +237,9 @@ def run_first_step(path: Path, hint: str) -> Path:
 
 
 def hint_for(path: Path) -> str:
+    model = twins.byte_level(path.parent / "model", template=TEMPLATE)
     with pytest.raises(InputError) as caught:
-        detect_schema(path, format="json" if path.suffix == ".json" else "jsonl", columns={})
+        preview(make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(model)}))
     return caught.value.hint or ""
 
 
