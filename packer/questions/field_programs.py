@@ -285,6 +285,8 @@ def _programs_for_key(
         yield from _into_first_message(path, rows)
         return
     key = found["key"]
+    if "." in key and meant_field(key) not in ("reasoning", "tools"):
+        return  # of an object that is about a message
     lists = [value for row in rows if isinstance(value := field_value(row, found["list"]), list)]
     having = [each for value in lists for each in value if isinstance(each, dict) and field_value(each, key)]
     values = [field_value(each, key) for each in having]

@@ -20,7 +20,7 @@ import packer
 from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.questions.exports import export_hint
-from packer.questions.schema_errors import columns_hint, detected_schema
+from packer.questions.schema_errors import columns_hint
 from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -237,8 +237,9 @@ def run_first_step(path: Path, hint: str) -> Path:
 
 
 def hint_for(path: Path) -> str:
+    model = twins.byte_level(path.parent / "model", template=TEMPLATE)
     with pytest.raises(InputError) as caught:
-        detected_schema(path, format="json" if path.suffix == ".json" else "jsonl", columns={})
+        preview(make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(model)}))
     return caught.value.hint or ""
 
 
