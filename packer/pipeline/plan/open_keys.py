@@ -12,7 +12,7 @@ No row that is kept without such a key changes by it.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby, islice, tee
 from typing import Any
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
@@ -97,12 +97,13 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
     """Return the recipe with all its keys, and a sentence about each that was set for the rows of a source."""
     said: list[str] = []
     for source, files in groupby(inputs, key=lambda each: each[0]) if model.template is not None else ():
-        entries = [entry for _, entry in files]
+        rows: Iterator[RowBatch] = (row.batch for _, file in files for row in file.rows())  # read once for all keys
         for number, key in enumerate(_KEYS):
             if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
                 continue  # rows that lose their reasoning would keep it
             then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
-            built = _built(key, entries, recipe, then, model, later=_KEYS[number + 1 :])
+            rows, first = tee(rows)
+            built = _built(key, first, recipe, then, model, later=_KEYS[number + 1 :])
             if built:
                 recipe = then
                 what = f"{key.what}{SKIP}" if any(map(_skips_reasoning, built)) else key.what
@@ -127,7 +128,7 @@ def _skips_reasoning(turns: TurnBatch) -> bool:
 
 
 def _built(
-    key: _Key, files: Sequence[InputFile], recipe: Recipe, then: Recipe, model: Model, *, later: Sequence[_Key]
+    key: _Key, rows: Iterable[RowBatch], recipe: Recipe, then: Recipe, model: Model, *, later: Sequence[_Key]
 ) -> list[TurnBatch]:
     """Return what a key makes of the first rows that it concerns, if all are refused without it.
 
@@ -136,7 +137,7 @@ def _built(
     refused: list[RowBatch] = []
     without = Renderer(model, recipe)
     try:
-        for batch in islice(_batches(key, files), _TRIED_ROWS):
+        for batch in islice(_batches(key, rows), _TRIED_ROWS):
             rejections = without.render(batch).rejections
             if not rejections or not all(map(key.refuses, rejections)):
                 return []
@@ -149,9 +150,8 @@ def _built(
         return []  # reading the whole file will report it
 
 
-def _batches(key: _Key, files: Sequence[InputFile]) -> Iterator[RowBatch]:
+def _batches(key: _Key, rows: Iterable[RowBatch]) -> Iterator[RowBatch]:
     """Yield the first rows that a key concerns, each side of a pair as a row."""
-    rows = (row.batch for file in files for row in file.rows())
     for batch in islice(rows, _SEARCHED_ROWS):
         if any(sample.kind != "chat" for sample in batch.samples):
             return  # a file has rows of one schema
