@@ -46,6 +46,7 @@ _QUESTIONS = ("instruction", "input", "system")
 
 _MOST_FIELDS = 12
 _MOST_SOURCES = 8
+_MOST_ITEMS = 1000
 _MOST_ASKED = 2
 """Fields of which each place is tried."""
 
@@ -165,19 +166,22 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
 
 def is_cut(rows: Sequence[dict[str, Any]], field: str) -> bool:
     """Whether a column reads only some of the words in a field: it is a list of objects with several keys of them."""
-    first = next((each for row in rows if isinstance(each := field_value(row, field), list) and each), [])
-    keys = {key for each in first if isinstance(each, dict) for key in each}
-    return any(_lost_keys(rows, f"{field}{ITEMS}.{key}") for key in keys)
+    return len(_worded_keys(rows, field)) > 1
 
 
 def _lost_keys(rows: Sequence[dict[str, Any]], source: str) -> list[str]:
     """Return the other keys with words, such as who speaks, of the objects in a list of which a field is one key."""
     field, is_key, key = source.rpartition(f"{ITEMS}.")
-    found = (field_value(row, field) for row in rows if is_key)
-    items = [each for value in found if isinstance(value, list) for each in value if isinstance(each, dict)]
-    said = {(name, value) for each in items for name, value in each.items() if name != key and isinstance(value, str)}
+    return sorted(_worded_keys(rows, field) - {key}) if is_key else []
+
+
+def _worded_keys(rows: Sequence[dict[str, Any]], field: str) -> set[str]:
+    """Return the keys of the objects in a list that have words, and not the same ones everywhere."""
+    found = (field_value(row, field) for row in rows)
+    items = [each for value in found if isinstance(value, list) for each in value[:_MOST_ITEMS]]
+    said = {pair for each in items if isinstance(each, dict) for pair in each.items() if isinstance(pair[1], str)}
     differing = Counter(name for name, value in said if has_word(value))
-    return sorted(name for name, count in differing.items() if count > 1)
+    return {name for name, count in differing.items() if count > 1}
 
 
 def _without(keys: Sequence[str]) -> str:
