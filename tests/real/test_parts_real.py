@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fitted_tokenizers import Fitted, markers
 from rendered_twice import hold
+from search_effort import IS_DEEP
 from supervision_stages import Stages
 
 from packer.batches import Sample
@@ -41,9 +42,9 @@ TAG = re.compile(r"</?think>|\[/?THINK\]")
 
 
 def rows(real: Path, template: str) -> list[Sample]:
-    """Rows of the corpus that belongs to a template; of the first one, all."""
+    """Rows of the corpus that belongs to a template; of the first one, in `make deep`, all."""
     corpus = TEMPLATES[template]
-    limit = None if template == next(iter(TEMPLATES)) else LIMITS[corpus]
+    limit = None if IS_DEEP and template == next(iter(TEMPLATES)) else LIMITS[corpus]
     with (real / "corpora" / f"{corpus}.jsonl").open(encoding="utf-8") as lines:
         made = [json.loads(line) for line in itertools.islice(lines, limit)]
     made = [row for row in made if "think>" not in json.dumps([each.get("content") for each in row["messages"]])]
