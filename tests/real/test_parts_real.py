@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitted_tokenizers import Fitted, markers
+from fitted_tokenizers import Fitted
 from rendered_twice import hold
 from search_effort import IS_DEEP
 from supervision_stages import Stages
@@ -96,7 +96,7 @@ def is_of_calls(text: str, calls: Sequence[Any]) -> bool:
 def test_of_each_part_exactly_what_rows_say_is_trained(template: str, real: Path, fitted: Fitted) -> None:
     samples = rows(real, template)
     rules = ("supervision.on_prompt_mismatch=continue",)
-    marks = sorted((mark for mark in markers(real) if len(mark) > 3), key=len, reverse=True)
+    marks = sorted((mark for mark in fitted.markers if len(mark) > 3), key=len, reverse=True)
     every = fitted.stages(template, *rules)
     whole, kept = every.outcomes(samples), 0
     narrowed = {part: fitted.stages(template, *rules, f"supervision.parts=[{part}]") for part in PARTS}
