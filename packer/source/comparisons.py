@@ -166,10 +166,11 @@ def siblings(names: Collection[str]) -> Iterator[list[str]]:
         >>> [*siblings(["question", "opb", "opa", "opc", "A"])], [*siblings(["side_1", "side_2", "side_4"])]
         ([['opa', 'opb', 'opc']], [['side_1', 'side_2']])
     """
+    known = frozenset(names)  # a row may have a hundred thousand fields
     for first in names:
-        if first[-1:] in _SIDES and not (first[-1] == "1" and f"{first[:-1]}0" in names):
+        if first[-1:] in _SIDES and not (first[-1] == "1" and f"{first[:-1]}0" in known):
             run = [first]
-            while (following := f"{first[:-1]}{chr(ord(run[-1][-1]) + 1)}") in names:
+            while (following := f"{first[:-1]}{chr(ord(run[-1][-1]) + 1)}") in known:
                 run.append(following)
             if len(run) > 1:
                 yield run

@@ -71,6 +71,7 @@ _NUMBERS = (
     *(b"1" + b"0" * 100_000, b"0." + b"1" * 100_000, b"1_000", b"-"),
 )
 _DEEP = amount(small=10_000, full=100_000)
+_MANY = amount(small=20_000, full=100_000)
 _DEPTHS = (nested(200), nested(256), nested(257), nested(_DEEP), nested(_DEEP, b'{"a":', b"}", b"1"))
 
 
@@ -98,7 +99,7 @@ _LINES = (
     chat(row=b',"%b":1,"%b":2' % (b"k" * 10**6, b"k" * 10**6)),
     chat(rb'"\":\":,\"a\":1,\"a\":2"', row=rb',"a\\":"\\\":"'),
     chat(row=b',"Messages":[],"MESSAGES":1'), chat(row=',"é":1,"e\u0301":2,"а":3,"a":4'.encode()),
-    chat(row=b"," + b",".join(b'"k%d":%d' % (i, i) for i in range(100_000))),
+    chat(row=b"," + b",".join(b'"k%d":%d' % (i, i) for i in range(_MANY))),
     # lines that are no rows
     chat()[:40], chat()[:-1], chat() + chat(), chat() + b",", chat().replace(b"}]", b"},]"), chat() + b" // fine",
     b"]", b"{'messages': None}", b"<<<<<<< HEAD", b"user,assistant", b"{messages: []}", b"\x1f\x8b\x08\x00",

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from search_effort import each_with_a_kind  # noqa: E402
 from small_micro_batches import flattened, padded, rows  # noqa: E402
 from tiny_decoder import TinyDecoder  # noqa: E402
 
@@ -266,8 +267,10 @@ def test_a_mask_in_place_of_a_sliding_window_is_seen_by_running_sequences_alone(
     assert (windowed - masked).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "paddleocr_vl", "qwen3_vl"])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    each_with_a_kind(["qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "paddleocr_vl", "qwen3_vl"], ["eager", "sdpa"]),
+)
 def test_models_with_positions_in_three_dimensions_honor_the_boundaries_of_text(name, attention):
     model, micro_batch = model_of(name, attention), flattened(LENGTHS)
     assert huggingface(micro_batch, model.config)["position_ids"].shape == (4, 1, sum(LENGTHS))

@@ -14,8 +14,7 @@ from trainer_runs import arguments  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
-from packer.load import PackedLoader, answer_logps  # noqa: E402
-from packer.load.trainers import PackedDPOTrainer, PackedKTOTrainer, PreferenceData  # noqa: E402
+from packer.load import PackedLoader, answer_logps, trainers  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
@@ -59,13 +58,13 @@ def trainer_of(kind, config, folder, models, processor, *, cache=None, **options
         policy,
         ref_model=reference,
         args=args,
-        train_dataset=PreferenceData(cache or folder / "cache"),
+        train_dataset=trainers.PreferenceData(cache or folder / "cache"),
         processing_class=processor.tokenizer,
     )
 
 
 def test_dpo_has_the_loss_and_the_gradients_of_the_processors_own_batches(folder, models, processor):
-    trainer = trainer_of(PackedDPOTrainer, trl.DPOConfig, folder, models, processor)
+    trainer = trainer_of(trainers.PackedDPOTrainer, trl.DPOConfig, folder, models, processor)
     (batch,) = trainer.get_train_dataloader()
     policy = models[0]
 
@@ -92,7 +91,7 @@ def test_dpo_has_the_loss_and_the_gradients_of_the_processors_own_batches(folder
 
 
 def test_kto_estimates_its_kl_term_with_the_images_of_the_prompt(folder, models, processor):
-    trainer = trainer_of(PackedKTOTrainer, trl.KTOConfig, folder, models, processor)
+    trainer = trainer_of(trainers.PackedKTOTrainer, trl.KTOConfig, folder, models, processor)
     (batch,) = trainer.get_train_dataloader()
     with torch.no_grad():
         (batch_kl,) = (trainer._compute_kl_logps(models[0], dict(batch)),)
@@ -105,11 +104,12 @@ def test_kto_estimates_its_kl_term_with_the_images_of_the_prompt(folder, models,
     assert batch_kl.tolist() == pytest.approx(expected, rel=1e-4)
     trainer.train()
     with pytest.raises(UsageError, match="leaves images out"):
-        trainer_of(PackedKTOTrainer, trl.KTOConfig, folder, models, processor, precompute_ref_log_probs=True)
+        trainer_of(trainers.PackedKTOTrainer, trl.KTOConfig, folder, models, processor, precompute_ref_log_probs=True)
 
 
-@pytest.mark.parametrize(("kind", "config"), [(PackedDPOTrainer, trl.DPOConfig), (PackedKTOTrainer, trl.KTOConfig)])
-def test_images_that_a_cache_only_names_are_those_that_are_stored(folder, models, processor, tmp_path, kind, config):
+@pytest.mark.parametrize("name", ["DPO", "KTO"])
+def test_images_that_a_cache_only_names_are_those_that_are_stored(folder, models, processor, tmp_path, name):
+    kind, config = getattr(trainers, f"Packed{name}Trainer"), getattr(trl, f"{name}Config")
     media = {"images": "read", "keep": "reference"}
     rows, model = str(folder / "pairs.jsonl"), str(folder / "model")
     packer.build(rows, tmp_path / "named", tokenizer=model, media=media, progress=None)

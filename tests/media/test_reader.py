@@ -16,13 +16,12 @@ import packer  # noqa: E402
 from packer.audit.verify.verify_cache import verify  # noqa: E402
 from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, view_batch  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, trainers, view_batch  # noqa: E402
 from packer.load.adapters import (  # noqa: E402
     huggingface,
     model_arguments,
     rope_index_of,
 )
-from packer.load.trainers.huggingface import PackedTrainer  # noqa: E402
 from packer.media.decoder import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 from packer.store.manifest import read_manifest  # noqa: E402
@@ -208,7 +207,7 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
             lr_scheduler_type="constant",
         )  # fmt: skip
         loader = PackedLoader(cache, batching="padded", micro_batch_size=2, global_batch_size=2)
-        return PackedTrainer(model=start, args=args, train_dataset=loader)
+        return trainers.PackedTrainer(model=start, args=args, train_dataset=loader)
 
     def losses(trained):
         return [entry["loss"] for entry in trained.state.log_history if "loss" in entry]
@@ -225,10 +224,11 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
 @pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 def test_trainers_of_transformers_and_of_trl_train_blocks_alike(cache, processor, model, tmp_path):
     trl = pytest.importorskip("trl", reason="TRL MISSING: its SFTTrainer is not tested with images")
-    from packer.load.trainers import PackedSFTTrainer
-
     losses = []
-    for kind, config in ((PackedTrainer, transformers.TrainingArguments), (PackedSFTTrainer, trl.SFTConfig)):
+    for kind, config in (
+        (trainers.PackedTrainer, transformers.TrainingArguments),
+        (trainers.PackedSFTTrainer, trl.SFTConfig),
+    ):
         options = {
             "max_steps": 2,
             "logging_steps": 1,
@@ -239,7 +239,7 @@ def test_trainers_of_transformers_and_of_trl_train_blocks_alike(cache, processor
         }
         args = config(str(tmp_path / "out"), save_strategy="no", **options)
         loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=1, order="sequential")
-        given = {"processing_class": processor.tokenizer} if kind is PackedSFTTrainer else {}
+        given = {"processing_class": processor.tokenizer} if kind is trainers.PackedSFTTrainer else {}
         trainer = kind(copy.deepcopy(model), args, train_dataset=loader, **given)
         trainer.train()
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
@@ -255,7 +255,7 @@ def test_a_trainer_refuses_a_model_that_gets_packed_images_wrong(cache, model, t
         return arguments
 
     args = transformers.TrainingArguments(str(tmp_path / "out"), max_steps=1, report_to=[], use_cpu=True)
-    trainer = PackedTrainer(copy.deepcopy(model), args, train_dataset=PackedLoader(cache), adapter=adapter)
+    trainer = trainers.PackedTrainer(copy.deepcopy(model), args, train_dataset=PackedLoader(cache), adapter=adapter)
     with pytest.raises(UsageError, match="gets packed documents with images wrong"):
         trainer.train()
 

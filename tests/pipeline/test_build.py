@@ -59,15 +59,16 @@ def test_every_row_is_kept_or_accounted_for(starter: Path, starter_cache: Path) 
 def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_locale_or_times_of_files(
     own: Path, tmp_path: Path
 ) -> None:
-    first = build_one(own, tmp_path / "one", "partition_bytes=16KiB")
+    cut = ["sources.limit=10", "partition_bytes=2KiB"]
+    first = build_one(own, tmp_path / "one", *cut)
     assert first.num_partitions_built > 5
-    build_one(own, tmp_path / "deep" / "er" / "two", "partition_bytes=16KiB", jobs=2)
+    build_one(own, tmp_path / "deep" / "er" / "two", *cut, jobs=2)
     code = "import sys; from pathlib import Path; from packer.pipeline.from_python import build; from packer.recipe.recipe import load_recipe\n"
-    code += "build(load_recipe(Path(sys.argv[1]), ['partition_bytes=16KiB']), sys.argv[2], jobs=1)"
+    code += "build(load_recipe(Path(sys.argv[1]), sys.argv[3:]), sys.argv[2], jobs=1)"
     for path in (own / "data").iterdir():
         os.utime(path, (1, 1))
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland", "LC_ALL": "C"}
-    command = [sys.executable, "-c", code, str(own / "recipe.yaml"), str(tmp_path / "three")]
+    command = [sys.executable, "-c", code, str(own / "recipe.yaml"), str(tmp_path / "three"), *cut]
     subprocess.run(command, check=True, env=environment)
     assert digests(tmp_path / "one") == digests(tmp_path / "deep" / "er" / "two") == digests(tmp_path / "three")
 
@@ -242,9 +243,9 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
 
 
 def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
-    whole = build_one(starter, tmp_path / "whole").manifest
-    cut = build_one(starter, tmp_path / "cut", "partition_bytes=5KiB", "shard_bytes=60KiB").manifest
-    other = build_one(starter, tmp_path / "other", "supervision.turns=last").manifest
+    whole = build_one(starter, tmp_path / "whole", "sources.limit=10").manifest
+    cut = build_one(starter, tmp_path / "cut", "sources.limit=10", "partition_bytes=2KiB", "shard_bytes=20KiB").manifest
+    other = build_one(starter, tmp_path / "other", "sources.limit=10", "supervision.turns=last").manifest
     assert whole is not None and cut is not None and other is not None
     assert len(cut.shards) > 2 * len(whole.shards)
     assert cut.content_fingerprint == whole.content_fingerprint != other.content_fingerprint

@@ -1,5 +1,6 @@
 """First hours with real rows, tokenizers and templates: what stopped them names a way out, and it works."""
 
+import functools
 import itertools
 import json
 import re
@@ -28,6 +29,7 @@ PLAINLY = ("--set", "engine=reference")
 NINE = re.compile(r"length [!<]= 9|length >= 9|length == 9")
 
 
+@functools.cache
 def calling(real: Path, name: str, schema: str, number: int) -> list[Sample]:
     """The first rows of a corpus that call tools."""
     text = (real / "corpora" / name).read_text("utf-8")

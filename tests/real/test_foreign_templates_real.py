@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fitted_tokenizers import Fitted, templates
+from fitted_tokenizers import templates
 from supervision_stages import assistant, user
 
 from packer.audit.foreign.rows import TokenRow, check, find_parts
@@ -28,8 +28,7 @@ def found(rows, facts):
     return Counter(hit.code for row in rows for hit in check(row, find_parts(row, facts), facts))
 
 
-def test_no_template_makes_a_false_alarm_and_none_hides_a_trained_prompt(real, tmp_path):
-    fitted = Fitted(real, tmp_path)
+def test_no_template_makes_a_false_alarm_and_none_hides_a_trained_prompt(real, fitted):
     looked_at = not_known = documents = 0
     for name, source in templates(real).items():
         stages = fitted.stages(name)

@@ -137,7 +137,7 @@ def corpora(real: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("tokenizers", "limit", "least_kept"),
     [
-        (("minimind",), 10, 80),
+        (("minimind",), 4, 40),
         pytest.param(("minimind",), WHOLE, 5_000, marks=pytest.mark.slow),
         pytest.param(("qwen3", "llama-3"), WHOLE, 10_000, marks=pytest.mark.slow),
     ],

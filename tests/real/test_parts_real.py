@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitted_tokenizers import Fitted, markers
+from fitted_tokenizers import Fitted
 from rendered_twice import hold
+from search_effort import IS_DEEP
 from supervision_stages import Stages
 
 from packer.batches import Sample
@@ -41,9 +42,9 @@ TAG = re.compile(r"</?think>|\[/?THINK\]")
 
 
 def rows(real: Path, template: str) -> list[Sample]:
-    """Rows of the corpus that belongs to a template; of the first one, all."""
+    """Rows of the corpus that belongs to a template; of the first one, in `make deep`, all."""
     corpus = TEMPLATES[template]
-    limit = None if template == next(iter(TEMPLATES)) else LIMITS[corpus]
+    limit = None if IS_DEEP and template == next(iter(TEMPLATES)) else LIMITS[corpus]
     with (real / "corpora" / f"{corpus}.jsonl").open(encoding="utf-8") as lines:
         made = [json.loads(line) for line in itertools.islice(lines, limit)]
     made = [row for row in made if "think>" not in json.dumps([each.get("content") for each in row["messages"]])]
@@ -95,7 +96,7 @@ def is_of_calls(text: str, calls: Sequence[Any]) -> bool:
 def test_of_each_part_exactly_what_rows_say_is_trained(template: str, real: Path, fitted: Fitted) -> None:
     samples = rows(real, template)
     rules = ("supervision.on_prompt_mismatch=continue",)
-    marks = sorted((mark for mark in markers(real) if len(mark) > 3), key=len, reverse=True)
+    marks = sorted((mark for mark in fitted.markers if len(mark) > 3), key=len, reverse=True)
     every = fitted.stages(template, *rules)
     whole, kept = every.outcomes(samples), 0
     narrowed = {part: fitted.stages(template, *rules, f"supervision.parts=[{part}]") for part in PARTS}

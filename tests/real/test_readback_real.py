@@ -50,9 +50,10 @@ def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted:
     names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
     seen: Counter[str] = Counter()
     kept: Counter[str] = Counter()
+    samples = rows(real, number)
     for name in names:
         stages = fitted.stages(name)
-        for sample in rows(real, number):
+        for sample in samples:
             batch = stages.render([sample])
             if batch.rejections:
                 seen[batch.rejections[0].code] += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fitted_tokenizers import STOPS, markers, templates
+from fitted_tokenizers import STOPS, Fitted, templates
 from hints import settings_in
 from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
@@ -23,10 +23,10 @@ Fit = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def fit(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Fit:
+def fit(real: Path, fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Fit:
     """Copies of the smallest real tokenizer where every marker of every template is a token, by what they stop at."""
     backend = Tokenizer.from_file(str(real / "tokenizers" / "minimind" / "tokenizer.json"))
-    special = [AddedToken(marker, normalized=False, special=True) for marker in (*markers(real), "<unk>")]
+    special = [AddedToken(marker, normalized=False, special=True) for marker in (*fitted.markers, "<unk>")]
     backend.add_special_tokens(special)
 
     @functools.cache

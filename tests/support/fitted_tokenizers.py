@@ -34,21 +34,29 @@ def compiled(real: Path) -> dict[str, ChatTemplate]:
     }
 
 
-@functools.cache
-def markers(real: Path) -> tuple[str, ...]:
-    """What any template writes, and what any model stops at."""
-    written = [marker for template in compiled(real).values() for marker in written_markers(template)]
-    return tuple(dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS, *written)))
-
-
 class Fitted:
     """Copies of the real tokenizers where every marker that any template writes is a token of its own."""
 
-    def __init__(self, real: Path, folder: Path) -> None:
-        self._real, self._folder = real, folder
+    def __init__(self, real: Path, folder: Path, *, shared: Path) -> None:
+        self._real, self._folder, self._shared = real, folder, shared
         self._loaded: dict[str, tuple[Stages, Oracle]] = {}
         self._under: dict[tuple[str, tuple[str, ...]], Stages] = {}
         self._defined: dict[str, Oracle] = {}
+
+    @functools.cached_property
+    def markers(self) -> tuple[str, ...]:
+        """What any template writes, and what any model stops at.
+
+        The first worker that asks leaves it in a folder of all, as compiling every template takes it seconds.
+        """
+        file, own = self._shared / "markers.json", self._folder / "markers.json"
+        if not file.exists():
+            written = [marker for template in compiled(self._real).values() for marker in written_markers(template)]
+            own.write_text(
+                json.dumps([*dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS, *written))]), "utf-8"
+            )
+            own.replace(file)
+        return tuple(json.loads(file.read_text("utf-8")))
 
     def load(self, tokenizer: str) -> tuple[Stages, Oracle]:
         if tokenizer not in self._loaded:
@@ -75,7 +83,7 @@ class Fitted:
 
     def _copy(self, tokenizer: str) -> Path:
         backend = Tokenizer.from_file(str(self._real / "tokenizers" / tokenizer / "tokenizer.json"))
-        special = [AddedToken(marker, normalized=False, special=True) for marker in markers(self._real)]
+        special = [AddedToken(marker, normalized=False, special=True) for marker in self.markers]
         backend.add_special_tokens(special)
         folder = self._folder / tokenizer
         folder.mkdir(exist_ok=True)

@@ -27,7 +27,6 @@ from preference_runs import (  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import trainers  # noqa: E402
-from packer.load.trainers.preference import partners  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -144,6 +143,8 @@ def test_kto_takes_the_answers_of_pairs_one_by_one(pairs, llama_like, tmp_path):
     st.lists(st.integers(0, 3), min_size=2, max_size=20).filter(lambda found: len(set(found)) > 1), st.integers(1, 6)
 )
 def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_size):
+    from packer.load.trainers.preference import partners
+
     def literal(row):
         start = row - row % batch_size
         size = min(batch_size, len(prompts) - start)
