@@ -9,7 +9,7 @@ import pytest
 import twins
 from conversation_shapes import TOOL
 from rendered_twice import batch, hold
-from search_effort import one_in
+from search_effort import each_with_a_kind, one_in
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe.recipe import make_recipe
@@ -138,8 +138,7 @@ TOLD = one_in(
 """Arguments, the text beside them and reasoning; `make test` has all of each, and texts both with and without it."""
 
 
-@pytest.mark.parametrize("tools", [False, True])
-@pytest.mark.parametrize("name", GARBLED)
+@pytest.mark.parametrize(("name", "tools"), each_with_a_kind(GARBLED, [False, True]))
 def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: bool, tmp_path: Any) -> None:
     opening = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
     template = opening + source(GARBLED[name])
