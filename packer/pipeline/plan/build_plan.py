@@ -116,6 +116,7 @@ def plan_build(
         model=model_record(model),
         inputs=tuple(inputs),
     )
+    names = {part: questions.names(recipe.sources[part]) for part in {*parts}}
     return BuildPlan(
         recipe=recipe,
         model=model,
@@ -123,7 +124,7 @@ def plan_build(
         files=tuple((file.path, statuses[file.path]) for file in files),
         tasks=tuple(_tasks(files, cuts, provenance, trait_rules)),
         settled_keys=settled_keys,
-        known_fields=tuple(zip(parts, (questions.names(each.source) for each, _ in opened), strict=True)),
+        known_fields=tuple((part, names[part]) for part in parts),
     )
 
 
