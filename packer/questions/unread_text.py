@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from packer.batches import Message, Sample
+from packer.batches import Sample
 from packer.questions.answer_blocks import Blocks
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
@@ -69,6 +69,9 @@ class Unread:
     is_chat: bool
     """Whether any of them is rendered by a template."""
 
+    plain: Counter[tuple[str, str]]
+    """Rows without any reasoning in answers, by a variable that they give the template and its value as JSON."""
+
     labels: Mapping[str, Counter[str]]
     """Short values of other fields, also in objects, by their paths, as JSON, and those of variables of a template."""
 
@@ -78,13 +81,35 @@ def _uncalled_tools(sample: Sample) -> set[str]:
     return {tool["function"]["name"] for tool in sample.tools or ()} - called
 
 
-def _is_named(message: Message) -> bool:
-    """Whether a message has the name of who says it, and not that of a tool."""
-    return message.role != "tool" and bool(message.fields.get("name"))
+class _Settings:
+    """Gathers what rows say beside their texts: names of those who speak, and variables of the template."""
+
+    def __init__(self) -> None:
+        self.speakers: Counter[str] = Counter()
+        self.plain: Counter[tuple[str, str]] = Counter()
+        """Rows without any reasoning in answers, by a variable that they give the template and its value as JSON."""
+
+        self._given: dict[str, Counter[str]] = {}
+
+    def add(self, sample: Sample) -> None:
+        named = (each.fields.get("name") for each in sample.all_messages if each.role != "tool")
+        self.speakers.update(json.dumps(name) for name in named if name)
+        values = sample.template_kwargs.items()
+        given = [(name, json.dumps(value)) for name, value in values if isinstance(value, str | int | float)]
+        for name, value in given:
+            self._given.setdefault(f"{VARIABLES}.{name}", Counter()).update([value])
+        self.plain.update([] if _is_reasoned(sample) else given)
+
+    def labels(self) -> dict[str, Counter[str]]:
+        """Return what is said, as JSON, by its path."""
+        return self._given | ({f"{ITEMS}.name": self.speakers} if self.speakers else {})
 
 
-def _is_word(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
+def _is_reasoned(sample: Sample) -> bool:
+    """Whether an answer has reasoning, in its field or in tags; calls alone need none."""
+    answers = [each.fields for each in sample.messages if each.role == "assistant"]
+    said = [each for each in answers if each.get("content") or each.get("reasoning_content")]
+    return not said or any(each.get("reasoning_content") or "<think" in str(each["content"]) for each in said)
 
 
 def find_unread(
@@ -108,13 +133,11 @@ def find_unread(
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(ANSWERS)}
     num_rows, num_read, is_chat = 0, 0, False
     read: set[Path] = set()
-    given: dict[str, Counter[str]] = {}
-    speakers: Counter[str] = Counter()
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     compared = VERDICTS if schema == "preference" else ()
     flags = Flags(read={*own, *hidden, *compared}, roles=roles)
     nulls = NullNames(own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION})
-    blocks, labels, orders = Blocks(known=roles), Labels(), Orders(roles)
+    blocks, labels, orders, settings = Blocks(known=roles), Labels(), Orders(roles), _Settings()
     for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
         names.update(row)
         orders.add(row, own - tools)
@@ -125,7 +148,7 @@ def find_unread(
         num_read += 1
         samples += [sample] if num_read <= MOST_SAMPLES else []
         keys.update(*(each.fields for each in sample.all_messages))
-        speakers.update(json.dumps(each.fields["name"]) for each in sample.all_messages if _is_named(each))
+        settings.add(sample)
         blocks.add(sample)
         labels.add(sample)
         nulls.add(row)
@@ -141,8 +164,6 @@ def find_unread(
         }
         texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
         flags.add(shown, sample.template_kwargs)
-        for name, value in sample.template_kwargs.items():
-            given.setdefault(f"{VARIABLES}.{name}", Counter()).update([json.dumps(value)] * _is_word(value))
         is_chat |= sample.kind == "chat"
         read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
         if texts.unread or texts.phrases or texts.choices:
@@ -177,12 +198,11 @@ def find_unread(
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),
-        keys=frozenset(keys - MESSAGE_FIELDS - ({*()} if speakers else {"name"})),
+        keys=frozenset(keys - MESSAGE_FIELDS - ({*()} if settings.speakers else {"name"})),
         is_chat=is_chat,
+        plain=settings.plain,
         labels={
-            path: said
-            for path, said in (flags.labels() | given | ({f"{ITEMS}.name": speakers} if speakers else {})).items()
-            if not is_below(path, hidden)
+            path: said for path, said in (flags.labels() | settings.labels()).items() if not is_below(path, hidden)
         },
     )
 

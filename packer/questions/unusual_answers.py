@@ -18,11 +18,18 @@ _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,
 
 _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
 
+_ASKER, _ANSWERER = (re.compile(rf"^({names})$", re.MULTILINE) for names in ("user|human", "assistant|model"))
+"""The name of a role alone in a line, as text has it that was decoded without special tokens."""
+
 _TAG = re.compile(r"<[^<>]*>")
+_LAST_WORD = re.compile(r"\s(\S+)\Z")
+_GLUED = re.compile(r"([a-z]{4,20})(?=[A-Z])")
+"""A word at the beginning that the text goes on behind, such as `analysis` of a channel without its marks."""
+
 _ENDS = tuple(".!?…。！？")
 
 _FEWEST_LINES, _FEWEST_WORDS = 0.05, 0.9
-"""How many of all answers end with one line, or with one word, if it may be a mark."""
+"""How many of all answers end with one line; or end with one word, or begin with one, if it may be a mark."""
 
 _LIST = re.compile(r"\[\s*[\"'].*[\"']\s*\]", re.DOTALL)
 """A list of texts as JSON, or as Python prints it, of which the items may be turns, or answers to one question."""
@@ -50,7 +57,9 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
         if 2 * found > len(samples):
             yield Note(f"have an answer that {what}", found, len(said))
     yield from _placeholders(said)
-    yield from _endings([each[-1][1] for each in said if each[-1][0] == "assistant"])
+    answers = [each[-1][1] for each in said if each[-1][0] == "assistant"]
+    yield from _beginnings(answers)
+    yield from _endings(answers)
 
 
 def _dialogues(texts: Sequence[str]) -> Iterator[Note]:
@@ -102,12 +111,25 @@ def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:
             yield Note(f"have one prompt, {quoted(prompt[-1][1])}, and long answers that differ", count, len(every))
 
 
+def _beginnings(answers: Sequence[str]) -> Iterator[Note]:
+    """Report a line, or a word that the text goes on behind, with which nearly all answers begin."""
+    lines = (text.partition("\n") for text in {*answers})
+    first = [line for line, _, rest in lines if rest.strip() and not _TAG.fullmatch(line)]
+    glued = [found[1] for text in {*answers} if (found := _GLUED.match(text))]
+    for what, said in (("line", Counter(first)), ("word", Counter(glued))):
+        for begin, count in said.most_common(1):
+            if count > 2 and count > _FEWEST_WORDS * len(answers) and any(map(str.isalpha, begin)):
+                yield Note(f"begin with the {what} {quoted(begin)}, which is trained with them", count, len(answers))
+
+
 def _endings(answers: Sequence[str]) -> Iterator[Note]:
     """Report a line with which several answers end, or a word with which nearly all do, as marks of a log do."""
     lines = [text.rpartition("\n") for text in {*answers}]
-    words = [text.rpartition(" ") for text in {*answers} if text[-1:] not in _ENDS]  # a mark ends no sentence
-    for ends, what, fewest in ((lines, "line", _FEWEST_LINES), (words, "word", _FEWEST_WORDS)):
-        marks = (end for before, _, end in ends if before.strip() and not _TAG.fullmatch(end))  # tags may be read
+    lasts = [_LAST_WORD.search(text) for text in {*answers} if text[-1:] not in _ENDS]  # a mark ends no sentence
+    words = [found[1] for found in lasts if found]
+    of_lines = [end for before, _, end in lines if before.strip()]
+    for ends, what, fewest in ((of_lines, "line", _FEWEST_LINES), (words, "word", _FEWEST_WORDS)):
+        marks = (end for end in ends if not _TAG.fullmatch(end))  # tags may be read
         said = Counter(end for end in marks if any(map(str.isalpha, end)))
         for end, count in said.most_common(1):
             if count > 2 and count > fewest * len(answers):
@@ -120,6 +142,9 @@ def _headers(text: str) -> tuple[str, str] | None:
 
     Two searches, each in one pass: a single pattern would begin anew in every line of a text of any length.
     """
-    asked = _QUESTION.search(text)
-    answered = None if asked is None else _ANSWER.search(text, asked.end(), asked.end() + _LONGEST_QUESTION)
-    return None if asked is None or answered is None else (asked[1], answered[1])
+    for asker, answerer in ((_QUESTION, _ANSWER), (_ASKER, _ANSWERER)):
+        asked = asker.search(text)
+        answered = None if asked is None else answerer.search(text, asked.end(), asked.end() + _LONGEST_QUESTION)
+        if asked is not None and answered is not None:
+            return asked[1], answered[1]
+    return None

@@ -107,6 +107,12 @@ def framed(text: str) -> tuple[re.Match[str], re.Match[str]] | None:
     return (begins, ends) if begins and ends and text[begins.end() : ends.start()].strip() else None
 
 
+def begin_of_prompt(text: str) -> str:
+    """Return the header of a question, or of what a system says, with which a text begins; nothing without one."""
+    begun = _BEGINS.match(text.lstrip())
+    return begun[0].strip() if begun else (_header_of(text, "user") or _header_of(text, "system")).strip()
+
+
 def headers_in(text: str) -> list[re.Match[str]]:
     """Return the marks of one form with which lines of a text begin, if they name in turn who asks and who answers.
 

@@ -120,6 +120,13 @@ class Switches:
         """Names of the variables that select the prompt."""
         return tuple(dict.fromkeys(name for name, _ in self.modes))
 
+    def asks_under(self, name: str, value: Value) -> bool:
+        """Whether a value of a variable asks for reasoning, of which another value, or none, asks for none."""
+        values = [*self.none.get(name, ()), *(off for of, off in self.off if of == name)]
+        return bool(values) and not any(
+            _folded(value) == _folded(each) and type(value) is type(each) for each in values
+        )
+
     def refusing(self, kwargs: Mapping[str, Any]) -> str | None:
         """Return by which variable a template asks for no reasoning if it is given these; None if by none."""
         for name, words in self.none.items():

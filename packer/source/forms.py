@@ -13,7 +13,7 @@ from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.roles import ends_in_question
-from packer.source.row import ID_FIELDS, field_value
+from packer.source.row import ID_FIELDS, VARIABLES, field_value
 from packer.source.unsupported_rows import refuse_cut
 
 
@@ -56,6 +56,9 @@ theirs.
 
 _SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 _TOOLS = ("tools", "toolConfig.tools")
+_EFFORT = "reasoning.effort"
+"""Where Responses and OpenRouter have what servers give the template as `reasoning_effort`."""
+
 _STORED = {
     "previous_response_id": "continues another, by",
     "conversation": "continues another, by",
@@ -132,7 +135,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
         return None
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
         are_said = _is_conversation(row.get("input")) and not ends_in_question(row["input"])
-        return Form("messages", lambda: _kept(row) | _asked(row, "messages")) if are_said else None
+        return Form("messages", lambda: _kept(row, row) | _asked(row, "messages")) if are_said else None
     if (sides := chosen_and_rejected(row)) is not None:
         return Form("preference", partial(_pair, row, sides))
     for places in _LOGS:
@@ -142,7 +145,7 @@ def form_of(row: dict[str, Any]) -> Form | None:
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))
     if isinstance(row.get("contents"), list) or _is_conversation(row.get("items")):
-        return Form("messages", lambda: _kept(row) | _asked(row, "messages"))
+        return Form("messages", lambda: _kept(row, row) | _asked(row, "messages"))
     return None
 
 
@@ -153,7 +156,7 @@ def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -
     messages = [_content_of(each, "assistant") for each in _ANSWERS[path](value)]
     if path in _CHOICES and len(messages) > 1:
         raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
-    return _kept(row) | _asked(request, "prompt") | {"completion": messages}
+    return _kept(row, request) | _asked(request, "prompt") | {"completion": messages}
 
 
 def _are_choices(name: str, value: Any) -> bool:
@@ -362,13 +365,15 @@ def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, An
         raise sides
     pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}
     if sides[0].startswith("conversation"):
-        return _kept(row) | pair
+        return _kept(row, row) | pair
     asked = {name: row[name] for name in _ASKED if name in row}
     prompt = row.get("context") if row.get("prompt") is None else row["prompt"]
     question = prompt if isinstance(row.get("prompt"), str) else row.get("question")
     if isinstance(question, str) and not {"instruction", "query"} & asked.keys():  # of a chat: it is compared as one
-        return _kept(row) | pair | asked | {"instruction": question, "prompt": None if question is prompt else prompt}
-    return _kept(row) | pair | asked | {"prompt": prompt}
+        return (
+            _kept(row, row) | pair | asked | {"instruction": question, "prompt": None if question is prompt else prompt}
+        )
+    return _kept(row, row) | pair | asked | {"prompt": prompt}
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:
@@ -377,6 +382,8 @@ def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row that mean the same in every form."""
-    return {name: row[name] for name in (*ID_FIELDS, "tools", "chat_template_kwargs") if row.get(name)}
+def _kept(row: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row that mean the same in every form, and the variable that its request sets."""
+    kept = {name: row[name] for name in (*ID_FIELDS, "tools", VARIABLES) if row.get(name)}
+    effort, given = field_value(request, _EFFORT), kept.get(VARIABLES, {})
+    return kept | {VARIABLES: {"reasoning_effort": effort} | given} if effort and isinstance(given, dict) else kept

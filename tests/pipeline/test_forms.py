@@ -472,3 +472,13 @@ def test_a_row_with_anything_in_any_place_is_read_or_refused(row: dict[str, Any]
         place[key] = copy.deepcopy(data.draw(st.sampled_from(JUNK)))
     with suppress(Refused):
         read_row(row, number=0, schema=schema_of(row) or "messages", columns={})
+
+
+@pytest.mark.parametrize("place", ["row", "request"])
+def test_the_effort_that_a_request_asks_for_is_the_variable_that_its_server_gives_the_template(place: str) -> None:
+    asked, answer = {"input": ASKED, "reasoning": {"effort": "high"}}, {"output": [ANSWER_ITEM]}
+    row = asked | answer if place == "row" else {"request": asked, "response": answer}
+    form = form_of(row)
+    assert form is not None and form.rewrite()["chat_template_kwargs"] == {"reasoning_effort": "high"}
+    own = form_of(row | {"chat_template_kwargs": {"reasoning_effort": "low"}})
+    assert own is not None and own.rewrite()["chat_template_kwargs"] == {"reasoning_effort": "low"}

@@ -448,6 +448,7 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
     [
         ("When does the ferry leave from Oban? At six.", "begins with the whole question"),
         ("At six.\n\nHuman: And the next?\n\nAssistant: At ten.", "has further turns in its text"),
+        ("At six.\nuser\nAnd the next?\nassistant\nAt ten.", "has further turns in its text"),
         ('["At six."]', "is a list written as text"),
         ("['At six.', \"At ten.\"]", "is a list written as text"),
     ],
@@ -476,6 +477,7 @@ def test_answers_that_are_hardly_meant_as_they_stand_are_reported(
         (["\n\n[Stopped by the user]"] * 2 + [""] * 28, None),
         ([" END"] * 20 + [""] * 10, None),
         (["\n```"] * 30, None),
+        ([" <a>b</a>\n</c"] * 30, "30 of its first 30 rows end with the line `</c`"),
     ],
 )
 def test_marks_with_which_answers_end_are_reported(tokenizer, tmp_path, capsys, ends, says):
@@ -483,6 +485,39 @@ def test_marks_with_which_answers_end_are_reported(tokenizer, tmp_path, capsys, 
     packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
     told = " ".join(capsys.readouterr().err.split())
     assert says in told if says else "end with the" not in told
+
+
+@pytest.mark.parametrize(
+    ("begins", "says"),
+    [
+        (["analysis"] * 28 + [""] * 2, "28 of its first 30 rows begin with the word `analysis`"),
+        (["Thinking...\n"] * 30, "30 of its first 30 rows begin with the line `Thinking...`"),
+        (["analysis"] * 20 + [""] * 10, None),
+        (["```\n"] * 30, None),
+        (["Well. "] * 30, None),
+    ],
+)
+def test_marks_with_which_answers_begin_are_reported(tokenizer, tmp_path, capsys, begins, says):
+    rows = [{"prompt": f"{number}?", "completion": f"{begin}At {number}."} for number, begin in enumerate(begins)]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    told = " ".join(capsys.readouterr().err.split())
+    assert says in told if says else "begin with the" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("[INST] 1+1? [/INST] 2.", "[INST]"),
+        ("<start_of_turn>user\n1+1?<end_of_turn>\n<start_of_turn>model\n2.", "<start_of_turn>user"),
+        ("system\nBe brief.\nThe sum is 2.", "system"),
+        ("A system is a whole. [INST] is a mark.", None),
+    ],
+)
+def test_texts_that_begin_as_prompts_do_are_reported(tokenizer, tmp_path, capsys, text, header):
+    rows = [{"text": f"{text} ({number})"} for number in range(8)]
+    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"begin as prompts of a model do (`{header}`)" in told if header else "begin as prompts" not in told
 
 
 @pytest.mark.parametrize(

@@ -739,3 +739,36 @@ def test_each_way_on_for_a_key_of_messages_reads_it_where_it_says(
         run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", cache)
         text = said(cache, "rows_lines.jsonl")
         assert all(each in text for each in texts), text
+
+
+SWITCHED = (
+    TEMPLATE + "{% if add_generation_prompt and enable_thinking is defined and enable_thinking is false %}"
+    "<think>\n\n</think>\n\n{% endif %}"
+)
+"""Asks for no reasoning where it is told so."""
+
+
+def test_variables_that_a_template_does_not_read_are_named(tokenizer: Path, tmp_path: Path) -> None:
+    rows = [CHAT | {"chat_template_kwargs": {"language": word, "budget": 0}} for word in ("French", "Dutch")]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache").stderr
+    assert [line for line in told.splitlines() if "not read" in line] == [
+        f"note: {path}: variables that the template does not read: `budget` (0), `language` (French, Dutch)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_asked", "reasoning", "is_told"), [(True, "", True), (True, "So.", False), (False, "", False)]
+)
+def test_rows_that_ask_for_reasoning_and_have_none_are_counted(
+    is_asked: bool, reasoning: str, is_told: bool, tmp_path: Path
+) -> None:
+    user, answer = CHAT["messages"]
+    said = [user, answer | ({"reasoning_content": reasoning} if reasoning else {})]
+    path = written(
+        tmp_path / "rows.jsonl", *[{"messages": said, "chat_template_kwargs": {"enable_thinking": is_asked}}] * 3
+    )
+    tokenizer = twins.byte_level(tmp_path / "thinking", template=SWITCHED)
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "--fail-above", "1").stderr
+    says = f"note: {path}: 3 of its first rows ask for reasoning (enable_thinking: true) that their answers do not have"
+    assert (says in told.splitlines()) is is_told, told

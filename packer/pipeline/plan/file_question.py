@@ -18,8 +18,9 @@ from packer.recipe.column_rules import declared
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of
-from packer.render.frames import begins_with_system, framed
+from packer.render.frames import begin_of_prompt, begins_with_system, framed
 from packer.source.detect import whole_rows
+from packer.source.file_bytes import quoted
 from packer.source.forms import form_of
 from packer.source.jq_commands import row_command
 from packer.source.row import composed, field_value, first_name, rename
@@ -70,7 +71,12 @@ def question_about(
         found = _question_about(file, entry, recipe, rows)
     except InputError:
         return None
-    notes = [*found.unread.notes, *(_untemplated_prompts(entry, rows[:_FEWEST_ROWS]) if has_template else ())]
+    first = rows[:_FEWEST_ROWS]
+    notes = [
+        *found.unread.notes,
+        *(_untemplated_prompts(entry, first) if has_template else ()),
+        *(_prompts(entry, first) if not found.unread.notes else ()),
+    ]
     is_last = "last" in (recipe.supervision.turns, recipe.supervision.history_rewrite)
     return replace(found, notes=tuple(each for each in notes if not (is_last and each.says == BEGIN_OTHERS)))
 
@@ -140,6 +146,15 @@ def _untemplated_prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> It
             "its prompts are texts, which are trained as they are, without the chat template; "
             f"{' '.join(map(as_option, ways))} makes questions of them, and the template is used"
         )
+
+
+def _prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]:
+    """Note texts that begin as prompts of a model do: their questions are trained, too."""
+    said = [rename(row, entry.columns).get("text") for row in rows if entry.schema == "text"]
+    begun = [header for text in said if isinstance(text, str) and (header := begin_of_prompt(text))]
+    if 2 * len(begun) > len(said):
+        says = f"its texts begin as prompts of a model do ({quoted(begun[0])}), and texts are trained whole"
+        yield Note(f"{says}; to train only the answers, give messages, or prompt and completion")
 
 
 def _single_messages(entry: InputFile, rows: Sequence[dict[str, Any]], known: Collection[str]) -> SingleMessages | None:

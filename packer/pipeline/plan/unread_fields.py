@@ -155,7 +155,13 @@ class Questions:
         """Yield what a build says of the first rows of each source and does not ask about."""
         for number, found in sorted(self._found.items()):
             source = self._recipe.sources[number]
-            says = (*_said(found), *self._labels_of_answers(found), *self._unread_labels(source, found))
+            says = (
+                *_said(found),
+                *self._labels_of_answers(found),
+                *self._unread_labels(source, found),
+                *self._unread_variables(found),
+                *self._skipped_reasoning(found),
+            )
             yield from (f"{source.path}: {each}" for each in says)
             rare = [
                 replace(each, unread=replace(each.unread, fields=each.unread.rare, blocks=(), labels={}))
@@ -194,6 +200,23 @@ class Questions:
             if shown:
                 more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
                 yield f"{what} that are not read: {', '.join(shown[:_MOST_NAMED])}{more}"
+
+    def _unread_variables(self, found: Sequence[FileQuestion]) -> Iterator[str]:
+        """Yield the variables that rows give a template which reads none of their name."""
+        read = {name for template in self._templates for name in template.read_variables}
+        given = {path.partition(".")[2]: said for path, said in _labels(found).items() if first_name(path) == VARIABLES}
+        shown = [quoted(name) + _shown_values(said) for name, said in sorted(given.items()) if name not in read]
+        if shown and self._templates:
+            yield f"variables that the template does not read: {', '.join(shown)}"
+
+    def _skipped_reasoning(self, found: Sequence[FileQuestion]) -> Iterator[str]:
+        """Yield how many rows ask for reasoning by a variable of the template, and have none in their answers."""
+        plain = sum((file.unread.plain for file in found), Counter[tuple[str, str]]())
+        for (name, said), count in sorted(plain.items()):
+            value = json.loads(said)
+            asks = any(each.switches.asks_under(name, value) for each in self._templates)
+            if asks and count > 1:
+                yield f"{count:,} of its first rows ask for reasoning ({name}: {said}) that their answers do not have"
 
     def _question(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
         unread = (field for each in found for field in (*each.unread.fields, *each.unread.blocks))
