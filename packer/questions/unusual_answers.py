@@ -18,7 +18,7 @@ _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,
 
 _ANSWER = re.compile(r"[^\w,;]((?:assistant|gpt|bot|response|answer)[^\w\n]{0,8}:)", re.IGNORECASE)
 
-_ASKER, _ANSWERER = (re.compile(rf"^({names})$", re.MULTILINE) for names in ("user|human", "assistant|model"))
+_ASKER, _ANSWERER = (re.compile(rf"^({names})(?=\n|\Z)", re.MULTILINE) for names in ("user|human", "assistant|model"))
 """The name of a role alone in a line, as text has it that was decoded without special tokens."""
 
 _TAG = re.compile(r"<[^<>]*>")
