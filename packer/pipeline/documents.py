@@ -160,11 +160,11 @@ def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], note
 
     They were not asked about: by now, everything is built.
     """
-    known = [(source, {name[:SHOWN_KEY] for name in names}) for source, names in plan.known_fields]
+    names_of = {source: {name[:SHOWN_KEY] for name in names} for source, names in dict(plan.known_fields).items()}
     later: dict[int, tuple[str, set[str]]] = {}
     for task, result in zip(plan.tasks, results, strict=True):
-        source, first = known[task.source]
-        if left := {*result.unread} - first:
+        source, _ = plan.known_fields[task.source]
+        if left := {*result.unread} - names_of[source]:
             later.setdefault(source, (plan.inputs[task.source].path, set()))[1].update(left)
     for path, names in later.values():
         note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; `--columns` maps them")

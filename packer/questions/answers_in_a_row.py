@@ -11,7 +11,7 @@ from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS
 from packer.source.jq_commands import jq_field, row_command
 from packer.source.roles import ROLES
 
-_PLAIN = '(.content // .value | type == "string") and ([.tool_calls, .reasoning_content] | all(IN(null, "", [])))'
+_PLAIN = '(.content // .value | type == "string") and ([del(.role, .from, .content, .value)[]] | all(IN(null, "", [])))'
 
 
 def in_a_row_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:

@@ -80,7 +80,7 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
     if not found and field is not None:
         named = dialogue([row[field] for row in rows if row.get(field)], are_named=True)
         if named is not None:
-            what = "say who speaks under `role`, and `--roles` says then who is the assistant"
+            what = "say who speaks under `role`, and `--roles` then says who is the assistant"
             return step(what, row_command(path, f"{jq_field(field)} |= map({named[0]})"))
     return "; ".join(found) or None
 
@@ -107,13 +107,13 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
         message, others, when = found
         turns = "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
         program = (
-            f"{{messages: [{at}{turns}[] | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
+            f"{{messages: [{at}{turns}[]? | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
         )
         what = f"{when}the messages in `{shown_path((*before, *place))}` need the keys `role` and `content`"
         if before:
-            what += f", and what stands beside `{shown_path(before[:-1])}` goes"
+            what += f", and the fields beside `{shown_path(before[:-1])}` are left out"
         if message.startswith("select("):
-            what += ", and others go" if when else ", and what says nothing there goes"
+            what += ", and other messages are left out" if when else ", and what says nothing there is left out"
         if others:
             what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
         yield what, program
@@ -320,9 +320,10 @@ def _as_message(
     flags = [key for key in dict.fromkeys(chain(*turns)) if meant_field(key) == "reasoning"]
     flag = next((key for key in flags if any(turn.get(key) is True for turn in turns)), None)
     of_thoughts: list[str] = []
-    if flag is not None:  # what thoughts alone have is about them, such as their budget
+    if flag is not None:  # what thoughts alone have is about them, such as their budget, unless it is a text
         role = f'(if {jq_field(flag)} then "thinking" else {role} end)'
         others = {*chain(*(turn for turn in turns if not turn.get(flag)))} - {flag}
+        others |= {key for turn in turns for key, said in turn.items() if isinstance(said, str) and is_text(said)}
         of_thoughts = [key for key in dict.fromkeys(chain(*turns)) if key not in others]
     dropped = ", ".join(jq_field(key) for key in (speaker, *texts, *of_thoughts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""

@@ -6,7 +6,7 @@ which text answers the other one; where they do not, the step has its condition.
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain, permutations
+from itertools import chain, product
 from typing import Any
 
 from packer.questions.conversations import dialogue, step
@@ -62,10 +62,10 @@ def exchanges_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | N
     found = {place: [decoded_json(each) if isinstance(each, str) else each for each in given[place]] for place in given}
     lists = {place: each for place, each in found.items() if _are(list, each) and _are(str, [*chain(*each)])}
     in_texts = {place for place in lists if lists[place] != given[place]}
-    for asked, said in permutations(lists, 2):
-        are_pairs = [*map(len, lists[asked])] == [*map(len, lists[said])]
-        answers = "output" in (meant_field(said), meant_field(first_name(said)))
-        if are_pairs and answers and meant_field(asked) == "instruction":
+    asking = [place for place in lists if meant_field(place) == "instruction"]
+    answering = [place for place in lists if "output" in (meant_field(place), meant_field(first_name(place)))]
+    for asked, said in product(asking, answering):
+        if asked != said and [*map(len, lists[asked])] == [*map(len, lists[said])]:
             one, other = (jq_path(place.split(".")) for place in (asked, said))
             decoded = "" if in_texts.isdisjoint((asked, said)) else " | map(strings |= fromjson)"
             turns = f"[{one}, {other}]{decoded} | transpose[] | {IN_PAIRS}"
@@ -165,7 +165,7 @@ def _rounds_hint(
         decoded = " | fromjson" if any(isinstance(each, str) for each in values) else ""
         steps = []
         for asked, said in pairs:
-            at, question, answer = jq_path(place), _at(asked), _at(said)
+            at, question, answer = jq_path(place), _at(asked, items), _at(said, items)
             more = f"del({question}) | {_where(answer)} | {_says('assistant', answer)} + del({answer})"
             turns = f"{at}{decoded} | .[]? | ({_where(question)} | {_says('user', question)}), ({more})"
             what, gone = f"if the objects in {quoted(name)} are questions and answers, one after the other", [at]
@@ -252,9 +252,10 @@ def _own_side(name: str) -> str | None:
     return None if "." in name else side_of(name)
 
 
-def _at(key: str) -> str:
+def _at(key: str, objects: Sequence[Any]) -> str:
     """Return what a program calls the text of an object, or the texts of a list in it."""
-    return jq_path(key.replace("[]", ".[]").split(".")) if "." in key else jq_field(key)
+    is_own = "." not in key or any(key in each for each in objects if isinstance(each, dict))
+    return jq_field(key) if is_own else jq_path(key.replace("[]", ".[]").split("."))
 
 
 def _where(at: str) -> str:

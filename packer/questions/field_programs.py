@@ -292,7 +292,7 @@ def _programs_for_key(
     values = [field_value(each, key) for each in having]
     answers = [each for value in lists for each in value if isinstance(each, dict) and is_answer(each, roles)]
     messages, at = jq_path(found["list"].split(".")), jq_path(key.split("."))
-    move = f"({messages}[]? | select({at})) |= (%s | del({at}))"
+    move = f"({messages}[]? | select({at})) |= (\0 | del({at}))"
     if meant_field(key) == "tools":
         each = f'{messages}[]?{at[1:]} // empty | if type == "string" then fromjson else . end'
         yield (
@@ -300,15 +300,18 @@ def _programs_for_key(
             f'.tools = [{each} | if type == "array" then .[] else . end] | del({messages}[]?{at[1:]})',
         )
     elif having and all(isinstance(value, dict) for value in values) and all(is_answer(each, roles) for each in having):
-        inner = {name for value in values for name, said in value.items() if said}
+        inner = {name for value in values for name, each in value.items() if each}
         if len(inner) == 1 and meant_field(name := inner.pop()) == "reasoning":  # LangChain's `additional_kwargs` may
-            yield "if it is the reasoning before the answer", move % f".reasoning_content = {jq_path([key, name])}"
+            yield (
+                "if it is the reasoning before the answer",
+                move.replace("\0", f".reasoning_content = {jq_path([*key.split('.'), name])}"),
+            )
     elif having and all(isinstance(value, str) for value in values) and all(is_answer(each, roles) for each in having):
-        yield f"if `{key}` is the reasoning before the answer", move % f".reasoning_content = {at}"
+        yield f"if `{key}` is the reasoning before the answer", move.replace("\0", f".reasoning_content = {at}")
         said = '.["value"]' if all("value" in each for each in having) else '.["content"]'
         if not any(isinstance(each.get("value", each.get("content")), list) for each in having):
             both = f'([{at}, {said}] | map(select(. != null and . != "")) | join("\\n"))'
-            yield f"if `{key}` is what the answer says first", move % f"{said} = {both}"
+            yield f"if `{key}` is what the answer says first", move.replace("\0", f"{said} = {both}")
     if meant_field(key) is None and 0 < len(having) < len(answers) and all(is_answer(each, roles) for each in having):
         yield masking((*found["list"].split("."), ITEMS), (key,))
 

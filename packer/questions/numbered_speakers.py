@@ -19,6 +19,7 @@ def numbered_speakers(
     The messages have roles in place of the numbers.
     """
     keys = dict.fromkeys(chain(*chain(*lists)))
+    flags = [name for name in keys if any(turn.get(name) is True for turns in lists for turn in turns)]
     for key in keys:
         talks = [[turn for turn in each if type(turn.get(key)) is int and turn[key] in (0, 1)] for each in lists]
         numbers = [[turn[key] for turn in talk] for talk in talks]
@@ -28,11 +29,11 @@ def numbered_speakers(
         if is_order or is_verdict(key) or 2 * num_changes < len(told):
             continue
         asks, answers = told[0], 1 - told[0]
-        flagged = {name: [turn[key] for turn in said if turn.get(name) is True] for name in keys}
-        notes = [name for name, of in flagged.items() if {*of} == {answers} and len(of) < told.count(answers)]
+        having = {name: [turn[key] for turn in said if turn.get(name) is True] for name in flags}
+        notes = [name for name, of in having.items() if {*of} == {answers} and len(of) < told.count(answers)]
         picks = [f"select({jq_field(key)} | IN(0, 1))", *(f"select({jq_field(name)} != true)" for name in notes)]
         names = ["user", "assistant"][:: answers - asks]
-        when = f"if {asks} under {quoted(key)} asks and {answers} answers, "
+        when = f"if {asks} under {quoted(key)} asks and {answers} answers (else, exchange `user` and `assistant`), "
         when += "".join(f"and what has a yes under {quoted(name)} is a note, " for name in notes)
         program = f"{' | '.join(picks)} | {jq_field(key)} |= {json.dumps(names)}[.] | "
         yield program, [{**turn, key: names[turn[key]]} for turn in said], when

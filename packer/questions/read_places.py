@@ -25,11 +25,11 @@ def up_to_items(path: Path) -> Path:
 
 
 def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[Path]:
-    """Yield the paths of fields of rows, and of those of the objects in them, as one row has them."""
-    for name, value in dict(chain.from_iterable(row.items() for row in rows)).items():
+    """Yield the paths of fields of rows, and of those of the objects in them, as any row has them."""
+    for name in dict.fromkeys(chain(*rows)):
         yield (name,)
-        are_fields = isinstance(value, dict) and len(value) <= _MOST_FIELDS
-        yield from ((name, *inner) for inner in places([value] if are_fields else []))
+        objects = [value for row in rows if isinstance(value := row.get(name), dict) and len(value) <= _MOST_FIELDS]
+        yield from ((name, *inner) for inner in places(objects))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

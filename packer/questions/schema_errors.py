@@ -69,8 +69,11 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
         and first
         and (all(isinstance(each, dict) for each in first) or (_are_texts(first) and is_text(*first)))
     ):
-        rows, name = ".[] | " if is_array else "", "conversations" if "from" in first[0] else "messages"
-        hint = f'rows are lists of messages; give them a name, as in {{"{name}": [...]}}'
+        rows, name = (
+            ".[] | " if is_array else "",
+            "conversations" if isinstance(first[0], dict) and "from" in first[0] else "messages",
+        )
+        hint = f'rows are lists; give them a name, as in {{"{name}": [...]}}'
         if (command := jq_command(path, f"{rows}{{{name}: .}}")) is not None:
             hint += f": {command}"
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)

@@ -63,6 +63,11 @@ class _Said:
     counts: bool = True
     """Whether each is the place of its item in a list."""
 
+    @property
+    def is_even(self) -> bool:
+        """Whether it says two things equally often, as yes and no in lists of two."""
+        return len(self.values) == 2 and len({*self.values.values()}) == 1
+
     def add(self, values: Sequence[Any]) -> None:
         self.counts &= all(isinstance(value, _Ordinal) for value in values)
         said = Counter(json.dumps(value if _is_short(value) else None) for value in values)
@@ -242,7 +247,11 @@ class Flags:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
-        saying = [(place, said) for place, said in self._said.items() if not (said.counts and len(said.values) > 1)]
+        saying = [
+            (place, said)
+            for place, said in self._said.items()
+            if not (said.counts and len(said.values) > 1 and (place.of == "row" or not said.is_even))
+        ]
         for place, said in sorted(saying, key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of in ("row", "items") else _of_answers

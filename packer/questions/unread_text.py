@@ -15,7 +15,7 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.questions.answer_blocks import Blocks
+from packer.questions.answer_blocks import Blocks, blocks_of
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
 from packer.questions.null_names import NullNames
@@ -109,7 +109,7 @@ def _is_reasoned(sample: Sample) -> bool:
     """Whether an answer has reasoning, in its field or in tags; calls alone need none."""
     answers = [each.fields for each in sample.messages if each.role == "assistant"]
     said = [each for each in answers if each.get("content") or each.get("reasoning_content")]
-    return not said or any(each.get("reasoning_content") or "<think" in str(each["content"]) for each in said)
+    return not said or any(each.get("reasoning_content") or any(blocks_of(str(each["content"]))) for each in said)
 
 
 def find_unread(

@@ -113,13 +113,13 @@ def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:
 
 def _beginnings(answers: Sequence[str]) -> Iterator[Note]:
     """Report a line, or a word that the text goes on behind, with which nearly all answers begin."""
-    lines = (text.partition("\n") for text in {*answers})
+    lines = (text.partition("\n") for text in answers)
     first = [line for line, _, rest in lines if rest.strip() and not _TAG.fullmatch(line)]
-    glued = [found[1] for text in {*answers} if (found := _GLUED.match(text))]
+    glued = [found[1] for text in answers if (found := _GLUED.match(text))]
     for what, said in (("line", Counter(first)), ("word", Counter(glued))):
         for begin, count in said.most_common(1):
             if count > 2 and count > _FEWEST_WORDS * len(answers) and any(map(str.isalpha, begin)):
-                yield Note(f"begin with the {what} {quoted(begin)}, which is trained with them", count, len(answers))
+                yield Note(f"begin their answer with the {what} {quoted(begin)}, which is trained", count, len(answers))
 
 
 def _endings(answers: Sequence[str]) -> Iterator[Note]:

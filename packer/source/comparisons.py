@@ -138,7 +138,8 @@ def of_a_list(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dic
     """
     for name in rows[0]:
         pairs: list[list[Any]] = [pair if isinstance(pair := row.get(name), list) else [] for row in rows]
-        if not all(len(pair) == 2 and all(isinstance(each, dict) for each in pair) for pair in pairs):
+        is_taken = any(f"{name}_{k}" in row for row in rows for k in (0, 1))
+        if is_taken or not all(len(pair) == 2 and all(isinstance(each, dict) for each in pair) for pair in pairs):
             continue
         for key in pairs[0][0]:
             texts = [f"{json.dumps(f'{name}_{k}')}: {jq_field(name)}[{k}]{jq_field(key)[1:]}" for k in (0, 1)]

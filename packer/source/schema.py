@@ -16,6 +16,7 @@ from packer.source.forms import form_of, may_have_form, with_known_parts
 from packer.source.roles import MESSAGE_LISTS, rename_roles
 from packer.source.row import (
     ID_FIELDS,
+    VARIABLES,
     Columns,
     RowSchema,
     first_name,
@@ -80,7 +81,8 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     row = rename(value, columns)
     if (form := form_of(row)) is not None:
         refuse_unsupported(row, suspect=_SUSPECT[form.schema], rated=True)
-        row = form.rewrite()
+        hidden = {VARIABLES} if columns.get(VARIABLES, VARIABLES) is None else {""}
+        row = {name: each for name, each in form.rewrite().items() if name not in hidden}
     fields = (_fields_named if len(row) <= _MOST_NAMES else _fields_named.__wrapped__)(schema, tuple(row))
     row = rename_roles(_decoded(row, fields), roles)
     refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)

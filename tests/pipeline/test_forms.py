@@ -482,3 +482,9 @@ def test_the_effort_that_a_request_asks_for_is_the_variable_that_its_server_give
     assert form is not None and form.rewrite()["chat_template_kwargs"] == {"reasoning_effort": "high"}
     own = form_of(row | {"chat_template_kwargs": {"reasoning_effort": "low"}})
     assert own is not None and own.rewrite()["chat_template_kwargs"] == {"reasoning_effort": "low"}
+
+
+def test_columns_that_hide_variables_hide_the_effort_too() -> None:
+    row = {"input": ASKED, "reasoning": {"effort": "high"}, "output": [ANSWER_ITEM]}
+    read = [read_row(row, number=0, schema="completion", columns=each) for each in ({}, {"chat_template_kwargs": None})]
+    assert [sample.template_kwargs for sample in read] == [{"reasoning_effort": "high"}, {}]

@@ -490,8 +490,8 @@ def test_marks_with_which_answers_end_are_reported(tokenizer, tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("begins", "says"),
     [
-        (["analysis"] * 28 + [""] * 2, "28 of its first 30 rows begin with the word `analysis`"),
-        (["Thinking...\n"] * 30, "30 of its first 30 rows begin with the line `Thinking...`"),
+        (["analysis"] * 28 + [""] * 2, "28 of its first 30 rows begin their answer with the word `analysis`"),
+        (["Thinking...\n"] * 30, "30 of its first 30 rows begin their answer with the line `Thinking...`"),
         (["analysis"] * 20 + [""] * 10, None),
         (["```\n"] * 30, None),
         (["Well. "] * 30, None),
@@ -501,7 +501,7 @@ def test_marks_with_which_answers_begin_are_reported(tokenizer, tmp_path, capsys
     rows = [{"prompt": f"{number}?", "completion": f"{begin}At {number}."} for number, begin in enumerate(begins)]
     packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
     told = " ".join(capsys.readouterr().err.split())
-    assert says in told if says else "begin with the" not in told
+    assert says in told if says else "begin their answer" not in told
 
 
 @pytest.mark.parametrize(

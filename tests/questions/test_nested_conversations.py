@@ -4,6 +4,7 @@ The first step of each hint is followed letter by letter, and the first row is r
 """
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from hints import settings_in
 import packer
 from packer.audit.preview import preview
 from packer.errors import InputError
+from packer.questions.answers_in_a_row import in_a_row_hint
 from packer.questions.exports import export_hint
 from packer.questions.schema_errors import columns_hint
 from packer.recipe.recipe import make_recipe
@@ -294,7 +296,7 @@ def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -
 def test_what_stands_beside_a_list_of_conversations_is_said_to_go(tmp_path: Path) -> None:
     rows = [{"tools": "none", "agents": [{"messages": messages(k, "who", "said", "human")}]} for k in ROWS]
     hint = export_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
-    assert "and what stands beside `agents` goes" in hint
+    assert "and the fields beside `agents` are left out" in hint
 
 
 def test_answers_of_which_parts_are_no_texts_alone_get_no_command(tmp_path: Path) -> None:
@@ -348,3 +350,25 @@ def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert " jq " not in (caught.value.hint or "")
+
+
+def test_answers_that_say_more_than_a_text_are_not_joined(tmp_path: Path) -> None:
+    """Reasoning or a call of the second would be lost."""
+    for more in ({"reasoning": "I look."}, {"function_call": {"name": "tide", "arguments": "{}"}, "content": ""}):
+        second = {"role": "assistant", "content": "Or so.", **more}
+        path = write(tmp_path / "rows.jsonl", [{"messages": [*messages(0)[:2], second]}])
+        program = re.search(r"jq -c '(.*?)' ", in_a_row_hint(path, [json.loads(path.read_text("utf-8"))]) or "")
+        assert program is not None
+        done = subprocess.run(["jq", "-c", program[1], str(path)], capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["messages"][-1] == second
+
+
+def test_keys_with_dots_are_keys(tmp_path: Path) -> None:
+    turns = [{"user.text": each, "bot.text": said} for each, said in zip(TOLD[::2], TOLD[1::2], strict=True)]
+    path, _ = follow(
+        write(tmp_path / "rows.jsonl", [{"turns": turns}] * 4),
+        twins.byte_level(tmp_path / "model", template=TEMPLATE),
+        tmp_path / "cache",
+    )
+    ((text, _),) = read_back(tmp_path / "cache", path.name)
+    assert [each in text for each in TOLD] == [True] * len(TOLD)

@@ -542,7 +542,10 @@ def test_messages_among_events_that_say_nothing_are_the_conversation(tmp_path):
         for event in ({"event": who, "text": text}, {"event": "action", "name": "action_listen", "time": 3.5})
     ]
     hint = refused(tmp_path / "rows.jsonl", [{"sender": "u0", "events": events}] * 2)
-    assert "the messages in `events` need the keys `role` and `content`, and what says nothing there goes: jq" in hint
+    assert (
+        "the messages in `events` need the keys `role` and `content`, and what says nothing there is left out: jq"
+        in hint
+    )
     subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
     (made, _) = (json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines())
     assert [(turn["role"], turn["content"]) for turn in made["messages"]] == said

@@ -425,3 +425,8 @@ def test_a_field_of_any_name_has_the_rows_to_keep(name: str) -> None:
     (found,) = find_unread(rows, schema="messages", columns={}, roles={}).fields
     assert [which for _, which in found.keeps] == ["the rows with true", "the rows with false"]
     assert all(name in setting for setting, _ in found.keeps)
+
+
+def test_two_parts_with_a_no_and_a_yes_are_no_count() -> None:
+    parts = [[{"type": "text", "text": "a", "learn": each} for each in (0, 1)]] * 2
+    assert found_in(talk(*parts, key="content"), kinds="flag") == {"messages[].content[].learn": "false or true"}

@@ -276,7 +276,7 @@ def test_the_command_that_names_lists_of_messages_can_be_typed_as_it_stands(tmp_
     assert shlex.split(command) == ["-c", "{messages: .}", str(path), ">", f"{path.stem}_lines.jsonl"]
     with pytest.raises(InputError) as caught:  # jq reads no compressed files
         detected_schema(write(tmp_path, gzip.compress(lines(TURNS)), "rows.gz"), format="jsonl", columns={})
-    assert "rows are lists of messages; give them a name" in caught.value.hint and "jq" not in caught.value.hint
+    assert "rows are lists; give them a name" in caught.value.hint and "jq" not in caught.value.hint
 
 
 def test_a_broken_array_is_an_error_here_too(tmp_path):

@@ -369,7 +369,8 @@ def _labels(found: Iterable[FileQuestion]) -> dict[str, Counter[str]]:
 
 def _shown_values(said: Mapping[str, int]) -> str:
     """Return what a label most often says, or nothing."""
-    values = [str(json.loads(value)) for value, _ in Counter(said).most_common(_MOST_VALUES)]
+    most = [(value, json.loads(value)) for value, _ in Counter(said).most_common(_MOST_VALUES)]
+    values = [word if isinstance(word, str) else value for value, word in most]
     shown = [value if len(value) <= _VALUE_CHARACTERS else f"{value[: _VALUE_CHARACTERS - 2]} …" for value in values]
     more = ", …" * (len(said) > len(shown))
     return f" ({', '.join(shown)}{more})" if shown else ""
