@@ -198,7 +198,7 @@ def find_unread(
         num_rows=num_rows,
         num_read=num_read,
         names=frozenset(names),
-        keys=frozenset(keys - MESSAGE_FIELDS - ({*()} if settings.speakers else {"name"})),
+        keys=frozenset(keys - MESSAGE_FIELDS - (set() if settings.speakers else {"name"})),
         is_chat=is_chat,
         plain=settings.plain,
         labels={

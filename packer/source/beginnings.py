@@ -18,8 +18,8 @@ from packer.source.file_bytes import quoted
 BETWEEN = "..."
 """What stands between the two marks in the name of a block."""
 
-ATTRIBUTES = r"(?:\s[^<>\[\]\n]{0,80})?"
-TAG = re.compile(rf"([<\[{{(|◁｜]{{1,3}})([^\W\d_][\w.:-]{{0,40}}){ATTRIBUTES}([>\]}})|▷｜]{{1,3}})")
+_ATTRIBUTES = r"(?:\s[^<>\[\]\n]{0,80})?"
+TAG = re.compile(rf"([<\[{{(|◁｜]{{1,3}})([^\W\d_][\w.:-]{{0,40}}){_ATTRIBUTES}([>\]}})|▷｜]{{1,3}})")
 
 NAME = r"[^\W\d_][\w '-]{0,40}"
 HEADINGS = (rf"(#{{1,6}} ){NAME}:?(?=\n)", rf"(\*\*){NAME}(?::\*\*|\*\*:?)", rf"(){NAME}:")
@@ -77,7 +77,7 @@ def _begins(text: str, opening: str) -> re.Match[str] | None:
     """Return what opens a block at the beginning of a text; a tag may have attributes."""
     tag = TAG.fullmatch(opening)
     pieces = [tag[1] + tag[2], tag[3]] if tag else [opening]
-    return re.compile(r"\s*" + ATTRIBUTES.join(map(re.escape, pieces))).match(text)
+    return re.compile(r"\s*" + _ATTRIBUTES.join(map(re.escape, pieces))).match(text)
 
 
 def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:
