@@ -1,33 +1,27 @@
-"""Recognizes conversations that are no rows of messages, and gives the one command that makes rows of them.
+"""Recognizes conversations that are no rows of messages, and gives the command that makes rows of them.
 
-They may be messages under other keys, in columns, one in each row, in the lines of one text, or texts that take turns.
-What a program of jq does not read, it passes on, so that a build asks about it.
+They may be messages under other keys, at any depth and in columns, or one message in each row. What a program of jq
+does not read, it passes on, so that a build asks about it.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from packer.questions.numbered_speakers import numbered_speakers
 from packer.questions.read_places import ITEMS, Path, places, shown_path
 from packer.questions.read_texts import strings
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command, jq_field, jq_path, row_command
-from packer.source.message_parts import TEXT_FIELDS
+from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.prose import is_text
-from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role, side_of
+from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS, field_value
 
 _OWN_KEYS = ({"role", "content"}, {"from", "value"})
 
 _SAYS = ("content", "value")
 """Keys of what a message says, be it one word, or nothing, such as the result of a tool."""
-
-_TURNS = ("instruction", "output")
-"""What the name of a key with a question or an answer means."""
 
 _MOST_SAID = 4
 
@@ -43,26 +37,14 @@ _TALKS = frozenset(
 
 _TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | transpose | map(add))"
 
-_AS_PART = (
-    'if type != "object" then . elif .type == null and .text then {type: "text", text}'
-    ' elif .type | IN(%s) then {type: "thinking", thinking: .[.type]} else . end'
-)
-"""Gives a part, of which some types are those of reasoning, a type that packer reads."""
-
-_BEFORE_NAME = r"[^\S\n]*(?:(?:\[[^\]\n]*\]|\(?\d[\d:.,/ T-]*:\d\d(?:Z| ?[AP]M)?)[^\w\n]*)?"
-"""What a line may have before the name of its speaker: anything in brackets, or a time."""
-
-_HEADER = re.compile(rf"^{_BEFORE_NAME}([^\W\d_][\w -]{{0,30}}):", re.MULTILINE)
-"""The name of a speaker at the beginning of a line."""
-
 
 def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
     """Return the step that makes rows of messages; None if nothing in these rows, or their list, is a conversation."""
     messages_in = _dialogue_hint(path, rows, field)
     if messages_in is not None or field is not None:
         return messages_in
-    messages = single_messages(path, rows)
-    return f"each row is a single message; {messages.way}" if messages else _transcript_hint(path, rows)
+    messages = single_messages(rows)
+    return f"each row is a single message; {messages.way}" if messages else None
 
 
 def step(what: str, command: str | None) -> str:
@@ -76,13 +58,7 @@ def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str
     None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
     searched for is called `messages`.
     """
-    found = [step(what, row_command(path, program)) for what, program in _dialogues(rows, field)]
-    if not found and field is not None:
-        named = dialogue([row[field] for row in rows if row.get(field)], are_named=True)
-        if named is not None:
-            what = "say who speaks under `role`, and `--roles` then says who is the assistant"
-            return step(what, row_command(path, f"{jq_field(field)} |= map({named[0]})"))
-    return "; ".join(found) or None
+    return "; ".join(step(what, row_command(path, program)) for what, program in _dialogues(rows, field)) or None
 
 
 def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Path = ()) -> Iterator[tuple[str, str]]:
@@ -92,11 +68,9 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
         if len({*map(type, values)}) != 1:
             continue  # such as content that is a text or parts
         columns = [_rows_of(value) for value in values]
-        own = dialogue(values, are_own=True)
-        found = own if before or own is None else dialogue(values)
-        found = found or (dialogue(columns, are_own=True) if all(columns) else None)
-        if found and found[2] and "instruction" in map(meant_field, chain(*rows)):
-            continue  # of which the texts are answers
+        own = _message_of(values, are_own=True)
+        found = own if before or own is None else _message_of(values)
+        found = found or (_message_of(columns, are_own=True) if all(columns) else None)
         at = jq_path(place)
         if found is None:
             items = [item for each in values if isinstance(each, list) for item in each]
@@ -104,44 +78,29 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
                 inner = _dialogues(items, None, (*before, *place, ITEMS))
                 yield from ((what, f"{at}[]? | {program}") for what, program in inner)
             continue
-        message, others, when = found
+        message, others, roles = found
         turns = "" if isinstance(values[0], list) else f" | {_TRANSPOSED}"
         program = (
             f"{{messages: [{at}{turns}[]? | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
         )
-        what = f"{when}the messages in `{shown_path((*before, *place))}` need the keys `role` and `content`"
+        what = f"the messages in `{shown_path((*before, *place))}` need the keys `role` and `content`"
+        what += f", if {' and '.join(f'`{name}` is the {role}' for name, role in roles.items())}" * bool(roles)
         if before:
             what += f", and the fields beside `{shown_path(before[:-1])}` are left out"
-        if message.startswith("select("):
-            what += ", and other messages are left out" if when else ", and what says nothing there is left out"
         if others:
             what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
         yield what, program
 
 
-def _transcript_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the step that makes messages of a text of which the lines begin with roles, such as `Customer:`."""
-    for name in rows[0]:
-        turns = [_HEADER.split(str(row.get(name) or ""))[1:] for row in rows]
-        names = dict.fromkeys(each for row in turns for each in row[::2] if is_role(each))
-        roles = _roles("role", [{"role": each} for each in names])
-        if roles is None:
-            continue
-        said = {each: roles.get(each) or ROLES.get(each.lower()) for each in names}
-        answered = [said.get(row[-2]) == "assistant" and bool(row[-1].strip()) for row in turns if len(row) > 2]
-        if 2 * sum(answered) < len(rows):
-            continue
-        at, header = jq_field(name), f"{_BEFORE_NAME}(?<name>{'|'.join(map(re.escape, names))}):"
-        begins, divides = json.dumps(rf"^\s*{header}"), json.dumps(rf"(?:^|\n)\s*(?={header})")
-        turn = json.dumps(rf"^\s*{header}\s*(?<said>[\s\S]*?)\s*$")
-        program = (
-            f"select({at} | test({begins}))"
-            f' | {{messages: [{at} | splits({divides}) | select(. != "")'
-            f" | capture({turn}) | {_as_message('name', ['said'], [], roles)}]}} + del({at})"
-        )
-        what = f"{quoted(name)} has a conversation in one text; of those that begin with a speaker"
-        return step(what, row_command(path, program))
-    return None
+class _Message(NamedTuple):
+    """How a message becomes one that packer reads."""
+
+    program: str
+    others: Sequence[str]
+    """Other keys of what it may say."""
+
+    roles: Mapping[str, str]
+    """What names of speakers are taken for."""
 
 
 class SingleMessages(NamedTuple):
@@ -155,32 +114,22 @@ class SingleMessages(NamedTuple):
     """How they become conversations."""
 
 
-def single_messages(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
+def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
     """Recognize rows that are single messages, by a field that names who speaks.
 
-    It has a role in all rows, or speakers with ids or names who take turns where rows share a value, or says of each
-    whether it is the user's. Behind a first row that is none, they are one conversation.
+    It has a role in all rows, or speakers with ids or names who take turns where rows share a value.
     """
     for speaker in dict.fromkeys(chain(*rows)):
         told = [row for row in rows if isinstance(row.get(speaker), str | int)]
-        if told and (way := _way_to_join(path, speaker, told, rows)) is not None:
+        if told and (way := _way_to_join(speaker, told, rows)) is not None:
             says = sorted({str(row[speaker]) for row in told})[:_MOST_SAID]
             return SingleMessages(speaker, " or ".join(says), way)
     return None
 
 
-def _way_to_join(
-    path: FilePath, speaker: str, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
-) -> str | None:
+def _way_to_join(speaker: str, told: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return how messages become conversations, of which some have a speaker; None if these are no messages."""
     names = [row[speaker] for row in told]
-    are_in_turn = isinstance(names[0], bool) and 4 * _changes(names) >= 3 * (len(names) - 1)
-    asks = "instruction" in map(meant_field, {*rows[0]} - {speaker})
-    is_one = told == rows[1:] or (told == rows and are_in_turn and not asks)
-    if is_one and _roles(speaker, told) is not None and (found := dialogue([told], are_own=True)) is not None:
-        messages = f"flatten(1)[] | select(has({json.dumps(speaker)})) | {found[0]}"
-        command = jq_command(path, f"{{messages: [{messages}]}}", slurps=True)
-        return step("if those of a file are one conversation", command)
     is_speaker = not {*SPEAKERS, "user"}.isdisjoint(speaker.lower().split("_"))
     are_roles = all(is_role(str(name)) for name in names) and told == rows
     if are_roles and (is_speaker or _roles("role", [{"role": name} for name in names]) is not None):
@@ -236,96 +185,58 @@ def _rows_of(value: Any) -> list[dict[str, Any]]:
     return [dict(zip(value, row, strict=False)) for row in zip(*value.values(), strict=False)]
 
 
-def dialogue(
-    lists: Sequence[Any], *, are_own: bool = False, are_named: bool = False
-) -> tuple[str, list[str], str] | None:
-    """Return the program for one message of some lists, or None if they are not all made of messages.
+def _message_of(lists: Sequence[Any], *, are_own: bool = False) -> _Message | None:
+    """Return how one message of some lists is made, or None if they are not all made of messages.
 
-    What a message says may be in an object within it, as in LangChain's dumps, or in parts. Also return other keys that
-    may be it, and the condition if numbers are the speakers. `are_own`: also of messages that are read as they are;
-    `are_named`: of people, whose names say no role.
+    What a message says may be in an object within it, as in LangChain's dumps, or in parts. `are_own`: also messages
+    that are read as they are.
     """
     turns = [turn for each in lists if isinstance(each, list) for turn in each]
     if not turns or not all(isinstance(turn, dict) for turn in turns):
         return None
-    ways = [
-        ("", turns, ""),
-        *numbered_speakers([each for each in lists if isinstance(each, list)]),
-        *((*each, "") for each in (*_opened(turns), *_spoken(turns))),
-    ]
-    for before, own, when in ways:
-        if (found := _message(own, are_own=are_own or bool(before), are_named=are_named)) is not None:
-            return before + found[0], found[1], when
+    for before, own in (("", turns), *_opened(turns)):
+        if (found := _message(own, are_own=are_own or bool(before))) is not None:
+            return found._replace(program=before + found.program)
     return None
 
 
 def _opened(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield messages with what an object in them has, or with the texts of parts as one, and the program for it.
-
-    The program gives parts the types that packer reads.
-    """
+    """Yield messages with what an object in them has, and the program for it, or with the texts of parts as one."""
     for key in turns[0]:
         if all(isinstance(turn.get(key), dict) for turn in turns):
             own = [{name: turn[name] for name in turn if name != key} | turn[key] for turn in turns]
             yield f"del({jq_field(key)}) + {jq_field(key)} | ", own
     for key in dict.fromkeys(chain(*turns)):
         lists = [turn[key] if isinstance(turn.get(key), list) else [] for turn in turns]
-        parts = [[part for part in each if isinstance(part, dict)] for each in lists]
-        texts = [[part.get("text") or part.get(str(part.get("type"))) for part in each] for each in parts]
-        said = ["\n".join(text for text in each if isinstance(text, str)) for each in texts]
-        others = sorted({str(part.get("type")) for part in chain(*parts)}.difference(TEXT_FIELDS))
-        thoughts = [kind for kind in others if meant_field(kind) == "reasoning"]
-        program = f"({jq_field(key)} | arrays) |= map({_AS_PART % ', '.join(map(json.dumps, thoughts or ['']))}) | "
-        is_read = not thoughts and str(None) not in others
-        if any(said):
-            own = [turn | {key: text} if text else turn for turn, text in zip(turns, said, strict=True)]
-            yield "" if is_read else program, own
+        texts = ["\n".join(part["text"] for part in each if _is_text_part(part)) for each in lists]
+        if any(texts):
+            yield "", [turn | {key: text} if text else turn for turn, text in zip(turns, texts, strict=True)]
 
 
-def _spoken(turns: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the messages among what else happened, such as actions without a text, and the program that picks them."""
+def _is_text_part(part: Any) -> bool:
+    is_part = isinstance(part, dict) and isinstance(part.get("text"), str)
+    return is_part and (part.get("type") == "text" or {*part} == {"text"})
+
+
+def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool) -> _Message | None:
     for speaker in dict.fromkeys(chain(*turns)):
-        roles = sorted({name for turn in turns if isinstance(name := turn.get(speaker), str) and is_role(name)})
-        said = [turn for turn in turns if turn.get(speaker) in roles]
-        if (
-            said
-            and len(said) < len(turns)
-            and not any(map(is_text, strings([each for each in turns if each not in said])))
-        ):
-            yield f"select({jq_field(speaker)} | IN({', '.join(map(json.dumps, roles))})) | ", said
-
-
-def _message(turns: Sequence[Mapping[str, Any]], *, are_own: bool, are_named: bool) -> tuple[str, list[str]] | None:
-    for speaker in dict.fromkeys(chain(*turns)):
-        is_name = are_named and speaker in SPEAKERS and all(isinstance(turn.get(speaker), str) for turn in turns)
-        roles = {} if is_name else _roles(speaker, turns)
+        roles = _roles(speaker, turns)
         texts, others = _text_keys(turns, but=speaker) if roles is not None else ([], [])
         lost = {"role", "content"} - {speaker, *texts}
         if roles is not None and texts and not any(turn.get(key) for turn in turns for key in lost):
             own = next((key for key in (*texts, *others) if {speaker, key} in _OWN_KEYS), None)
             if own is not None and len(texts) == 1:
-                return (".", []) if are_own else None  # `columns` and `roles` read them
-            return _as_message(speaker, texts, turns, roles), others
+                return _Message(".", [], {}) if are_own else None  # `columns` and `roles` read them
+            return _Message(_as_message(speaker, texts, roles), others, roles)
     return None
 
 
-def _as_message(
-    speaker: str, texts: Sequence[str], turns: Sequence[Mapping[str, Any]], roles: Mapping[str, str]
-) -> str:
+def _as_message(speaker: str, texts: Sequence[str], roles: Mapping[str, str]) -> str:
     """Return the program that gives a message the keys `role` and `content`, and keeps its others."""
     role = jq_field(speaker)
     if roles:
-        name = f"{role} | tostring" if any(isinstance(turn.get(speaker), int) for turn in turns) else role
-        role = f"({json.dumps(roles, ensure_ascii=False)}[{name}] // {role})"
-    flags = [key for key in dict.fromkeys(chain(*turns)) if meant_field(key) == "reasoning"]
-    flag = next((key for key in flags if any(turn.get(key) is True for turn in turns)), None)
-    of_thoughts: list[str] = []
-    if flag is not None:  # what thoughts alone have is about them, such as their budget, unless it is a text
-        role = f'(if {jq_field(flag)} then "thinking" else {role} end)'
-        others = {*chain(*(turn for turn in turns if not turn.get(flag)))} - {flag}
-        others |= {key for turn in turns for key, said in turn.items() if isinstance(said, str) and is_text(said)}
-        of_thoughts = [key for key in dict.fromkeys(chain(*turns)) if key not in others]
-    dropped = ", ".join(jq_field(key) for key in (speaker, *texts, *of_thoughts) if key not in ("role", "content"))
+        role = f"({json.dumps(roles, ensure_ascii=False)}[{role}] // {role})"
+    dropped = ", ".join(jq_field(key) for key in (speaker, *texts) if key not in ("role", "content"))
     deleted = f" | del({dropped})" if dropped else ""
     said = ", ".join(map(jq_field, texts))
     if len(texts) > 1:  # one of them, and others may be there without a text
@@ -338,18 +249,12 @@ def _roles(speaker: str, turns: Sequence[Mapping[str, Any]]) -> dict[str, str] |
 
     They are if the key says so, or if one of them is a role: two models, or two thoughts, are no user and assistant.
     """
-    if {*(turn.get(speaker) for turn in turns if isinstance(turn.get(speaker), bool))} == {True, False}:
-        side = side_of(speaker)  # of a flag such as `is_human`
-        return {"true": side, "false": "assistant" if side == "user" else "user"} if side else None
-    names = [str(name) if type(name := turn.get(speaker)) is int else name for turn in turns]
+    names = [turn.get(speaker) for turn in turns]
     are_names = all(isinstance(name, str) and name for name in names)
     if not are_names or (speaker.lower() not in SPEAKERS and not any(is_role(str(name)) for name in names)):
         return None
     guessed = guess_roles([{"messages": [{"role": name} for name in names]}])
     known = {name: ROLES.get(str(name).lower()) or guessed.get(str(name)) for name in names}
-    if {*known.values()} == {"user", "system"} and known[names[-1]] == "system":  # the machine with which users talk
-        guessed = {str(name): "assistant" for name in known if known[name] == "system"}
-        known |= {name: guessed.get(str(name), "user") for name in known}
     if not {"user", "assistant"} <= {*known.values()} or None in known.values():
         return None
     return {str(name): guessed[name] for name in known if name in guessed}
@@ -391,7 +296,9 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     if everywhere := [key for key in by_length if texts[key].keys() == told]:
         return everywhere[:1], everywhere[1:]
     chosen, left = list[str](), {*told}
-    for key in sorted(by_length, key=lambda key: (len(texts[key]), meant_field(key) in _TURNS), reverse=True):
+    for key in sorted(
+        by_length, key=lambda key: (len(texts[key]), meant_field(key) in ("instruction", "output")), reverse=True
+    ):
         if texts[key].keys() <= left:
             chosen, left = [*chosen, key], left - texts[key].keys()
     return ([], []) if left else (chosen, [])

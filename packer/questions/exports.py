@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packer.questions.conversations import PAGE, conversation_hint
-from packer.questions.exchanges import history_hint
 from packer.source.file_bytes import FilePath
 
 EXPORTS: Mapping[str, tuple[str, ...]] = {
@@ -48,4 +47,4 @@ def export_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | 
         patterns = [sign if '"' in sign else f'"{sign}": (?!null)' for sign in signs]
         if any(all(re.search(pattern, row) for pattern in patterns) for row in written):
             return f"this is {what}; {PAGE}#{heading.lower().replace(' ', '-')} has the command that makes rows of it"
-    return (history_hint(path, rows) if field is None else None) or conversation_hint(path, rows, field)
+    return conversation_hint(path, rows, field)

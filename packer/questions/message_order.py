@@ -22,8 +22,6 @@ from packer.batches import Message, Sample
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.recipe.named_options import as_option
 from packer.source.decode import decoded_json
-from packer.source.file_bytes import quoted
-from packer.source.jq_commands import from_json, jq_path
 from packer.source.roles import ROLES, is_answer
 from packer.source.row import field_value
 
@@ -71,18 +69,16 @@ class Orders:
     def __init__(self, roles: Mapping[str, str]) -> None:
         self._roles = roles
         self._talks: defaultdict[str, list[_Talk]] = defaultdict(list)
-        self._in_text: set[str] = set()
         self._whole: list[int] = []
         self._begun: set[int] = set()
 
     def add(self, row: Mapping[str, Any], names: Collection[str]) -> None:
         """Note the lists of messages in some fields of a row, which may be refused for their order."""
         for name in names:
-            given, messages = row.get(name.partition(".")[0]), field_value(row, name)
+            messages = field_value(row, name)
             messages = decoded_json(messages) if isinstance(messages, str) else messages
             if isinstance(messages, list) and len(messages) > 1 and all(type(each) is dict for each in messages):
                 self._add(name, messages)
-                self._in_text.update([name] if isinstance(given, str) else ())
 
     def add_read(self, sample: Sample) -> None:
         """Note what is read of a row."""
@@ -113,20 +109,15 @@ class Orders:
             yield Note(BEGIN_OTHERS, num_begin, num_rows)
 
     def broken(self) -> Iterator[UnreadField]:
-        """Yield the keys whose order some rows do not keep, each with the program of jq that mends them."""
+        """Yield the keys whose order some rows do not keep."""
         for name, talks in self._talks.items():
-            keys = name.split(".")
-            text = from_json(keys[0]) if name in self._in_text else ""
             every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
             for found in {each.path: each for each in every}.values():
-                path, begin = f"{name}{ITEMS}.{found.path}", f"{text}({jq_path(keys)} | arrays) |= "
-                programs = [(f"if {quoted(path)} {means}", begin + program) for means, program in found.programs]
-                yield replace(found, path=path, programs=tuple(programs))
+                yield replace(found, path=f"{name}{ITEMS}.{found.path}")
 
 
-def _field(key: Path, num_rows: int, example: str, means: str, program: str | None) -> UnreadField:
-    programs = ((means, program),) if program is not None else ()
-    return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example, programs=programs)
+def _field(key: Path, num_rows: int, example: str) -> UnreadField:
+    return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example)
 
 
 def _said(message: Message) -> tuple[Any, ...]:
@@ -201,31 +192,7 @@ def _unsorted(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> 
         if broken := sorted(falls[key] - in_order):
             first, said = found[broken[0]], talks[broken[0]].said[key]
             example = next(f"{said[k]} after {said[j]}" for j, k in pairwise(first) if first[j] > first[k])
-            yield _field(key, len(broken), example, "is their order", _sorting(key, talks, found))
-
-
-def _sorting(key: Path, talks: Sequence[_Talk], numbers: _Numbers) -> str | None:
-    """Return the program that sorts messages; None if jq would sort some otherwise, and not all are reversed.
-
-    It puts those that say nothing first, which have to be the system's. Those with equal times stand the other way
-    round where the newest comes first.
-    """
-    values = [value for k in numbers for value in talks[k].said[key].values()]
-    are_texts = any(_count(value) is None for value in values)
-    for k, each in numbers.items():
-        said = talks[k].said[key]
-        in_jq = sorted(each, key=lambda at: str(said[at]) if are_texts else _count(said[at]) or 0)
-        others = {role for at, role in enumerate(talks[k].roles) if at not in each}
-        if others - {"system"} or any(each[one] > each[other] for one, other in pairwise(in_jq)):
-            return "reverse" if all(_is_reversed(talks[n], own) for n, own in numbers.items()) else None
-    are_digits = not are_texts and any(isinstance(each, str) for each in values)
-    at = f"{jq_path(key)} | tonumber?" if are_digits else jq_path(key)
-    has_ties = any(len({*each.values()}) < len(each) for each in numbers.values())
-    return f"(if . == sort_by({at}) then . else reverse | sort_by({at}) end)" if has_ties else f"sort_by({at})"
-
-
-def _is_reversed(talk: _Talk, numbers: Mapping[int, float]) -> bool:
-    return len(numbers) == len(talk.roles) and talk.stands({at: -value for at, value in numbers.items()})
+            yield _field(key, len(broken), example)
 
 
 class _Line(NamedTuple):
@@ -253,19 +220,6 @@ class _Line(NamedTuple):
             before = {own} if role != "tool" else {own, *before}
         return 0
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether the last message that no other names is below all others, or at branches, below the system's."""
-        places, named = {own: at for at, own in enumerate(self.ids)}, {*self.names}
-        at = max((at for own, at in places.items() if own not in named), default=None)
-        above = set[int]()
-        while at is not None and at not in above:
-            above.add(at)
-            at = places.get(self.names[at])
-        is_whole = not self.branches_at
-        needed = {at for at, role in enumerate(self.roles) if is_whole or role == "system"}
-        return at is None and needed <= above
-
 
 def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
     """Yield the keys with the id of the message before in which some rows name another one, as where answers branch.
@@ -290,12 +244,4 @@ def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
         if broken and 2 * sum(line.num_named for line in lines) >= sum(len(line.ids) - 1 for line in lines):
             at, first = broken[0].branches_at, broken[0]
             example = f"{first.names[at] or 'nothing'} after {first.ids[at - 1]}"
-            program = _last_branch(jq_path(own), jq_path(parent)) if all(line.is_kept for line in lines) else None
-            yield _field(parent, len(broken), example, "is the message before, this keeps the last branch", program)
-
-
-def _last_branch(own: str, parent: str) -> str:
-    """Return the program that leaves the last message that no other names, and those above it."""
-    named = f"(map({{({own} | tostring): .}}) | add) as $all | map({parent}) as $named"
-    above = f"map(select({own} | IN($named[]) | not))[-1:] | map(recurse($all[{parent} | tostring] // empty)) | reverse"
-    return f"(if any({parent}) then {named} | {above} else . end)"
+            yield _field(parent, len(broken), example)

@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.source.comparisons import chosen_and_rejected, lists_options, siblings
+from packer.questions.options import FEWEST, lists_options, siblings
+from packer.source.comparisons import chosen_and_rejected
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
@@ -55,7 +56,8 @@ class Fields:
         self._numbers = [path for path in self.no_texts if all(isinstance(value, int) for value in found[path])]
         named = [path for path in found if "label" in words_of(path) and isinstance(found[path][0], str | int)]
         self._labels = [path for path in named if 2 * len({*map(str, found[path])}) <= len(found[path])]
-        self._texts = sorted(texts.keys() - verdicts - {*self._labels}, key=lambda path: (-texts[path], path))
+        options = {path for run in siblings(found) if len(run) >= FEWEST for path in run}  # of which one is right
+        self._texts = sorted(texts.keys() - verdicts - options - {*self._labels}, key=lambda path: (-texts[path], path))
         self.paths = [path for path in found if path in texts or any(_texts_in(found[path][0]))]
         self._compared: list[tuple[str, str]] = []
         pairs = [(one, other) for one, other, *more in siblings(found) if not more and {one, other} <= texts.keys()]
@@ -153,6 +155,12 @@ class Fields:
         nothing else is known of may be so.
         """
         yield from (("", {field: path}) for path in self._asked for field in self._answered(path))
+        if not self._questions:
+            yield from (
+                (f"if the texts in `{path}` are a user's and the assistant's in turn, ", {"conversations": path})
+                for path, texts in self._lists.items()
+                if len(texts) > 1 and all(isinstance(text, str) for text in texts) and is_text(*texts)
+            )
         unknown = self._meant(None)
         asked = [path for path in unknown if path not in self._words]
         questions = self._questions or [path for path in unknown if path in self._sentences] or asked

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from packer.questions.named_media import names_media
-from packer.questions.options import FEWEST, are_lettered
+from packer.questions.options import FEWEST, are_lettered, is_one_of, names_one_of, siblings
 from packer.questions.read_places import ITEMS, Path
 from packer.questions.read_texts import (
     MESSAGE_FIELDS,
@@ -22,7 +22,6 @@ from packer.questions.read_texts import (
     spaced,
     strings,
 )
-from packer.source.comparisons import is_one_of, names_one_of, siblings
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field
 from packer.source.own_reasoning import reasoning_in

@@ -10,21 +10,20 @@ from typing import Any
 from packer.errors import InputError
 from packer.near_names import did_you_mean, near
 from packer.questions.conversations import PAGE, step
-from packer.questions.exchanges import IN_PAIRS, exchanges_hint, turns_hint
 from packer.questions.exports import export_hint
-from packer.questions.field_programs import in_place_of, into_question, one_answer
-from packer.questions.proposals import Proposal, Reading, is_cut, most_fit, propose
+from packer.questions.field_programs import into_question, one_answer
+from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
 from packer.questions.read_places import ITEMS
 from packer.questions.read_texts import strings
 from packer.questions.unread_text import is_below
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import flagged_sides, is_verdict, named_sides, numbered_sides, of_a_list
-from packer.source.decode import Refused, decoded_json
+from packer.source.comparisons import is_verdict
+from packer.source.decode import Refused
 from packer.source.detect import column_types, detect_schema, first_rows, first_value
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
-from packer.source.jq_commands import jq_command, jq_field, row_command
+from packer.source.jq_commands import jq_command
 from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.prose import has_word, is_text
 from packer.source.roles import SPEAKERS, guess_roles
@@ -69,10 +68,8 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
         and first
         and (all(isinstance(each, dict) for each in first) or (_are_texts(first) and is_text(*first)))
     ):
-        rows, name = (
-            ".[] | " if is_array else "",
-            "conversations" if isinstance(first[0], dict) and "from" in first[0] else "messages",
-        )
+        are_messages = isinstance(first[0], dict) and "from" not in first[0]
+        rows, name = ".[] | " if is_array else "", "messages" if are_messages else "conversations"
         hint = f'rows are lists; give them a name, as in {{"{name}": [...]}}'
         if (command := jq_command(path, f"{rows}{{{name}: .}}")) is not None:
             hint += f": {command}"
@@ -167,35 +164,22 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     fields = Fields([rename(row, columns) for row in sampled])
     question = fields.question or fields.longest
     best = _best(sampled, columns, (("", further) for further in fields.named()))
-    exchanges = exchanges_hint(path, sampled) if path is not None and sampled else None
-    if exchanges is not None and not best:
-        return exchanges
-    are_flagged = bool(sampled) and flagged_sides(sampled) is not None
-    several = one_answer(path, sampled, question) if question and path is not None and not are_flagged else None
+    several = one_answer(path, sampled, question) if question and path is not None else None
     if several is not None:
         return several
-    is_read = any(new.startswith(("rejected", "response_")) for _, each in best for new in each.reading.columns)
-    if sampled and not is_read and not fields.is_pair and (pairs := _pairs_hint(path, sampled)) is not None:
-        return pairs
     rivals = _rivals(best)
     best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
     best = [each for each in best if not (each[1].left and _leaves_the_texts(*each, sampled))]
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
-        plain += f"; {PAGE} has commands that make rows of what other tools write" if fields.paths else ""
-        if path is None:
-            return plain
-        turns = None if fields.question else turns_hint(path, sampled)
-        return turns or plain
+        return plain + f"; {PAGE} shows how to make them of other shapes" * bool(fields.paths)
     when, first = best[0]
     more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
     is_open = any(each.reading.columns.get("output") in asked for _, each in best)  # whether it asks or answers
-    left = [*first.left] if when or not more else [each for each in first.left if is_cut(sampled, each)]
-    into = [] if rivals or is_open else into_question(path, sampled, first.reading.columns, left)
+    into = [] if rivals or is_open else into_question(path, sampled, first.reading.columns, first.left)
     named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
-    into += in_place_of(path, sampled, [name for name in asked if name in sampled[0]]) if path is not None else ()
-    ways = "; ".join([*filter(None, [exchanges]), *into[::-1], *([named, *more] if when else [*more, named])])
+    ways = "; ".join([*into, named, *more] if when else [*more, *into, named])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     read = {old for _, each in best for old in each.reading.columns.values()}
@@ -212,60 +196,6 @@ def _leaves_the_texts(when: str, proposal: Proposal, rows: Sequence[Mapping[str,
     read = [field_value(row, old) for row in rows for old in proposal.reading.columns.values() if old]
     left = strings([row.get(first_name(path)) for row in rows for path in proposal.left])
     return any(map(is_text, left)) and not any(map(is_text, strings(read)))
-
-
-def _pairs_hint(path: FilePath | None, rows: Sequence[Mapping[str, Any]], before: str = "") -> str | None:
-    """Return the steps that make pairs of two answers by the field that says which one is better; None if none does.
-
-    The program `before` makes the rows of those of the file.
-    """
-    steps, own = [], flagged_sides(rows)
-    named = own or named_sides(rows)
-    for sides in numbered_sides(rows) if named is None else [named]:
-        if not _have_more({*sides.texts, *sides.fields}, rows):
-            continue  # a pair without a question is none
-        one, other = map(jq_field, sides.texts)
-        is_first, is_second = (
-            f"({jq_field(field)} | IN({', '.join(map(json.dumps, values))}))"
-            for field, values in zip(sides.fields, sides.said, strict=True)
-        )
-        chosen = f"if {is_first} then [{one}, {other}] elif {is_second} then [{other}, {one}] else empty end"
-        turns, more = _turns_of(rows, sides.texts)
-        gone = ", ".join(dict.fromkeys([one, other, *map(jq_field, [*sides.fields, *more])]))
-        pair = f"{{chosen: ($pair[0]{turns}), rejected: ($pair[1]{turns})}}"
-        program = f"{before}({chosen}) as $pair | del({gone}) + {pair}"
-        command = row_command(path, program) if path is not None else None
-        first, second = map(quoted, sides.texts)
-        what = f"if {quoted(sides.fields[0])} names the better one of {first} and {second}, and other rows are left out"
-        if own is not None:
-            flags = " or ".join(map(quoted, own.fields))
-            what = f"if a yes in {flags} says that {first} or {second} is better, and other rows are left out"
-        elif named is None:
-            what = f"if {quoted(sides.fields[0])} is {json.dumps(sides.said[0][0])} where {first} is better"
-        steps.append(f"{what}: {command}" if command else f"{what}, give rows `chosen` and `rejected`")
-    others = of_a_list(rows) if not before else ()
-    return "; ".join(steps) or next(filter(None, (_pairs_hint(path, made, program) for program, made in others)), None)
-
-
-def _have_more(names: Collection[str], rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether rows have a question: a text or a list beside some fields, or before what a side says, as in HH-RLHF."""
-    others = [(name, value) for row in rows for name, value in row.items() if name not in names and value]
-    return any(str(row.get(name)).startswith("\n\nHuman:") for row in rows for name in names) or any(
-        isinstance(value, list)
-        or (isinstance(value, str) and meant_field(name) == "instruction")
-        or any(map(is_text, strings(value)))
-        for name, value in others
-    )
-
-
-def _turns_of(rows: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return what makes messages of an answer that is a list in JSON text, as its question is, turn by turn."""
-    for asked in (name for name in rows[0] if meant_field(name) == "instruction"):
-        lists = [[decoded_json(str(row.get(name))) for name in (asked, *answers)] for row in rows]
-        if all(_are_texts(*found) and len({*map(len, found)}) == 1 for found in lists):
-            turns = f"[{jq_field(asked)}, $said] | map(fromjson) | [transpose[] | {IN_PAIRS}]"
-            return f" as $said | {turns}", [asked]
-    return "", ()
 
 
 def _are_texts(*lists: Any) -> bool:

@@ -15,15 +15,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from packer.questions.flag_programs import CALLS, Place, listed, programs
-from packer.questions.read_places import ITEMS, Path, UnreadField, shown_path
+from packer.questions.field_programs import moved_flag
+from packer.questions.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.questions.read_texts import MESSAGE_FIELDS
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_character, verdicts
+from packer.source.file_bytes import quoted
 from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number
-from packer.source.jq_commands import from_json
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS, first_name
 from packer.source.tools_and_calls import KEYS_OF_CALLS
@@ -47,6 +47,26 @@ _MOST_MISFITS = 20
 """One in this many lists of numbers may have others than those of answers."""
 
 _SIGNS = "numbers below and above 0"
+_CALLS = "tool_calls"
+
+
+class Place(NamedTuple):
+    """Where something is said, and of what."""
+
+    path: Path
+    of: Literal["row", "message", "items", "list", "list of answers", "numbers"]
+    """`items` are in lists, or in JSON text, under a key of messages."""
+
+    messages: Path = ()
+    """Where the messages are to which a list of the row belongs."""
+
+    first: int = 0
+    """The number of the first message, in a list of numbers."""
+
+    @property
+    def whose(self) -> Path:
+        """The path of what says it: the messages or their parts, a list, or the row."""
+        return () if self.of == "row" else up_to_items(self.path) if self.of == "message" else self.path
 
 
 @dataclass(slots=True)
@@ -201,13 +221,13 @@ class Flags:
                 own = {key: value for key, value in part.items() if key != "closed"}  # which parts of reasoning are
                 scalars = {key: value for key, value in own.items() if not isinstance(value, Mapping | list)}
                 yield from self._of_message((*path, "content", ITEMS), scalars)
-        calls = _decoded(message.get(CALLS))
+        calls = _decoded(message.get(_CALLS))
         for call in map(_decoded, calls) if isinstance(calls, list) else ():
             if isinstance(call, Mapping):
                 function = _decoded(call.get("function"))
                 of_function = function if isinstance(function, Mapping) else {}
                 own = {key: value for key, value in of_function.items() if key not in KEYS_OF_CALLS}
-                yield from self._of_message((*path, CALLS, ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
+                yield from self._of_message((*path, _CALLS, ITEMS), {**call, "function": own}, KEYS_OF_CALLS)
 
     def _add_lists(self, path: Path, messages: Sequence[Any], lists: Mapping[Path, Sequence[Any]]) -> None:
         """Note lists with one for each message, or for each answer, and lists of the numbers of some answers."""
@@ -258,15 +278,17 @@ class Flags:
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and self._fits(place) and not is_of_messages:
-                decodes = "".join(map(from_json, sorted({place.path[0], *place.messages[:1]} & self._in_text)))
-                programs = tuple((when, decodes + program) for when, program in flag.programs)
-                found.setdefault(flag.path, replace(flag, programs=programs))
+                found.setdefault(flag.path, replace(flag, programs=()) if place.path[0] in self._in_text else flag)
         return found.values()
 
     def _fits(self, place: Place) -> bool:
         """Whether something may be said about messages, or is said about no list."""
         most = self._said[place].num_rows // _MOST_MISFITS if place.of == "numbers" else 0
         return self._misfits[place] <= most
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
 
 
 def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
@@ -309,11 +331,11 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
             first = dict.fromkeys((*no, *values))
             says = " or ".join((*yes, *no) if yes else [*first][:_MOST_VERDICTS])
             says += " or nothing" * (not yes and num_silent > 0)
-            kept = {} if yes else {f"the rows without {listed(no)}": f"{{not_in: [{listed(no)}]}}"}
-    kept |= {f"the rows with {listed(each)}": f"{{in: [{listed(each)}]}}" for each in (yes, no) if each}
+            kept = {} if yes else {f"the rows without {_listed(no)}": f"{{not_in: [{_listed(no)}]}}"}
+    kept |= {f"the rows with {_listed(each)}": f"{{in: [{_listed(each)}]}}" for each in (yes, no) if each}
     name = ".".join(place.path)
     is_plain = {".", "="}.isdisjoint(name)
-    begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{listed([name])}: ", "}")
+    begin, end = (f"sources.where.{name}=", "") if is_plain else (f"sources.where={{{_listed([name])}: ", "}")
     keeps = tuple((f"{begin}{said_so}{end}", which) for which, said_so in kept.items() if ITEMS not in place.path)
     return replace(_flag(place, said, says), keeps=keeps) if says else None
 
@@ -343,5 +365,31 @@ def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: in
         return None
     says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     says = "the numbers of some messages" if place.of == "numbers" else says + " or nothing" * (num_silent > 0)
-    ways = programs(place, kind, forms, is_silent=num_silent > 0)
+    ways = _programs(place, kind, forms, is_silent=num_silent > 0)
     return replace(_flag(place, said, says), programs=tuple(ways))
+
+
+def _programs(
+    place: Place, kind: str, forms: Mapping[str, Collection[str]], *, is_silent: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what a key of messages may say, each with the program of jq that moves it to a key that packer reads.
+
+    `forms`: how each word is written, in the small letters of jq. Where only a yes is ever said, silence says no, and
+    the other way round.
+    """
+    if place.of != "message" or place.path.count(ITEMS) > 1:
+        return
+    messages, key = place.whose, place.path[len(place.whose) :]
+    silence = json.dumps("true" not in forms) if is_silent and kind == "flags" and len(forms) == 1 else None
+    ways = {
+        "flags": [("a yes", "trained", "train", "."), ("a yes", "not trained", "masked", ".")],
+        "signs": [("more than 0", "trained", "train", "tonumber > 0")],
+        "weights": [("a number", "trained as much", "weight", ".")],
+        "words": [
+            (word, "trained", "train", f"tostring | ascii_downcase | IN({_listed(sorted(forms[word]))})")
+            for word in sorted(forms)
+        ],
+    }
+    for word, says, name, value in ways[kind]:
+        when = f"if {word} under {quoted(key[-1])} says that an answer is {says}"
+        yield when, moved_flag(messages, key, name, value, silence=silence)

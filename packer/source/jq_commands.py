@@ -51,11 +51,6 @@ def jq_field(name: str) -> str:
     return f".[{json.dumps(name, ensure_ascii=False)}]"
 
 
-def from_json(name: str) -> str:
-    """Return the beginning of a program that decodes a field where it is JSON in a text, as in a cell of CSV."""
-    return f'({jq_field(name)} | strings | select(.[:1] | IN("[", "{{"))) |= fromjson | '
-
-
 def jq_path(path: Iterable[str]) -> str:
     """Return what a program of jq calls the values that a path leads to."""
     return "." + "".join("[]?" if key == "[]" else jq_field(key)[1:] for key in path)

@@ -25,9 +25,6 @@ SYSTEM = "Answer briefly."
 FACTS = [["the tide", "turns", "at six"]]
 
 
-LOOK = [{"name": "look", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]
-
-
 def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
     content = {"content_type": "text", "parts": [text]}
     message = {"id": str(number), "author": {"role": role}, "content": content, "metadata": {}} | more
@@ -315,19 +312,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID, MORE],
         [SAID, REST],
     ),
-    "pairs of texts": ("rows.jsonl", [{"history": [[ASKED, SAID], [MORE, REST]]}], [ASKED, SAID, MORE], [SAID, REST]),
-    "pairs that begin with an answer": (
-        "rows.jsonl",
-        [{"messages": [[None, SAID], [MORE, REST]]}],
-        [MORE],
-        [SAID, REST],
-    ),
-    "pairs of a role and a text": (
-        "rows.jsonl",
-        [{"conversation": [["system", SYSTEM], ["user", ASKED], ["assistant", SAID]]}],
-        [SYSTEM, ASKED, SAID],
-        [SAID],
-    ),
     "single messages": (
         "rows.jsonl",
         [
@@ -337,24 +321,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ],
         [ASKED, SAID],
         [SAID],
-    ),
-    "a transcript": (
-        "rows.csv",
-        [{"call": "C1", "transcript": f"Customer: {ASKED}\nAgent: {SAID}\n\nCustomer:\t{MORE}\nAgent: {REST}\n"}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "a transcript with times": (
-        "rows.jsonl",
-        [
-            {
-                "call": "C1",
-                "transcript": f"[10:01] Customer: {ASKED}\n[10:02] Agent: {SAID}\nIn short: yes.\n"
-                f"2026-05-01 10:03:07 - Customer: {MORE}\n(10:03 PM) Agent: {REST}\n",
-            }
-        ],
-        [ASKED, SAID, MORE, REST],
-        [SAID + "\nIn short: yes.", REST],
     ),
     "columns of messages": (
         "rows.parquet",
@@ -397,18 +363,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [{"talk": [{"role": "user", "asks": ASKED, "says": ""}, {"role": "assistant", "asks": "", "says": SAID}]}],
         [ASKED, SAID],
         [SAID],
-    ),
-    "a dialogue with a system": (
-        "rows.jsonl",
-        [{"dialog": [{"speaker": "USER", "utterance": ASKED}, {"speaker": "SYSTEM", "utterance": SAID}]}],
-        [ASKED, SAID],
-        [SAID],
-    ),
-    "numbered speakers in columns": (
-        "rows.parquet",
-        [{"turns": {"speaker": [0, 1, 0, 1], "utterance": [ASKED, SAID, MORE, REST]}}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
     ),
     "answers that are numbers": (
         "rows.jsonl",
@@ -550,31 +504,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, "Cuin"],
         ["Cuin a tha an làn ann?"],
     ),
-    "a number of one in fields": (
-        "rows.jsonl",
-        [{"question": ASKED, "opa": REST, "opb": MORE, "opc": SAID, "cop": 2, "level": 7}],
-        [ASKED, f"A. {REST}", f"B. {MORE}", f"C. {SAID}"],
-        [SAID],
-    ),
-    "a number of one in two fields, as a text": (
-        "rows.jsonl",
-        [
-            {
-                "sentence": "The map did not fit, as the _ was too small.",
-                "option1": "map",
-                "option2": "bag",
-                "answer": "2",
-            }
-        ],
-        ["The map did not fit, as the _ was too small.\nA. map\nB. bag"],
-        ["bag"],
-    ),
-    "a number of one in a list": (
-        "rows.parquet",
-        [{"question": ASKED, "choices": [REST, SAID], "answer": 2, "subject": "tide"}],
-        [ASKED, f"A. {REST}", f"B. {SAID}"],
-        [SAID],
-    ),
     "answers with ranks": (
         "rows.jsonl",
         [
@@ -630,12 +559,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         [ASKED, SAID],
         [SAID],
     ),
-    "speakers told by a flag": (
-        "rows.jsonl",
-        [{"conversation": [{"message": ASKED, "is_human": True}, {"message": SAID, "is_human": False}], "bot": "b"}],
-        [ASKED, SAID],
-        [SAID],
-    ),
     "calls as XML": (
         "rows.jsonl",
         [
@@ -655,84 +578,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ],
         [ASKED, "06:12", SAID],
         ['I look.{"name": "look", "arguments": {"place": "Oban\\nor 7", "days": 2, "code": "7"}}', SAID],
-    ),
-    "definitions in the system message, calls as Python prints them": (
-        "rows.jsonl",
-        [
-            {
-                "conversations": [
-                    {"from": "system", "value": f"You may call: <tools>{json.dumps(LOOK)}</tools>"},
-                    {"from": "human", "value": ASKED},
-                    {
-                        "from": "gpt",
-                        "value": f"<tool_call>\n{ {'arguments': {'place': 'Oban'}, 'name': 'look'} }\n</tool_call>",
-                    },
-                ],
-                "tools": json.dumps(LOOK),
-            }
-        ],
-        ['"look"', ASKED],
-        ['{"name": "look", "arguments": {"place": "Oban"}}'],
-    ),
-    "questions and answers in two lists": (
-        "rows.jsonl",
-        [{"questions": [ASKED, MORE], "answers": {"input_text": [SAID, REST], "answer_start": [0, 7]}, "source": "x"}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "exchanges": (
-        "rows.jsonl",
-        [{"rounds": [{"prompt": ASKED, "response": SAID}, {"prompt": MORE, "response": REST}], "system": SYSTEM}],
-        [SYSTEM, ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "exchanges in a table, of which the last has no answer": (
-        "rows.parquet",
-        [{"turns": [{"user": ASKED, "bot": SAID, "model": "tides-7b"}, {"user": MORE, "bot": None, "model": None}]}],
-        [ASKED, SAID],
-        [SAID],
-    ),
-    "exchanges where messages should be": (
-        "rows.parquet",
-        [{"conversations": [{"question": ASKED, "answer": SAID}, {"question": MORE, "answer": REST}]}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "exchanges before a question and its answer": (
-        "rows.jsonl",
-        [{"history": [{"question": ASKED, "answer": SAID}], "question": MORE, "answer": REST}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "exchanges as JSON in an object": (
-        "rows.jsonl",
-        [{"data": {"rounds": json.dumps([{"customer": ASKED, "agent": SAID}, {"customer": MORE, "agent": REST}])}}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "objects whose key is the speaker": (
-        "rows.jsonl",
-        [{"messages": [{"user": ASKED}, {"assistant": SAID}, {"user": MORE}, {"assistant": REST}]}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "exchanges in columns": (
-        "rows.parquet",
-        [{"dialog": {"question": [ASKED, MORE], "answer": [SAID, REST]}}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
-    ),
-    "exchanges of which each has thoughts": (
-        "rows.jsonl",
-        [{"rounds": [{"prompt": ASKED, "thinking": "I look at the table.", "response": SAID}]}],
-        [ASKED, "[I look at the table.]" + SAID],
-        ["[I look at the table.]" + SAID],
-    ),
-    "exchanges under unknown names": (
-        "rows.jsonl",
-        [{"talk": [{"head": ASKED, "body": SAID}, {"head": MORE, "body": REST}]}],
-        [ASKED, SAID, MORE, REST],
-        [SAID, REST],
     ),
     "a text beside messages with a system": (
         "rows.jsonl",
@@ -941,19 +786,6 @@ def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_
     assert learned == [each + "<|im_end|>" for each in trained]
     places = [text.index(each) for each in context]
     assert places == sorted(places)
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_code_between_the_tags_of_calls_becomes_a_block_of_code(tmp_path: Path) -> None:
-    """A server would take it for a call."""
-    said = {"role": "assistant", "content": "<tool_call>\nprint(7)\n</tool_call>\nIt is 7."}
-    path = write(tmp_path / "rows.jsonl", [{"messages": [{"role": "user", "content": ASKED}, said]}])
-    tagged = TEMPLATE.replace('\'{"name"', '\'<tool_call>{"name"').replace("+ '}' }}", "+ '}</tool_call>' }}")
-    tokenizer = twins.byte_level(tmp_path / "model", template=tagged)
-    path, (hint,) = follow(path, tokenizer, tmp_path / "cache")
-    assert "give calls in `tool_calls`; if it is code, and no call" in hint
-    ((_, learned),) = read_back(tmp_path / "cache", path.name)
-    assert learned == ["```\nprint(7)\n```\nIt is 7.<|im_end|>"]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -1282,17 +1114,6 @@ def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path:
     with pytest.raises(InputError) as caught:
         packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
-
-
-def test_rows_with_a_question_of_their_own_are_read_with_it_or_with_the_exchanges_before_it(tmp_path: Path) -> None:
-    row = {"examples": [{"question": ASKED, "answer": SAID}], "question": MORE, "answer": REST}
-    with pytest.raises(InputError) as caught:
-        packer.build(
-            write(tmp_path / "rows.jsonl", [row]), tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model")
-        )
-    hint = caught.value.hint or ""
-    assert "in `examples` are questions and answers, one after the other, before `question` and `answer`: jq" in hint
-    assert "columns={'instruction': 'question', 'output': 'answer'}, ignore=['examples']" in hint
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:

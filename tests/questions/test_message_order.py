@@ -5,7 +5,6 @@ import email.utils
 import math
 import random
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -150,24 +149,6 @@ def test_a_message_whose_parent_is_not_the_one_before_is_asked_about_also_as_a_s
     for pairs in (said, numbers):
         rows = talk(*({"uid": own, "parentId": parent} for own, parent in pairs))
         assert paths(rows) == [("messages[].parentId", 1)]
-
-
-def test_a_program_is_named_only_where_jq_would_leave_every_row_in_its_order() -> None:
-    backward = range(3, -1, -1)
-    sortable = [
-        sum(bool(field.programs) for field in asked(valued("at", *map(way, backward)))) for way in WAYS.values()
-    ]
-    assert all(sortable), "where all rows are reversed, none need be sorted"
-    mixed = [valued("at", *map(WAYS["mail"], order)) for order in (backward, (1, 0, 2, 3))]
-    assert asked(*mixed)[0].programs == () and asked(mixed[0])[0].programs[0][1].endswith("|= reverse")
-    (zones,) = asked(valued("at", "2025-03-01T09:00:00Z", "2025-03-01T10:00:00+02:00", "2025-03-01T08:30:00Z"))
-    assert zones.programs == ()
-    (silent,) = asked(valued("at", *map(WAYS["ISO"], (3, 2)), None, *map(WAYS["ISO"], (1, 0)), roles="uaaua"))
-    assert silent.programs == ()
-    system = valued("at", None, *map(WAYS["ISO"], backward), roles="suaua")
-    assert [len(field.programs) for field in asked(system)] == [1]
-    (circle,) = asked(talk(*({"id": own, "after": name} for own, name in pairwise("abca")), {"id": "d", "after": "a"}))
-    assert circle.programs == ()
 
 
 def snapshot(*texts: str, **last: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ The first step of each hint is followed letter by letter, and the first row is r
 
 import json
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +14,6 @@ import twins
 from followed_steps import follow, write
 from foreign_rows import CALL, TEMPLATE, read_back
 
-import packer
-from packer.errors import InputError
-from packer.questions.conversations import single_messages
 from packer.questions.exports import export_hint
 from packer.questions.schema_errors import columns_hint
 
@@ -53,35 +49,12 @@ class Shape(NamedTuple):
     file: str = "rows.jsonl"
 
 
-def mathqa(number: int) -> dict[str, Any]:
-    return {
-        "Problem": f"a boat of {number + 3} tons carries {number + 2} men . what is the weight of each ?",
-        "Rationale": f"weight of each = {number + 3} / {number + 2} , and that is the answer .",
-        "options": f"a ) {number + 38} , b ) 27.675 , c ) 3 : 4 a . m . , d ) data inadequate , e ) none of these",
-        "correct": "abcde"[number % 5],
-        "annotated_formula": f"divide(const_{number}, const_100)",
-        "linear_formula": f"divide(n{number},const_100)|",
-        "category": ["general", "physics"][number % 2],
-    }
-
-
-def single(number: int) -> dict[str, Any]:
-    turn = {"name": ["Captain Reed", "Ann"][number % 2], "is_user": number % 2 == 1, "mes": talk(number, 2)[number % 2]}
-    return turn | {"send_date": f"March {number % 28 + 1}, 2024 2:{number:02}pm", "extra": {"api": "some"}}
-
-
 def posts(number: int) -> dict[str, Any]:
     answers = [
         {"answer_id": 9000 - 10 * number - turn, "author_id": 7 * number + turn, "pm_score": 2 * turn, "text": text}
         for turn, text in enumerate([says(number, 1), says(number, 2), says(number, 3)][: 2 + number % 2])
     ]
     return {"qid": 100 + number, "question": asks(number), "answers": answers, "date": "2016/12/05"}
-
-
-def persona(number: int, **answer: Any) -> dict[str, Any]:
-    facts = [f"i have {number + fact} boats." for fact in range(3 + number % 3)]
-    row = {"personality": facts, "history": talk(number, 1 + 2 * (number % 3)), "utterance_idx": number % 3}
-    return row | (answer or {"candidates": [says(number, turn) for turn in (5, 6, 7)]})
 
 
 def memory(number: int) -> dict[str, Any]:
@@ -123,20 +96,6 @@ def simulation(number: int) -> dict[str, Any]:
     return {"id": f"s{number}", "task_id": str(number), "messages": said, "reward_info": {"reward": 1.0}}
 
 
-def dialogue_of_studio(number: int) -> dict[str, Any]:
-    log = [
-        {
-            "turn id": turn + 1,
-            "user utterance": asks(number, turn),
-            "system response": says(number, turn),
-            "dialog history": " ".join(talk(number, 2 * turn)),
-            "original user side information": json.dumps({"act": f"ask {turn}"}),
-        }
-        for turn in range(2)
-    ]
-    return {"original dialog id": f"d{number}", "dialog index": number, "log": log}
-
-
 def chat_of_webui(number: int) -> dict[str, Any]:
     thought = '<details type="reasoning" done="true" duration="5">\n<summary>Thought for 5 seconds</summary>\n'
     said = f"{thought}> I look at the table.\n> It is there.\n</details>\n{says(number)}"
@@ -145,20 +104,6 @@ def chat_of_webui(number: int) -> dict[str, Any]:
         "b": {"id": "b", "parentId": "a", "role": "assistant", "content": said},
     }
     return {"id": f"c{number}", "chat": {"title": "Tide", "history": {"currentId": "b", "messages": messages}}}
-
-
-def chat_of_libre(number: int) -> dict[str, Any]:
-    asked, said = talk(number, 2)
-    parts = [{"type": "think", "think": f"I look at {place(number)}."}, {"type": "text", "text": said}]
-    sent = [{"sender": "User", "isCreatedByUser": True, "text": asked}]
-    sent.append({"sender": "GPT-4o", "isCreatedByUser": False, "text": "", "content": parts})
-    return {"conversationId": f"c{number}", "endpoint": "openAI", "messages": sent}
-
-
-def pippa(number: int) -> dict[str, Any]:
-    definitions = f"{{{{char}}}}: I sail from {place(number)} and back, whatever the wind.\n{{{{user}}}}: I see."
-    said = [{"message": text, "is_human": turn % 2 == 0} for turn, text in enumerate(talk(number))]
-    return {"bot_id": f"b{number}", "bot_name": "Reed", "bot_definitions": definitions, "conversation": said}
 
 
 def right_call(number: int) -> dict[str, Any]:
@@ -182,13 +127,6 @@ def sample_of_eval(number: int, arguments: Any) -> dict[str, Any]:
     }
 
 
-def question_of_race(number: int) -> dict[str, Any]:
-    passage = f"{place(number)} is a town by the sea. It has {number} boats, and all of them are old."
-    options = [f"It has {boats} boats in its harbour." for boats in range(number, number + 4)]
-    row = {"example_id": f"high{number}.txt", "article": passage, "answer": "ABCD"[number % 4]}
-    return row | {"question": f"What is said of {place(number)}?", "options": options}
-
-
 def table(number: int) -> dict[str, Any]:
     cells = [["Year", "Port"], [str(1990 + number), place(number)]]
     row = {"feta_id": 2000 + number, "table_page_title": place(number), "table_array": cells}
@@ -207,28 +145,7 @@ def records(number: int) -> list[dict[str, str]]:
     return [{"port": f"the old pier of {place(number + n)}", "by": by[n], "2024": f"9.{n}"} for n in range(3)]
 
 
-CHOICES = ["A. 38", "B. 27.675", "C. 3 : 4 a . m .", "D. data inadequate", "E. none of these"]
-BLOCKS = [[{"block_type": "text", "text": text}] for text in talk(0)]
 SHAPES: dict[str, Shape] = {
-    "options in a text": Shape([mathqa(k) for k in ROWS], ["a boat of 3 tons", *CHOICES], ["[weight of each"]),
-    "options in a list, of which each has its letter": Shape(
-        [
-            {"question": asks(k), "options": [f"{x}){k + ord(x)}" for x in "ABCDE"], "correct": "ABCDE"[k % 5]}
-            for k in ROWS
-        ],
-        [asks(0), "\nA. 65\nB. 66\nC. 67"],
-        ["65"],
-    ),
-    "options beside a passage": Shape(
-        [question_of_race(k) for k in ROWS],
-        ["What is said of Oban?", "A. It has 0 boats in its harbour.", "D. It has 3", "Oban is a town"],
-        ["It has 0 boats in its harbour."],
-    ),
-    "messages behind what they are about": Shape(
-        [{"user_name": "Ann", "character_name": "Captain Reed", "chat_metadata": {}}, *map(single, ROWS)],
-        [talk(0, 2)[0], talk(1, 2)[1], talk(2, 2)[0]],
-        [talk(k, 2)[0] for k in ROWS if k % 2 == 0],
-    ),
     "texts with a label": Shape(
         [
             {
@@ -238,19 +155,19 @@ SHAPES: dict[str, Shape] = {
             }
             for k in ROWS[1:]
         ],
-        ["A man rows to Mull in the rain.\nhypothesis: A man is at Mallaig."],
+        ["A man rows to Mull in the rain.\n\nhypothesis: A man is at Mallaig."],
         ["0"],
     ),
     "two questions with a label": Shape(
         [{"question1": asks(k), "question2": asks(k, 1), "label": ["same", "other"][k % 2]} for k in ROWS],
-        [f"{asks(0, 1)}\nquestion1: {asks(0)}"],
+        [f"{asks(0, 1)}\n\nquestion1: {asks(0)}"],
         ["same"],
     ),
-    "answers with scores and ids": Shape([posts(k) for k in ROWS], [asks(0)], [says(0, 2)]),
-    "a table": Shape([table(k) for k in ROWS], [asks(0), "table_array", "Year | Port\n1990 | Oban"], [says(0)]),
+    "answers with scores and ids": Shape([posts(k) for k in ROWS], [asks(0)], [says(0, 1)]),
+    "a table": Shape([table(k) for k in ROWS], [asks(0), 'table_array: [["Year","Port"],["1990","Oban"]]'], [says(0)]),
     "what several people said": Shape(
         [{"query": asks(k), "meeting_transcripts": meeting(k), "answer": says(k, 7)} for k in ROWS],
-        [asks(0), f"speaker: Skipper, content: {says(0)}\nspeaker: Harbor master, content: {says(0, 1)}"],
+        [asks(0), f'{{"speaker":"Skipper","content":"{says(0)}"}},{{"speaker":"Harbor master"'],
         [says(0, 7)],
     ),
     "passages with titles": Shape(
@@ -269,36 +186,9 @@ SHAPES: dict[str, Shape] = {
     "a table as records": Shape(
         [{"question": asks(k), "table": records(k), "answer": says(k)} for k in ROWS],
         [
-            f"{asks(0)}\ntable: \nport: the old pier of Oban, by: ferry, 2024: 9.0\nport: the old pier of Mull, by: rowing"
+            f'{asks(0)}\n\ntable: [{{"port":"the old pier of Oban","by":"ferry","2024":"9.0"}},{{"port":"the old pier of Mull"'
         ],
         [says(0)],
-    ),
-    "candidates after a history": Shape(
-        [persona(k) for k in ROWS], ["i have 0 boats.\n\ni have 1 boats.", asks(0)], [says(0, 7)]
-    ),
-    "an answer after a history": Shape(
-        [persona(k, response=says(k)) for k in ROWS], ["i have 0 boats.", asks(0)], [says(0)]
-    ),
-    "a history in each of several objects": Shape(
-        [
-            {"utterances": [{"history": talk(k, turns), "candidates": [says(k, 7), says(k, 8)]} for turns in (1, 3)]}
-            for k in ROWS
-        ],
-        talk(0, 3),
-        [says(0, 1), says(0, 8)],
-    ),
-    "blocks": Shape(
-        [
-            {
-                "messages": [
-                    {"role": by, "additional_kwargs": {}, "blocks": block}
-                    for by, block in zip(["user", "assistant"] * 2, BLOCKS, strict=True)
-                ]
-            }
-            for k in ROWS
-        ],
-        talk(0),
-        [says(0, 1), says(0, 3)],
     ),
     "keys that begin with a line": Shape(
         [
@@ -325,18 +215,11 @@ SHAPES: dict[str, Shape] = {
         [CALL, says(0)],
         file="rows.json",
     ),
-    "a log of turns": Shape(
-        [dialogue_of_studio(k) for k in ROWS], [asks(0), says(0), asks(0, 1)], [says(0), says(0, 1)]
-    ),
     "details of reasoning": Shape(
         [chat_of_webui(k) for k in ROWS],
         [asks(0)],
         [f"[I look at the table.\nIt is there.]{says(0)}"],
         file="rows.json",
-    ),
-    "parts that think": Shape([chat_of_libre(k) for k in ROWS], [asks(0)], [f"[I look at Oban.]{says(0, 1)}"]),
-    "definitions beside a conversation": Shape(
-        [pippa(k) for k in ROWS], [talk(0)[0], "I sail from Oban", *talk(0)[1:]], [says(0, 1), says(0, 3)]
     ),
     "right calls": Shape(
         [right_call(k) for k in ROWS], ['"parameters": {"type": "object"', asks(0)], [CALL], most_steps=1
@@ -349,19 +232,6 @@ SHAPES: dict[str, Shape] = {
     "samples of an evaluation as chats": Shape(
         [sample_of_eval(k, [[json.dumps([{"role": "user", "content": asks(k)}]), {}]]) for k in ROWS],
         [asks(0)],
-        [says(0)],
-    ),
-    "a tag that is a word": Shape(
-        [
-            {
-                "messages": [
-                    {"role": "user", "content": f"<image>\n{asks(k)}"},
-                    {"role": "assistant", "content": says(k)},
-                ]
-            }
-            for k in ROWS
-        ],
-        ["<image> \n", asks(0)],
         [says(0)],
     ),
 }
@@ -380,35 +250,10 @@ def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_p
     assert places == sorted(places)
 
 
-def test_of_options_the_letter_or_the_reasons_may_be_trained(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [mathqa(k) for k in ROWS])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    ways = (caught.value.hint or "").split("; if ")[2:]
-    assert [way.partition(" is ")[2].partition(":")[0] for way in ways] == [
-        "the letter, to be trained alone, of the right one in `options`",
-        "the answer, and chooses from `options`",
-    ]
-    for way, said in zip(ways, ("a", mathqa(0)["Rationale"]), strict=True):
-        subprocess.run(["bash", "-euc", way.partition(": ")[2]], check=True, cwd=tmp_path)
-        made = json.loads((tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()[0])
-        assert made["output"] == said and made["instruction"].endswith("E. none of these")
-
-
 @pytest.mark.parametrize("name", ["options", "choices"])
 def test_options_in_a_text_are_never_an_answer(name: str) -> None:
     rows = [{"question": asks(k), name: "(A) At six (B) At seven (C) At noon"} for k in ROWS]
     assert f"output={name}" not in columns_hint(rows, {})
-
-
-def test_rows_of_one_text_with_a_flag_are_no_conversation_unless_users_alternate(tmp_path: Path) -> None:
-    flags = [number % 7 < 3 for number in ROWS]
-    rows = [{"essay": says(number), "is_human": flag} for number, flag in zip(ROWS, flags, strict=True)]
-    path = write(tmp_path / "rows.jsonl", rows)
-    assert single_messages(path, rows) is None
-    told = [{"essay": says(number), "is_human": number % 2 == 0} for number in ROWS]
-    assert single_messages(path, [*told, *told[:1]]) is not None
-    assert single_messages(path, [row | {"question": asks(0)} for row in told]) is None
 
 
 def test_letters_beside_options_are_no_label_that_answers() -> None:
@@ -420,10 +265,3 @@ def test_letters_beside_options_are_no_label_that_answers() -> None:
 def test_short_texts_in_a_list_are_no_history(tmp_path: Path) -> None:
     rows = [{"title": f"Tide {k}", "tags": ["sea", "wind", "sun"][: 1 + 2 * (k % 2)], "content": says(k)} for k in ROWS]
     assert export_hint(write(tmp_path / "rows.jsonl", rows), rows) is None
-
-
-def test_no_id_chooses_between_answers(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [posts(k) for k in ROWS])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert "`pm_score`" in (caught.value.hint or "") and "_id`" not in (caught.value.hint or "")

@@ -1,7 +1,6 @@
 """The `columns` that are suggested are made of the fields there are, and nothing is guessed."""
 
 import json
-import re
 import shutil
 import subprocess
 
@@ -9,7 +8,6 @@ import pytest
 from hints import settings_in
 
 from packer.errors import InputError
-from packer.questions.field_programs import one_answer
 from packer.questions.schema_errors import columns_hint, detected_schema, refuse_unread_columns
 from packer.source.schema import read_row
 
@@ -91,7 +89,7 @@ def test_a_hint_keeps_what_columns_says_already():
 
 NO_ANSWER = "`completions` may be the answer, and `columns` reads texts alone; the fields with texts are `completions`"
 READS = "; packer reads messages, questions with answers, texts, and token ids"
-PLAINLY = f"{READS}; docs/how-to/exports.md has commands that make rows of what other tools write"
+PLAINLY = f"{READS}; docs/how-to/exports.md shows how to make them of other shapes"
 
 
 @pytest.mark.parametrize(
@@ -252,125 +250,31 @@ def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_pa
 
 SAID = ["It lives in woods.", "It is a bird of the shore.", "Nobody knows."]
 ASKED = {"prompt": "Where does a curlew live?", "tags": ["a", "b", "c"]}
-EACH, ALONE, PARTS = "a row for each", "alone", "if they are the parts of one answer"
 SEVERAL = {
-    "texts": (
-        {"responses": SAID},
-        {EACH: [{"responses": each} for each in SAID], PARTS: [{"responses": "\n".join(SAID)}]},
-    ),
-    "scores": (
-        {"responses": SAID, "scores": [0.2, 0.9, 0.2], "passed": [False, True, False]},
-        {
-            "with the highest `scores` alone": [{"responses": SAID[1], "scores": 0.9, "passed": True}],
-            EACH: [
-                {"responses": each, "scores": score, "passed": score > 0.5}
-                for each, score in zip(SAID, [0.2, 0.9, 0.2], strict=True)
-            ],
-            PARTS: [{"responses": "\n".join(SAID), "scores": [0.2, 0.9, 0.2], "passed": False}],
-        },
-    ),
+    "texts": ({"responses": SAID}, [{"responses": each} for each in SAID]),
+    "texts in an object": ({"answers": {"text": SAID[:2]}}, [{"answers": {"text": each}} for each in SAID[:2]]),
     "objects": (
-        {"completions": [{"text": each, "rank": 3 - k, "mark": 5 * k} for k, each in enumerate(SAID)]},
-        {
-            "with the lowest `rank` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
-            "with the highest `mark` alone": [{"completions": {"text": SAID[2], "rank": 1, "mark": 10}}],
-            EACH: [{"completions": {"text": each, "rank": 3 - k, "mark": 5 * k}} for k, each in enumerate(SAID)],
-        },
+        {"completions": [{"text": each, "rank": k} for k, each in enumerate(SAID)]},
+        [{"completions": {"text": each, "rank": k}} for k, each in enumerate(SAID)],
     ),
-    "scores in an object": (
-        {"responses": SAID[:2], "judged": {"by": "x", "marks": [3, 5]}},
-        {
-            "with the highest `judged.marks` alone": [{"responses": SAID[1], "judged": {"by": "x", "marks": 5}}],
-            f"{EACH} with its `judged.marks`": [
-                {"responses": each, "judged": {"by": "x", "marks": mark}}
-                for each, mark in zip(SAID[:2], [3, 5], strict=True)
-            ],
-            PARTS: [{"responses": "\n".join(SAID[:2]), "judged": {"by": "x", "marks": [3, 5]}}],
-        },
-    ),
-    "scores as texts, and several for each": (
-        {"responses": SAID[:2], "mark": ["9", "10"], "by_two": [{"ok": True, "mark": 3}, {"ok": False, "mark": 1}]},
-        {
-            "with the highest `mark` alone": [{"responses": SAID[1], "mark": "10", "by_two": {"ok": False, "mark": 1}}],
-            f"{EACH} with its `mark`, `by_two`": [
-                {"responses": SAID[0], "mark": "9", "by_two": {"ok": True, "mark": 3}},
-                {"responses": SAID[1], "mark": "10", "by_two": {"ok": False, "mark": 1}},
-            ],
-            PARTS: [
-                {
-                    "responses": "\n".join(SAID[:2]),
-                    "mark": ["9", "10"],
-                    "by_two": [{"ok": True, "mark": 3}, {"ok": False, "mark": 1}],
-                }
-            ],
-        },
-    ),
-    "fields with scores whose names have more": (
-        {f"solution_{k}": each for k, each in enumerate(SAID, 1)} | {f"s{k}_score": k / 8 for k in (1, 2, 3)},
-        {
-            "with the highest `s_score` alone": [{"solution_1": SAID[2], "s1_score": 0.375}],
-            f"{EACH} with its `s_score`": [{"solution_1": each, "s1_score": k / 8} for k, each in enumerate(SAID, 1)],
-        },
-    ),
-    "texts in an object, and where they stand": (
-        {"context": " ".join(SAID), "answers": {"text": SAID[:2], "answer_start": [0, 19]}},
-        {
-            f"{EACH} with its `answers.answer_start`": [
-                {"context": " ".join(SAID), "answers": {"text": each, "answer_start": start}}
-                for each, start in zip(SAID[:2], [0, 19], strict=True)
-            ],
-            PARTS: [{"context": " ".join(SAID), "answers": {"text": "\n".join(SAID[:2]), "answer_start": [0, 19]}}],
-        },
-    ),
-    "texts in JSON": (
-        {"solutions": json.dumps(SAID)},
-        {EACH: [{"solutions": each} for each in SAID], PARTS: [{"solutions": "\n".join(SAID)}]},
-    ),
-    "numbers": (
-        {"answers": ["12", "13"]},
-        {EACH: [{"answers": "12"}, {"answers": "13"}], PARTS: [{"answers": "12\n13"}]},
-    ),
-    "fields": (
-        {f"my_solution_{k}": each for k, each in enumerate(SAID, 1)},
-        {EACH: [{"my_solution_1": each} for each in SAID], "`my_solution_1` alone": [{"my_solution_1": SAID[0]}]},
-    ),
-    "fields with scores": (
-        {f"solution_{k}": each for k, each in enumerate(SAID, 1)}
-        | {f"score_{k}": each for k, each in enumerate([0.5, 0.25, 0.75], 1)}
-        | {"passed": [True, False, True]},
-        {
-            "with the highest `score` alone": [{"solution_1": SAID[2], "score_1": 0.75, "passed": True}],
-            f"{EACH} with its `score`, `passed`": [
-                {"solution_1": each, "score_1": score, "passed": score > 0.3}
-                for each, score in zip(SAID, [0.5, 0.25, 0.75], strict=True)
-            ],
-        },
-    ),
+    "numbers": ({"answers": ["12", "13"]}, [{"answers": "12"}, {"answers": "13"}]),
 }
-"""Answers to one question, and the rows that each way makes of them."""
+"""Answers to one question, and the rows that are made of them."""
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("name", SEVERAL)
-def test_of_several_answers_each_may_be_a_row_or_the_best_is_kept(name, tmp_path):
+def test_each_of_several_answers_becomes_a_row(name, tmp_path):
     answers, expected = SEVERAL[name]
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(ASKED | answers), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    said, *ways = re.split(r"; (?=if |to )", caught.value.hint)
-    assert said == "packer reads one answer a row"
-    assert len(ways) == len(expected)
-    for way, (when, rows) in zip(ways, expected.items(), strict=True):
-        condition, command = way.split(": ", 1)
-        assert when in condition
-        subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-        made = tmp_path / "rows_lines.jsonl"
-        assert [json.loads(line) for line in made.read_text("utf-8").splitlines()] == [ASKED | row for row in rows]
-        with pytest.raises(InputError) as caught:
-            detected_schema(made, format="jsonl", columns={})
-        columns, *more = settings_in(caught.value.hint)
-        assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
+    condition, command = refused(path, [ASKED | answers]).split(": ", 1)
+    assert condition.startswith("packer reads one answer a row; if each ")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+    assert made == [ASKED | row for row in expected]
+    columns, *more = settings_in(refused(path, made))
+    assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
 
 TESTED = {"question": "Print the sum of two numbers.", "input_output": '{"inputs": ["1 2"], "outputs": ["3"]}'}
@@ -384,55 +288,6 @@ def test_what_an_answer_is_tested_with_is_no_answer_where_another_field_has_one(
     assert settings_in(caught.value.hint) == ["sources.columns={instruction: question, output: solution}"]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("as_json", [True, False])
-def test_answers_in_json_are_taken_from_it_however_many_a_row_has(as_json, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    lists = [["print(3)"], [], ["print(4)", "print(5)"][: 1 + (not as_json)]]
-    given = [(json.dumps(each) if each else "") if as_json else each for each in lists]
-    path.write_text("".join(json.dumps(TESTED | {"solutions": each}) + "\n" for each in given), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    assert "input_output" not in caught.value.hint
-    (command,) = re.findall(r"a row for each: (.*?); if they are", caught.value.hint)
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
-    said = [each for answers in lists for each in answers or [None]]  # a row without an answer is rejected by its name
-    assert made == [TESTED | {"solutions": each} for each in said]
-
-
-@pytest.mark.parametrize("field", [{"scores": [1, 2]}, {"passed": [True, False]}])
-def test_scores_that_some_rows_lack_choose_no_answer(field, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [{"question": "Where?", "answers": SAID[:2]}, {"question": "Where?", "answers": SAID[:2], **field}]
-    for each in (rows, rows[::-1]):
-        path.write_text("".join(json.dumps(row) + "\n" for row in each), "utf-8")
-        steps = one_answer(path, each, "question")
-        assert steps is not None and EACH in steps and "alone" not in steps
-
-
-@pytest.mark.parametrize(
-    ("numbers", "kept"),
-    [
-        ([[1, 0]], ["highest", "lowest"]),
-        ([[1, 2], [2, 1]], ["lowest", "highest"]),
-        ([[1, 2, 3]], ["lowest"]),
-        ([[1, 2], [3, 1, 2]], ["lowest"]),
-        ([[1, 0], [0, 0]], ["highest"]),
-    ],
-)
-def test_numbers_that_count_two_answers_may_be_ranks_or_scores(numbers, kept, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [{"question": "Where?", "answers": SAID[: len(each)], "correct": each} for each in numbers]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    assert re.findall(r"the (\w+) `correct` alone", one_answer(path, rows, "question") or "") == kept
-
-
-def test_one_field_is_no_choice_of_answers(tmp_path) -> None:
-    row = {"question_id": 1, "question": "2+2?", "reference_answer": "4", "model_answer": "It is 4.", "task": "x"}
-    assert one_answer(tmp_path / "rows.jsonl", [row], "question") is None
-
-
 @pytest.mark.parametrize("as_text", [False, True])
 def test_calls_are_not_several_answers(as_text, tmp_path):
     calls = [{"name": "tide", "arguments": {"harbor": place}} for place in ("Oban", "Mallaig")]
@@ -444,30 +299,6 @@ def test_calls_are_not_several_answers(as_text, tmp_path):
 
 
 EARLY, LATE = "It is high at twelve past six.", "It is high at noon."
-COMPARED = {
-    "the ends of names": (("reply_left", "reply_right"), "preferred", ("left", "right", "neither")),
-    "numbers": (("answer_1", "answer_2"), "better", (1, 2, None)),
-    "names of models": (("model_1_response", "model_2_response"), "choice", ("model_1", "model_2", "tie")),
-    "letters": (("answer_a", "answer_b"), "preferred_answer", ("a", "b", "tie")),
-}
-"""Two answers, the field that names the better one, and its values: the last one names neither."""
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("name", COMPARED)
-def test_the_field_that_names_the_better_of_two_answers_makes_pairs_of_them(name, tmp_path):
-    (one, other), field, values = COMPARED[name]
-    path = tmp_path / "rows.jsonl"
-    rows = [{"query": "When is the tide high?", one: EARLY, other: LATE, field: value} for value in values]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    when, command = caught.value.hint.split(": ", 1)
-    assert when == f"if `{field}` names the better one of `{one}` and `{other}`, and other rows are left out"
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
-    pairs = [{"chosen": EARLY, "rejected": LATE}, {"chosen": LATE, "rejected": EARLY}]
-    assert made == [{"query": "When is the tide high?"} | pair for pair in pairs]
 
 
 @pytest.mark.parametrize("values", [("first", "second"), (0, 1)])
@@ -480,9 +311,7 @@ def test_what_may_say_which_of_two_answers_is_better_is_no_answer_and_is_named(n
     ]
     hint = columns_hint(rows, {})
     assert "output=better" not in hint
-    is_numbered = names[0] == "answer_1" and values[0] == 0
-    way = f"if `better` is 1 where `{names[0]}` is better," if is_numbered else "as `better` may say,"
-    assert f"{way} give rows `chosen` and `rejected`" in hint
+    assert "as `better` may say, give rows `chosen` and `rejected`" in hint
 
 
 @pytest.mark.parametrize(
@@ -496,7 +325,7 @@ def test_two_texts_without_a_question_are_no_pair(field, more):
         for number, (one, other) in enumerate(zip(texts[::2], texts[1::2], strict=True))
     ]
     hint = columns_hint(rows, {})
-    assert ("is better" in hint) is ("note" in more or "question" in more)
+    assert ("is always better" in hint) is ("question" in more)
     assert more or field != "label" or "--columns instruction=sentence1,output=label,input=sentence2" in hint
 
 
@@ -528,46 +357,6 @@ def test_a_field_of_labels_that_repeat_is_no_question(tmp_path):
     assert "sources.columns={instruction: kind, output: reply}" in settings_in(refused(tmp_path / "rows.jsonl", rows))
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_messages_among_events_that_say_nothing_are_the_conversation(tmp_path):
-    said = [
-        ("user", "Is the ferry late?"),
-        ("bot", "It leaves from pier four."),
-        ("user", "And at noon?"),
-        ("bot", "No."),
-    ]
-    events = [
-        event
-        for who, text in said
-        for event in ({"event": who, "text": text}, {"event": "action", "name": "action_listen", "time": 3.5})
-    ]
-    hint = refused(tmp_path / "rows.jsonl", [{"sender": "u0", "events": events}] * 2)
-    assert (
-        "the messages in `events` need the keys `role` and `content`, and what says nothing there is left out: jq"
-        in hint
-    )
-    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
-    (made, _) = (json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines())
-    assert [(turn["role"], turn["content"]) for turn in made["messages"]] == said
-    events[1]["name"] = "The bot looks the ferry up, and waits."  # which would be lost
-    assert "goes" not in refused(tmp_path / "rows.jsonl", [{"sender": "u0", "events": events}] * 2)
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("in_texts", ["", "asked", "asked and said"])
-def test_questions_and_answers_in_two_lists_are_turns_also_as_json_in_texts(in_texts, tmp_path):
-    asked, said = ["When is it high?", "And low?"], ["It is high at six.", "At noon."]
-    row = {
-        "questions": json.dumps(asked) if "asked" in in_texts else asked,
-        "answers": json.dumps(said) if "said" in in_texts else said,
-    }
-    hint = refused(tmp_path / "rows.jsonl", [row] * 2)
-    assert hint.startswith("if the texts in `answers` answer those in `questions`, one after the other: jq")
-    subprocess.run(hint[hint.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
-    (made, _) = (json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines())
-    assert [turn["content"] for turn in made["messages"]] == [asked[0], said[0], asked[1], said[1]]
-
-
 def test_an_answer_that_is_a_list_as_python_prints_it_is_among_the_ways(tmp_path):
     rows = [
         {
@@ -580,25 +369,6 @@ def test_an_answer_that_is_a_list_as_python_prints_it_is_among_the_ways(tmp_path
     assert "sources.columns={instruction: question, output: made}" in settings_in(
         refused(tmp_path / "rows.jsonl", rows)
     )
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_a_question_that_is_asked_in_place_of_another_where_a_row_has_it_is_one_field(tmp_path):
-    plain, told, path = "How is a lock opened?", "In a novel, how is it done?", tmp_path / "rows.jsonl"
-    rows = [
-        {"plain": plain, "told": told, "completion": "With a key."},
-        {"plain": "How long is a mile?", "told": "", "completion": "Long."},
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    way = caught.value.hint.split("; ")[0]
-    assert "if `told` is asked in place of `plain` where a row has it: jq" in way
-    assert "in place of `told`" not in caught.value.hint
-    subprocess.run(way[way.index("jq -c") :], shell=True, check=True, cwd=tmp_path)
-    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
-    assert [row["plain"] for row in made] == [told, "How long is a mile?"]
-    assert not any("told" in row for row in made)
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,6 @@ from packer.pipeline.messages.tool_hints import (
     other_forms,
 )
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
-from packer.questions.answers_in_a_row import in_a_row_hint
-from packer.questions.conversations import step
-from packer.questions.exchanges import turns_hint
 from packer.questions.exports import export_hint
 from packer.questions.proposals import Reading, ways_to_read_variables
 from packer.questions.schema_errors import columns_hint, schema_hint
@@ -45,7 +42,6 @@ from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG
 from packer.source.detect import first_rows
-from packer.source.jq_commands import row_command
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -81,8 +77,6 @@ def remedy(code: str, reason: str, file: InputFile, recipe: Recipe, model: Model
     """
     hint = _about_reading(code, reason, file) or about_calls_in_text(code, reason, file) or _columns_of(code, reason)
     hint = hint or about_results(reason, file)
-    if hint is None and reason.startswith("two answers in a row"):
-        hint = in_a_row_hint(file.path, [*first_rows(file.path, file.format, file.columns, every_column=True)])
     hint = hint or _about_cut_rows(code, reason, file)
     hint = hint or about_definitions(reason, file, partial(_are_kept, recipe=recipe, model=model))
     if hint is None:
@@ -239,7 +233,7 @@ def _about_reading(code: str, reason: str, file: InputFile) -> str | None:
     if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
         field = file.columns.get(keys["field"]) or keys["field"]
         first = [*first_rows(file.path, file.format, file.columns, every_column=True)]
-        if (found := export_hint(file.path, first, field) or turns_hint(file.path, first, field)) is not None:
+        if (found := export_hint(file.path, first, field)) is not None:
             return found
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
@@ -284,8 +278,7 @@ def _some_images(file: InputFile) -> list[str]:
 def _about_images(reason: str, file: InputFile) -> str | None:
     """Suggest how a tag that stands for an image stays a word, or where the images are that rows name."""
     if "a question has the tag" in reason:
-        program = 'walk(if type == "string" then gsub("(?<tag><(image|video|audio)>)(?! )"; .tag + " ") else . end)'
-        return step("if the tag is a word of the text, put a blank behind it", row_command(file.path, program))
+        return "if the tag is a word of the text, put a blank behind it"
     images = _some_images(file)
     return _root_hint(file, images[0]) if images else None
 

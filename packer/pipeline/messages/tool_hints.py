@@ -1,4 +1,4 @@
-"""Suggests other forms of tools and calls than rows have, or the command that gives them another."""
+"""Suggests other forms of tools and calls than rows have."""
 
 import json
 import re
@@ -11,12 +11,11 @@ from typing import Any
 from msgspec import structs
 
 from packer.batches import RowBatch, Sample, tool_parameters
-from packer.questions.conversations import PAGE, step
+from packer.questions.conversations import PAGE
 from packer.recipe.named_options import as_option
 from packer.render.readback import function_of
 from packer.source.detect import first_rows
-from packer.source.jq_commands import jq_path, row_command
-from packer.source.roles import MESSAGE_LISTS, ROLES
+from packer.source.roles import ROLES
 from packer.source.row import composed, field_value
 from packer.source.rows import InputFile
 
@@ -92,11 +91,9 @@ def about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
     if tags is None:
         return None
     opening, closing = tags.groups()
-    fenced = " | ".join(f'gsub({json.dumps(re.escape(tag))}; "```")' for tag in (opening, closing))
-    command = row_command(file.path, f'walk(if type == "string" then {fenced} else . end)')
-    way = step("if it is code, and no call, write it as a block of code", command)
     return (
-        f"a server would read what stands between {opening} and {closing} as a call: give calls in `tool_calls`; {way}"
+        f"a server would read what stands between {opening} and {closing} as a call: give calls in `tool_calls`; "
+        "if it is code, and no call, write it as a block of code"
     )
 
 
@@ -110,9 +107,7 @@ def about_results(reason: str, file: InputFile) -> str | None:
     messages = (each for row in rows for each in field_value(row, field) or () if isinstance(each, dict))
     if not any(isinstance(each.get(found["key"]), dict) for each in messages if _sender(each) in tools):
         return None
-    is_result = f"select(.role // .from | IN({', '.join(map(json.dumps, tools))}))"
-    program = f"({jq_path([*field.split('.'), '[]'])} | {is_result} | .{found['key']} | objects) |= tojson"
-    return step("results of tools are texts, so write objects as JSON", row_command(file.path, program))
+    return "results of tools are texts, so write objects as JSON"
 
 
 def _sender(message: Mapping[str, Any]) -> Any:
@@ -126,25 +121,11 @@ def about_definitions(reason: str, file: InputFile, are_kept: AreKept) -> str | 
     first = [row.batch for row in islice(file.rows(), _TRIED_ROWS)]
     without = [replace(each, samples=tuple(map(_without_first, each.samples))) for each in first]
     others = replace(file, columns=composed(file.columns, {"tools": None}))  # which reads calls in texts otherwise
-    ways = []
-    first_row = next(first_rows(file.path, file.format, {}, every_column=True))
-    if are_kept(without) and (program := _without_system(first_row, file)) is not None:
-        ways.append(step("if the system message says nothing else, leave it out", row_command(file.path, program)))
+    ways = ["if the system message says nothing else, leave it out"] * are_kept(without)
     if are_kept([row.batch for row in islice(others.rows(), _TRIED_ROWS)]):
         columns = as_option("sources.columns={tools: null}")
         ways.append(f"{columns} leaves `tools` out, if the system message defines them")
     return "; ".join(ways) or None
-
-
-def _without_system(row: Mapping[str, Any], file: InputFile) -> str | None:
-    """Return the program that leaves out what the system says in rows like one; None if that is in no known field."""
-    system, *lists = [file.columns.get(name) or name for name in ("system", *MESSAGE_LISTS)]
-    if field_value(row, system):
-        return f"del({jq_path(system.split('.'))})"
-    names = [name for name, role in {"system": "system", **file.roles}.items() if role == "system"]
-    is_system = f"any(.role // .from | tostring | ., ascii_downcase; IN({', '.join(map(json.dumps, names))}))"
-    field = next((each for each in lists if isinstance(field_value(row, each), list)), None)
-    return None if field is None else f"{jq_path(field.split('.'))} |= map(select({is_system} | not))"
 
 
 def _without_first(sample: Sample) -> Sample:

@@ -112,7 +112,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by) or is_cut(tried, path)]
-    programs += programs_for_fields(texts, left, tried, entry.columns, entry.roles)
+    programs += programs_for_fields(left, tried, entry.roles)
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
@@ -158,7 +158,7 @@ def _prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]
 
 
 def _single_messages(entry: InputFile, rows: Sequence[dict[str, Any]], known: Collection[str]) -> SingleMessages | None:
-    found = single_messages(entry.path, rows) if rows else None
+    found = single_messages(rows)
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
 
 
