@@ -51,18 +51,6 @@ def _has_answer_key(name: str, item: Any) -> bool:
     return any(meant_field(f"{name}.{key}") == "output" for key in texts)
 
 
-def go_along(values: Sequence[Any], answers: Sequence[Any]) -> bool:
-    """Whether lists have a number, or a yes or no, for each of the answers in other lists; they may be null."""
-    lists = [(each, said) for each, said in zip(values, answers, strict=True) if each is not None]
-    return bool(lists) and all(
-        isinstance(each, list)
-        and isinstance(said, list)
-        and len(each) == len(said)
-        and all(isinstance(value, bool | int | float) for value in each)
-        for each, said in lists
-    )
-
-
 def into_question(
     path: FilePath | None, rows: Sequence[Mapping[str, Any]], columns: Columns, left: Sequence[str]
 ) -> list[str]:
@@ -93,7 +81,7 @@ def programs_for_fields(
     for path in left:
         found = KEY_OF_MESSAGES.fullmatch(path)
         if found is None:
-            yield from _into_first_message(path, rows)
+            yield from _of_row(path, rows)
         else:
             yield from _of_messages(found["list"], found["key"], rows, roles)
 
@@ -135,13 +123,17 @@ def _has_answer(value: Any) -> bool:
     return (isinstance(value, dict) and "role" in value and is_answer(value)) or any(map(_has_answer, inner))
 
 
-def _into_first_message(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what writes a field into the first question of a row with messages.
+def _of_row(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield what moves a field to the last answer of a row with messages, or writes it into the first question.
 
-    Nothing if it has an answer, or is a text whose name says that it is something else, or that is JSON itself.
+    No question if it has an answer, or is a text whose name says that it is something else, or that is JSON itself.
     """
     values = [row[field] for row in rows if row.get(field)]
     texts = [value for value in values if isinstance(value, str)]
+    answered = [name for name, *_ in _SPEAKERS if all(row.get(name) and is_answer(row[name][-1]) for row in rows)]
+    if texts == values and meant_field(field) == "reasoning" and answered:
+        moved = f".{answered[0]}[-1].reasoning_content = {jq_field(field)} | del({jq_field(field)})"
+        yield f"if `{field}` is the reasoning before the last answer", moved
     is_other = bool(texts) and (meant_field(field) in _NO_CONTEXT or decoded_json(texts[0]) is not None)
     if not values or is_other or any(map(_has_answer, values)):
         return

@@ -183,13 +183,6 @@ def is_role(name: str) -> bool:
     return _is_known(name) or _guess_role(name) is not None
 
 
-def side_of(name: str) -> str | None:
-    """Return whether a flag such as `is_human` is about the user or about the assistant; None for any other name."""
-    words = re.findall("[a-z]+", name.lower())
-    found = (ROLES.get(word) or _guess_role(word) for word in words)
-    return next((role for role in found if role in ("user", "assistant")), None)
-
-
 def _guess_role(name: str) -> str | None:
     word = re.sub(r"[^a-z]", "", name.lower())
     patterns = {"user": _USERS, "assistant": _ASSISTANTS, "tool": _TOOLS}

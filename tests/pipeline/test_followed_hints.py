@@ -768,35 +768,6 @@ def test_two_keys_that_help_only_together_are_named_together(tmp_path: Path) -> 
     assert [row.view.rejected for row in shown_for(tmp_path, template, rows, *ways).rows] == [()]
 
 
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
-DEFINES = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(
-    ("row", "settings_of"),
-    [
-        ({"messages": [{"role": "system", "content": "…"}, USER, ANSWER]}, ()),
-        ({"messages": [{"role": "Ruler", "content": "…"}, USER, ANSWER]}, ("sources.roles={ruler: system}",)),
-        ({"data": {"messages": [{"role": "system", "content": "…"}, USER, ANSWER]}}, ("messages=data.messages",)),
-        ({"meta": {"rules": "…"}, "instruction": "question", "output": "answer"}, ("system=meta.rules",)),
-    ],
-)
-def test_a_system_message_that_defines_tools_once_more_is_left_out_by_the_command(
-    tmp_path: Path, row: Any, settings_of: tuple[str, ...]
-) -> None:
-    columns = [f"sources.columns={{{each.replace('=', ': ')}}}" for each in settings_of if "roles" not in each]
-    rows = [json.loads(json.dumps(row).replace(json.dumps("…"), json.dumps(json.dumps(TOOLS)))) | {"tools": TOOLS}]
-    given = columns or settings_of
-    hint = hint_for(shown_for(tmp_path, DEFINES, rows, *given))
-    command = hint[hint.index("jq -c") : hint.index("_lines.jsonl")] + "_lines.jsonl"
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
-    assert json.dumps(json.dumps(TOOLS)) not in json.dumps(made), "they are defined once"
-    settled = [each for each in given if "system:" not in each]  # there is no such field any more
-    assert learned(shown_for(tmp_path, DEFINES, made, *settled)) == ["answer<|im_end|>"]
-
-
 def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one() -> None:
     several = [chat(USER, ANSWER | {"tool_calls": CALLS[:number]}) for number in (1, 2)]
     one, two = (
@@ -831,7 +802,7 @@ def test_what_trains_two_answers_in_a_row_is_not_offered(tmp_path: Path) -> None
 CALLED = [
     USER,
     {"role": "assistant", "content": "", "tool_calls": CALLS[:1]},
-    {"role": "tool", "content": {"high": "06:12", "days": [1, 2]}},
+    {"role": "tool", "content": "06:12"},
     ANSWER,
 ]
 PEOPLE = [
@@ -844,8 +815,6 @@ PEOPLE = [
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"messages": CALLED}, '{"high":"06:12","days":[1,2]}'),
-        ({"talk": CALLED}, '{"high":"06:12","days":[1,2]}'),
         ({"messages": PEOPLE}, "<|im_start|>user\nquestion"),
         ({"messages": [*CALLED[:2], {"role": "tool", "content": "x"}, ANSWER], "tools": ["tide", "moon"]}, "answer"),
     ],
@@ -853,7 +822,7 @@ PEOPLE = [
 def test_each_step_for_rows_that_are_refused_leads_to_a_build(
     row: dict[str, Any], says: str, tmp_path: Path, starter: Path
 ) -> None:
-    """Objects as results of tools, speakers with names, and tools without definitions."""
+    """Speakers with names, and tools without definitions."""
     path, overrides = tmp_path / "rows.jsonl", list[str]()
     path.write_text(json.dumps(row) + "\n")
     for _ in range(4):

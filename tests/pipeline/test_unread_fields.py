@@ -462,13 +462,6 @@ FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
     ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1], 2),
     ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2], 2),
     ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2], 2),
-    ({"messages": flagged(None, None, None, None), "loss_mask": [0, 0, 0, 1]}, [2], 2),
-    ({"messages": flagged(None, None, None, None), "meta": {"trainable": [False, True, False, False]}}, [1], 2),
-    ({"messages": flagged(None, None, None, None), "train_turns": [3]}, [2], 1),
-    ({"messages": flagged(None, None, None, None), "train_turns": [2]}, [1], 1),
-    ({"messages": flagged(None, None, None, None), "m": "[0, 0, 0, 1]"}, [2], 2),
-    ({"messages": flagged(None, None, None, None), "meta": '{"m": [0, 1, 0, 0]}'}, [1], 2),
-    ({"messages": flagged(None, None, None, None), "train_on_turns": "[3]"}, [2], 1),
     ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1], 2),
     ({"messages": flagged(None, {"label": "No"}, None, {"label": "other"})}, [1], 2),
     ({"messages": flagged(None, {"keep": "Да"}, None, {"keep": "НЕТ"})}, [1], 2),
@@ -480,17 +473,13 @@ FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet", "csv"]))
+@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet"]))
 def test_each_way_on_for_a_flag_trains_what_it_says(
     tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int], int], kind: str
 ) -> None:
     row, yes, num_ways = flag
     path = tmp_path / f"rows.{kind}"
-    if kind == "csv":
-        cells = {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()}
-        pacsv.write_csv(pa.Table.from_pylist([cells]), path)
-    else:
-        written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
+    written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert "what may say which answers are trained is not read: `" in error["message"]
     commands = commands_in(error["hint"])
@@ -505,36 +494,6 @@ def test_each_way_on_for_a_flag_trains_what_it_says(
         assert trained == [f"assistant {each}<|im_end|>" for each in expected]
     ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", "--dry-run", *ignored)
-
-
-MARKS: dict[str, list[Any]] = {
-    "two labels": ["overloaded_error", "timeout"],
-    "a text": [{"code": "lost", "message": "The connection was lost while streaming"}] * 2,
-    "texts": [{"code": "lost", "message": f"The connection {number} was lost."} for number in "ab"],
-    "text": ["The server was busy.", "The connection was lost."],
-}
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(MARKS, ["jsonl", "parquet"]))
-def test_a_mark_of_some_answers_can_mask_these_and_no_others(
-    tokenizer: Path, tmp_path: Path, name: str, kind: str
-) -> None:
-    rows = [{"messages": flagged(None, {"error": mark}, None, {"error": None})} for mark in MARKS[name]]
-    path = written(tmp_path / f"rows.{kind}", *rows)
-    hint = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]["hint"]
-    masking = [command for command in commands_in(hint) if "train = false" in command]
-    assert hint.replace("\n", " ").count(" says that an answer is not to be trained: ") == len(masking) > 0
-    tried: list[tuple[str, list[int], list[str]]] = [(command, [2], []) for command in masking]
-    for number, (command, trained, ignored) in enumerate([*tried, ("", [1, 2], ["--ignore", "messages[].error"])]):
-        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
-        file, cache = path if ignored else tmp_path / "rows_lines.jsonl", tmp_path / f"cache{number}"
-        run("build", file, "--tokenizer", tokenizer, "-o", cache, *ignored)
-        with Cache.open(cache) as opened:
-            for row in range(2):
-                (document,) = view_row(opened, file.name, row).documents
-                texts = [run.text for run in document.runs if run.message is not None]
-                assert texts == [f"assistant {each}<|im_end|>" for each in trained]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -628,43 +587,6 @@ def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, t
     assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}")
 
 
-CALL_FLAGS: list[tuple[str, list[Any], list[int]]] = [
-    ("mask", [True, False], [0]),
-    ("function.train", [False, True], [1]),
-    ("status", ["success", "failed"], [1]),
-    ("keep", [None, True], [1]),
-    ("score", [1.0, 0.0], [0]),
-]
-"""Where calls have a flag, what it is, and the calls of which it says yes, or the first of two words."""
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("text", ["Let me see.", None])
-@pytest.mark.parametrize(("name", "values", "yes"), CALL_FLAGS)
-def test_the_first_way_on_for_a_flag_of_calls_trains_those_calls_alone(
-    tokenizer: Path, tmp_path: Path, name: str, values: list[Any], yes: list[int], text: str | None
-) -> None:
-    where, _, key = name.rpartition(".")
-    calls: list[dict[str, Any]] = [
-        {"id": f"call_{port}", "type": "function", "function": {"name": "tide", "arguments": {"port": port}}}
-        for port in ("Oban", "Mull")
-    ]
-    for call, value in zip(calls, values, strict=True):
-        (call[where] if where else call).update({} if value is None else {key: value})
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": "high"} for call in calls]
-    asking = {"role": "assistant", "content": text, "tool_calls": calls}
-    path = written(tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0], asking, *results, CHAT["messages"][1]]})
-    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
-    assert f"`messages[].tool_calls[].{name}`" in error["message"]
-    subprocess.run(["bash", "-euc", commands_in(error["hint"])[0]], check=True, cwd=tmp_path)
-    run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-    with Cache.open(tmp_path / "cache") as opened:
-        (document,) = view_row(opened, "rows_lines.jsonl", 0).documents
-    trained = "".join(run.text for run in document.runs if run.message is not None)
-    assert [port in trained for port in ("Oban", "Mull")] == [number in yes for number in (0, 1)]
-    assert (text or "") in "".join(run.text for run in document.runs)
-
-
 def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
     template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
@@ -675,7 +597,6 @@ def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> No
     assert "messages[].brief" in (preview(plain, progress=Silent()).hint or "")
 
 
-CALL = {"name": "tide", "arguments": {"port": "Oban"}}
 KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
     "tools": (
         {"messages": [{"role": "system", "content": "Be kind.", "tools": TOOLS}, *CHAT["messages"]]},
@@ -687,39 +608,12 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
     ),
     "a beginning": (
         {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"first": GAELIC}]},
-        [[f"<think>{GAELIC}</think>{ROW['output']}"], [f"assistant\n{GAELIC}\n{ROW['output']}"]],
-    ),
-    "an object": (
-        {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"additional_kwargs": {"reasoning_content": GAELIC}}]},
         [[f"<think>{GAELIC}</think>{ROW['output']}"]],
-    ),
-    "thoughts of calls": (
-        {
-            "messages": [
-                CHAT["messages"][0],
-                {
-                    "role": "assistant",
-                    "content": "I look.",
-                    "tool_calls": [
-                        {"id": "call_1", "type": "function", "function": {**CALL, "thought": GAELIC}},
-                        {"id": "call_2", "type": "function", "function": {**CALL, "thought": "And once more."}},
-                    ],
-                },
-                {"role": "tool", "tool_call_id": "call_1", "content": "high"},
-                {"role": "tool", "tool_call_id": "call_2", "content": "low"},
-                CHAT["messages"][1],
-            ]
-        },
-        [[f"<think>{GAELIC}\nAnd once more.</think>I look."]],
-    ),
-    "the rest of an answer": (
-        {**CHAT, "response": f" {GAELIC}"},
-        [[f"assistant\n{ROW['output']} {GAELIC}<|im_end|>"], [f"assistant\n {GAELIC}<|im_end|>"]],
     ),
     "reasoning": ({**CHAT, "reasoning": GAELIC}, [[f"<think>{GAELIC}</think>{ROW['output']}"]]),
     "turns": (
         {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},
-        [[f"<think>{GAELIC}</think>!"], [f"assistant\n{GAELIC}\n!"]],
+        [[f"<think>{GAELIC}</think>!"]],
     ),
 }
 

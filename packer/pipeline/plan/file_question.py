@@ -8,11 +8,11 @@ from typing import Any
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.questions.conversations import SingleMessages, single_messages
-from packer.questions.field_programs import go_along, programs_for_fields
+from packer.questions.field_programs import programs_for_fields
 from packer.questions.message_order import BEGIN_OTHERS
 from packer.questions.named_media import without_media
 from packer.questions.proposals import Proposal, Reading, is_cut, propose
-from packer.questions.read_places import ITEMS, Note, UnreadField
+from packer.questions.read_places import Note, UnreadField
 from packer.questions.unread_text import Unread, find_unread
 from packer.recipe.column_rules import declared
 from packer.recipe.named_options import as_option, flow_mapping
@@ -100,15 +100,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
         return FileQuestion(unread=unread, unread_names=names)
     tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
-    lists = [path.removesuffix(ITEMS) for path in texts]
-    programs = [
-        program
-        for each in unread.fields
-        if not any(
-            go_along(_said(tried, each.path), _said(tried, name)) for name in lists
-        )  # says which answers are right
-        for program in each.programs
-    ]
+    programs = [program for each in unread.fields for program in each.programs]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by) or is_cut(tried, path)]
@@ -160,10 +152,6 @@ def _prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]
 def _single_messages(entry: InputFile, rows: Sequence[dict[str, Any]], known: Collection[str]) -> SingleMessages | None:
     found = single_messages(rows)
     return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
-
-
-def _said(rows: Iterable[dict[str, Any]], path: str) -> list[Any]:
-    return [field_value(row, path) for row in rows]
 
 
 def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:

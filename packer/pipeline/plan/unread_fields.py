@@ -49,8 +49,6 @@ _DOCUMENTS = "documents"
 _WORD = "Zq0W"
 """Nobody says it, and no template knows it."""
 
-_FLAGS_PAGE = "docs/explanation/supervision.md#what-is-not-trained"
-
 NO_TEMPLATE = "the tokenizer has no chat template"
 
 _SAYS = {
@@ -100,8 +98,8 @@ class Question:
         for field in self.of_kind("variable"):
             columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
-        if any(not field.programs and not field.keeps for field in self.of_kind("flag")):
-            yield f"if it says which answers are trained, give messages `train` or `weight` ({_FLAGS_PAGE})"
+        if any(not field.programs and ITEMS in field.path for field in self.of_kind("flag")):
+            yield "if it says which answers are trained, give messages `train` or `weight`"
         for field in self.of_kind("order"):
             yield f"write the messages of each row in the order of `{field.path}`, one branch a row"
         for field in self.of_kind("word"):
