@@ -185,25 +185,6 @@ INVOCATION = {
     "result": "06:12",
 }
 INVOCATION = {"type": "tool-invocation", "toolInvocation": INVOCATION}
-LM_STEPS = [
-    {"type": "contentBlock", "style": {"type": "thinking"}, "content": [{"type": "text", "text": "I look."}]},
-    {"type": "contentBlock", "content": [{"type": "text", "text": SAID}]},
-    {"type": "debugInfoBlock", "debugInfo": "x"},
-]
-LM_STUDIO = {
-    "name": "Tide",
-    "systemPrompt": SYSTEM,
-    "messages": [
-        {
-            "versions": [
-                {"type": "singleStep", "role": "user", "content": [{"type": "text", "text": text}]}
-                for text in ("?", ASKED)
-            ],
-            "currentlySelected": 1,
-        },
-        {"versions": [{"type": "multiStep", "role": "assistant", "steps": LM_STEPS}], "currentlySelected": 0},
-    ],
-}
 EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "chatgpt": ("conversations.json", [WITH_IMAGE, CHATGPT], [ASKED, SAID, MORE, REST], [SAID, REST]),
     "claude": (
@@ -305,7 +286,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"name": "tide"', ASKED, CALL, "06:12", SAID],
         [CALL, SAID],
     ),
-    "lm studio": ("tide.conversation.jsonl", [LM_STUDIO], [SYSTEM, ASKED, "[I look.]" + SAID], ["[I look.]" + SAID]),
     "texts in turn": (
         "rows.jsonl",
         [{"id": "0", "data": [ASKED, SAID, MORE, REST]}],
@@ -628,39 +608,6 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
         [SAID],
     ),
-    "google adk": (
-        "sessions.jsonl",
-        [
-            {
-                "id": "s",
-                "app_name": "tides",
-                "events": [
-                    {"author": "user", "content": {"parts": [{"text": ASKED}]}},
-                    {
-                        "author": "guide",
-                        "content": {
-                            "role": "model",
-                            "parts": [{"function_call": {"id": "c", "name": "tide", "args": {"harbor": "Oban"}}}],
-                        },
-                    },
-                    {
-                        "author": "guide",
-                        "content": {
-                            "role": "user",
-                            "parts": [
-                                {"function_response": {"id": "c", "name": "tide", "response": {"high": "06:12"}}}
-                            ],
-                        },
-                    },
-                    {"author": "guide", "partial": True, "content": {"role": "model", "parts": [{"text": "At"}]}},
-                    {"author": "guide", "content": {"parts": [{"text": SAID}]}, "turn_complete": True},
-                    {"author": "guide", "content": None, "actions": {"state_delta": {"seen": True}}},
-                ],
-            }
-        ],
-        [ASKED, CALL, "06:12", SAID],
-        [CALL, SAID],
-    ),
     "spans with attributes": (
         "spans.jsonl",
         [
@@ -848,17 +795,6 @@ CUT: dict[str, tuple[str, Any]] = {
             }
         ],
     ),
-    "google-adk": (
-        "sessions.jsonl",
-        [
-            {
-                "events": [
-                    {"author": "user", "content": {"role": "user", "parts": [{"text": ASKED}]}},
-                    {"author": "guide", "interrupted": True, "content": {"role": "model", "parts": [{"text": SAID}]}},
-                ]
-            }
-        ],
-    ),
     "opentelemetry": (
         "spans.jsonl",
         [
@@ -906,26 +842,6 @@ CUT: dict[str, tuple[str, Any]] = {
                 ]
             }
         ],
-    ),
-    "lm-studio": (
-        "chat.json",
-        {
-            "messages": [
-                LM_STUDIO["messages"][0],  # type: ignore[index]
-                {
-                    "versions": [
-                        {
-                            "type": "multiStep",
-                            "role": "assistant",
-                            "steps": [
-                                LM_STEPS[1] | {"genInfo": {"stats": {"stopReason": "maxPredictedTokensReached"}}}
-                            ],
-                        }
-                    ],
-                    "currentlySelected": 0,
-                },
-            ]
-        },
     ),
 }
 

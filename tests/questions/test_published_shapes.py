@@ -3,7 +3,6 @@
 The first step of each hint is followed letter by letter, and the first row is read back: what is asked, what is trained.
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,34 +56,6 @@ def posts(number: int) -> dict[str, Any]:
     return {"qid": 100 + number, "question": asks(number), "answers": answers, "date": "2016/12/05"}
 
 
-def memory(number: int) -> dict[str, Any]:
-    call = [{"id": f"c{number}", "type": "function", "function": {"name": "tide", "arguments": place(number)}}]
-    said = [
-        ("system", "You solve any task with code."),
-        ("user", f"New task:\n{asks(number)}"),
-        ("assistant", f"I look.\n<code>\ntide('{place(number)}')\n</code>"),
-        ("tool-call", f"Calling tools:\n{call}"),
-        ("tool-response", "Observation:\n06:12"),
-        ("assistant", says(number)),
-    ]
-    return {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]}
-
-
-def events(number: int) -> dict[str, Any]:
-    call = {"id": "c1", "name": "tide", "arguments": '{"harbor": "Oban"}'}
-    result = {"content": "06:12", "name": "tide", "call_id": "c1", "is_error": False}
-    said = [
-        ("user", "TextMessage", asks(number)),
-        ("guide", "ToolCallRequestEvent", [call]),
-        ("guide", "ToolCallExecutionEvent", [result]),
-        ("guide", "ToolCallSummaryMessage", "06:12"),
-        ("user", "TextMessage", asks(number, 1)),
-        ("guide", "TextMessage", says(number)),
-    ]
-    messages = [{"source": by, "models_usage": None, "type": kind, "content": content} for by, kind, content in said]
-    return {"messages": messages, "stop_reason": "done"}
-
-
 def simulation(number: int) -> dict[str, Any]:
     call = {"id": "c1", "name": "tide", "arguments": {"harbor": "Oban"}, "requestor": "assistant"}
     said = [
@@ -104,27 +75,6 @@ def chat_of_webui(number: int) -> dict[str, Any]:
         "b": {"id": "b", "parentId": "a", "role": "assistant", "content": said},
     }
     return {"id": f"c{number}", "chat": {"title": "Tide", "history": {"currentId": "b", "messages": messages}}}
-
-
-def right_call(number: int) -> dict[str, Any]:
-    parameters = {"type": "dict", "properties": {"harbor": {"type": "string"}, "unit": {"type": "string"}}}
-    return {
-        "id": f"simple_{number}",
-        "question": [[{"role": "user", "content": asks(number)}]],
-        "function": [{"name": "tide", "description": "tells", "parameters": parameters}],
-        "ground_truth": [{"tide": {"harbor": ["Oban", "oban"], "unit": ["", "hours"]}}],
-    }
-
-
-def sample_of_eval(number: int, arguments: Any) -> dict[str, Any]:
-    return {
-        "doc_id": number,
-        "doc": {"question": asks(number), "answer": "7"},
-        "target": "7",
-        "arguments": arguments,
-        "resps": [[says(number)]],
-        "exact_match": float(number % 2 == 0),
-    }
 
 
 def table(number: int) -> dict[str, Any]:
@@ -203,12 +153,6 @@ SHAPES: dict[str, Shape] = {
         talk(0, 2),
         [says(0, 1)],
     ),
-    "memories of an agent": Shape(
-        [memory(k) for k in ROWS],
-        ["any task with code", asks(0), "tide('Oban')", "\nCalling tools:\n", "Observation", says(0)],
-        ["I look.\n<code>\ntide('Oban')\n</code>", says(0)],
-    ),
-    "events": Shape([events(k) for k in ROWS], [asks(0), CALL, "06:12", "06:12", asks(0, 1), says(0)], [CALL, says(0)]),
     "simulations in one object": Shape(
         {"timestamp": "2026", "tasks": [{"id": "0", "purpose": asks(0)}], "simulations": [simulation(k) for k in ROWS]},
         [asks(0), CALL, "06:12", says(0)],
@@ -220,19 +164,6 @@ SHAPES: dict[str, Shape] = {
         [asks(0)],
         [f"[I look at the table.\nIt is there.]{says(0)}"],
         file="rows.json",
-    ),
-    "right calls": Shape(
-        [right_call(k) for k in ROWS], ['"parameters": {"type": "object"', asks(0)], [CALL], most_steps=1
-    ),
-    "samples of an evaluation": Shape(
-        [sample_of_eval(k, {"gen_args_0": {"arg_0": f"Q: {asks(k)}\nA:", "arg_1": {"until": []}}}) for k in ROWS],
-        [f"Q: {asks(0)}\nA:{says(0)}"],
-        [],
-    ),
-    "samples of an evaluation as chats": Shape(
-        [sample_of_eval(k, [[json.dumps([{"role": "user", "content": asks(k)}]), {}]]) for k in ROWS],
-        [asks(0)],
-        [says(0)],
     ),
 }
 
