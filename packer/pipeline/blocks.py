@@ -17,16 +17,9 @@ import numpy.typing as npt
 
 from packer.batches import BlockBatch, DocumentColumns, Int64, PackPlan
 from packer.layout import distinct, offsets_of
-from packer.pack import (
-    REASONS,
-    CountTrained,
-    DropCount,
-    DroppedTokens,
-    arrange,
-    gather,
-    select,
-    trained_counter,
-)
+from packer.pack.gather import gather
+from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, select, trained_counter
+from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut

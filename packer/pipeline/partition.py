@@ -36,7 +36,7 @@ from packer.store.manifest import Shard, StoredTable
 from packer.store.media_shards import MediaWriter
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
-from packer.tokenize import Sampled
+from packer.tokenize.fast import Sampled
 
 if TYPE_CHECKING:
     from packer.curate.contamination import Questions

@@ -427,7 +427,7 @@ def test_other_versions_are_noted_and_compared_all_the_same(small):
 
 def test_whatever_engine_made_a_cache_the_reference_makes_it_again(small, monkeypatch):
     pytest.importorskip("gigatoken", reason="the fast engine is not installed")
-    from packer.tokenize import FastEncoder
+    from packer.tokenize.fast import FastEncoder
 
     build(small_recipe(small, engine="fast"), small / "cache", jobs=1)
     assert read_manifest(small / "cache").engine == "fast"

@@ -24,8 +24,9 @@ from pack.cases import PAD, counter_of, make_columns
 from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
-from packer.pack import arrange, gather, select
-from packer.pack.keyed_order import order_key, shuffled
+from packer.pack.gather import gather
+from packer.pack.overlong import select
+from packer.pack.pack_plan import arrange, order_key, shuffled
 from packer.recipe.pack_rules import Pack
 
 MODES = {"isolated": {}, "stream": {"one_run": True}}

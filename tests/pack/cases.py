@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack import arrange, select, trained_counter
+from packer.pack.overlong import select, trained_counter
+from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])

@@ -13,7 +13,8 @@ from pack.cases import arranged, corpora, counter_of, packs
 from pack.oracles import literal_best_fit_decreasing, literal_cut, optimum, pieces_of_blocks, reasons_of
 from whole_documents import stream_of
 
-from packer.pack import REASONS, arrange, select
+from packer.pack.overlong import REASONS, select
+from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import MAX_BLOCK_LEN, Pack
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from packer.render import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.sandbox import environment_of
 
 

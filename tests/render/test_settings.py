@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from packer.render import ChatTemplate
+from packer.render.environment import ChatTemplate
 from packer.render.settings import settings_of
 
 

@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, system, user
 
-from packer.render import ChatTemplate
+from packer.render.environment import ChatTemplate
 
 Make = Callable[..., Stages]
 

@@ -3,7 +3,8 @@
 import numpy as np
 from mixing import mixing
 
-from packer.pack import Pieces, cut, plan, select, stream
+from packer.pack.overlong import Pieces, cut, select
+from packer.pack.pack_plan import plan, stream
 from packer.recipe.pack_rules import Pack
 
 
