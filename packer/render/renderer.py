@@ -27,7 +27,6 @@ from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.message_form import renderable
-from packer.render.parts import TrainedParts, marked, with_mask
 from packer.render.placeholders import text_of
 from packer.render.plain_rows import PlainRows
 from packer.render.readback import strings
@@ -42,14 +41,17 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.trained_messages import (
+from packer.render.trained_parts import (
     Piece,
+    TrainedParts,
+    marked,
     masked_pieces,
     refusal_of_weights,
     refuse_empty_question,
     refuse_unread_variables,
     too_many,
     turn_weights,
+    with_mask,
 )
 from packer.render.wrappers import Wrappers
 

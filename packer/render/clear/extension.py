@@ -29,10 +29,9 @@ from jinja2 import nodes
 
 from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import watched
-from packer.render.clear.questions import Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.clear.questions import FILTERS, Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
+from packer.render.environment import ChatTemplate, Environment, RenderError
 from packer.render.reasoning import reasoning_fields
-from packer.render.sandbox import Environment
 
 MARK = "\ue0f5"
 """A private-use character in front of each message."""
@@ -274,6 +273,7 @@ def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, C
     body.insert(body.index(loop) + 1, nodes.Output([nodes.TemplateData(MARK)]))
     parsed.set_lineno(1)
     parsed.set_environment(environment)
+    environment.filters.update(FILTERS)
     return environment.from_string(parsed), asked
 
 
