@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
 from packer.literals import common_length
-from packer.render.conversation import Conversation, RenderedTurn
+from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
 from packer.render.parsed_calls import read_as_python, tag_that_cuts, writes_null_as_text
 from packer.render.placeholders import (
@@ -52,6 +52,7 @@ from packer.render.reasoning import (
     tag_at_end,
     without_tags,
 )
+from packer.render.turns import RenderedTurn
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""

@@ -22,9 +22,10 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from packer.render.conversation import Conversation, RenderedTurn
+from packer.render.conversation import Conversation
 from packer.render.placeholders import with_words
 from packer.render.readback import arguments_of, escaped_spellings, function_of, keys, strings
+from packer.render.turns import RenderedTurn
 
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"""|'

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
 from packer.render.call_ids import NAMED, named_id
-from packer.render.conversation import Conversation, RenderedTurn
+from packer.render.conversation import Conversation
 from packer.render.readback import arguments_of, function_of
 from packer.render.reasoning import reasoning_fields
+from packer.render.turns import RenderedTurn
 
 _FIRST_NUMBER = 9_182_730_000
 """Numbers are replaced by this one and its successors."""

@@ -21,12 +21,11 @@ from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, revealed
-from packer.render.conversation import Conversation, TurnRules
+from packer.render.conversation import Conversation, renderable
 from packer.render.drawn import Drawing, under
 from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
-from packer.render.message_form import renderable
 from packer.render.placeholders import text_of
 from packer.render.plain_rows import PlainRows
 from packer.render.readback import strings
@@ -53,6 +52,7 @@ from packer.render.trained_parts import (
     turn_weights,
     with_mask,
 )
+from packer.render.turns import TurnRules, says_nothing, turn_of
 from packer.render.wrappers import Wrappers
 
 
@@ -351,7 +351,7 @@ class Renderer:
             max_bytes=self._recipe.rows.max_render_bytes,
         )
         for message, weight in weights.items():
-            turn = conversation.turn(message, weight, self._turn_rules)
+            turn = turn_of(conversation, message, weight, self._turn_rules)
             if turn is None:
                 continue
             lost = losses.find(turn)
@@ -360,7 +360,7 @@ class Renderer:
             said, k = text_of(conversation.messages[turn.message]), turn.message
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
             masked = with_mask(turn, conversation, pieces[k], self._turn_rules) if k in pieces else turn
-            if not conversation.says_nothing(masked, self._turn_rules):
+            if not says_nothing(conversation, masked, self._turn_rules):
                 assigner.add(mask(masked) if mask else masked)
                 num_trained += 1
         return assigner.documents(), num_trained

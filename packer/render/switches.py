@@ -24,7 +24,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from jinja2 import nodes
 
-from packer.render.reasoning import closes_reasoning, goes_on, has_tag, opened_by, shows_as_reasoning, without_ending
+from packer.render.reasoning import (
+    closes_reasoning,
+    goes_on,
+    has_tag,
+    opens_reasoning,
+    shows_as_reasoning,
+    without_ending,
+)
 from packer.render.reasoning_form import ANSWER, KEY, WORD, Form
 
 Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any]
@@ -372,8 +379,7 @@ def _look(
     prompt = render(chat, kwargs, prompt=True)
     if prompt is None:
         return None
-    opened = opened_by(prompt)
-    block = opened is not None and not opened.closed, closes_reasoning(prompt)
+    block = opens_reasoning(prompt), closes_reasoning(prompt)
     written = tuple(render([*chat, answer], kwargs) for answer in answers)
     fits = tuple(_continues(prompt, *each) for each in zip(written, answers, strict=True))
     return _Look(prompt, block, fits, written)

@@ -32,13 +32,14 @@ import msgspec
 from packer.batches import Message, Rejection, Sample, has_content
 from packer.literals import common_length
 from packer.recipe.supervision import PARTS, Part
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules, Turns
+from packer.render.conversation import Conversation
 from packer.render.dropped import shows_message
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.placeholders import text_of
 from packer.render.readback import function_of, strings
 from packer.render.reasoning import CLOSING, reasoning_fields, reasoning_of, split_inline
 from packer.render.rewritten_history import Range
+from packer.render.turns import RenderedTurn, TurnRules, Turns, turn_of
 
 Piece: TypeAlias = tuple[int, bool]
 """The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
@@ -275,7 +276,7 @@ class TrainedParts:
         text, places = self._whole
         if not text.startswith(turn.text):
             text, places = self._read(
-                lambda: getattr(self.marked.turn(turn.message, turn.weight, self.rules), "text", "")
+                lambda: getattr(turn_of(self.marked, turn.message, turn.weight, self.rules), "text", "")
             )
         if not text.startswith(turn.text):
             raise _not_found(turn, "writes it in another way when its parts are marked")
@@ -333,7 +334,7 @@ def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: 
     if not has_content(message):
         return turn.prompt_end
     messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
-    shorter = conversation.with_messages(messages).turn(k, turn.weight, rules)
+    shorter = turn_of(conversation.with_messages(messages), k, turn.weight, rules)
     if shorter is not None:
         end = common_length(shorter.text, turn.text)
         stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None

@@ -40,10 +40,11 @@ from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
 from packer.recipe.supervision import DroppedKind
 from packer.rejections import NO_PLACE, rejection_hint, ways_out
-from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.render.conversation import CONTRADICTS
 from packer.render.environment import ChatTemplate
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG
+from packer.render.turns import SEVERAL_EFFORTS
 from packer.source.detect import first_rows
 from packer.source.jq_commands import row_command
 from packer.source.roles import roles_hint
