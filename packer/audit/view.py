@@ -12,7 +12,7 @@ from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
-from packer.media.columns import ImageSpan
+from packer.media.carried import ImageSpan
 from packer.near_names import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError
-from packer.media.places import CODES_OF_FILES
+from packer.media.images import CODES_OF_FILES
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
 from packer.pipeline.identity import Provenance, same_traits

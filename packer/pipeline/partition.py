@@ -20,7 +20,7 @@ from msgspec import Meta
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.layout import distinct
-from packer.media.places import ImageFiles
+from packer.media.images import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.columns import RowColumns
 from packer.pipeline.plan.benchmarks import questions_of

@@ -16,7 +16,7 @@ from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.host.watchdog import TemplateOverrunError
 from packer.literals import longest_of
-from packer.media.decoder import Image
+from packer.media.images import Image
 from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.images import RowImages

@@ -10,7 +10,7 @@ from typing import Any
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
 from packer.host.watchdog import RENDERING
 from packer.literals import longest_of
-from packer.media.marks import has_marks, in_parts
+from packer.media.carried import has_marks, in_parts
 from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe

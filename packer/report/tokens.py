@@ -27,7 +27,7 @@ from packer.audit.view import DocumentView, ImageView, view_block, view_document
 from packer.batches import Int32
 from packer.display import visible
 from packer.errors import CheckError, UsageError
-from packer.media.decoder import thumbnail
+from packer.media.images import thumbnail
 from packer.report.facts import Documents
 from packer.store.cache import Cache
 

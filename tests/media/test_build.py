@@ -27,7 +27,7 @@ from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError, PackerError
 from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
-from packer.media.decoder import decode
+from packer.media.images import decode
 from packer.media.processor import Processor, RefusedSizesError, processor_of
 from packer.pack.overlong import select
 from packer.pipeline.images import RowImages
@@ -270,7 +270,7 @@ def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, da
         Path(place).symlink_to(data.parent / "secret.png")
         return open_descriptor(place, flags)
 
-    monkeypatch.setattr("packer.media.places.open_descriptor", swapped)
+    monkeypatch.setattr("packer.media.images.open_descriptor", swapped)
     with pytest.raises(PackerError, match="media_missing"):
         build(model, data, [{"messages": CHATS["alone"]}], jobs=1)
 

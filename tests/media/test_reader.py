@@ -22,7 +22,7 @@ from packer.load.adapters import (  # noqa: E402
     model_arguments,
     rope_index_of,
 )
-from packer.media.decoder import decode  # noqa: E402
+from packer.media.images import decode  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 from packer.store.manifest import read_manifest  # noqa: E402
 from packer.store.media_shards import MediaShards  # noqa: E402

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from rendered_twice import assert_same, batch, hold, renderers
 from supervision_stages import assistant, chat, samples, user
 
-from packer.media.columns import Images
-from packer.media.decoder import Image
-from packer.media.marks import CLOSE, OPEN
+from packer.media.carried import CLOSE, OPEN, Images
+from packer.media.images import Image
 from packer.media.processor import RefusedSizesError, Replacement
 from packer.render.clear import compared, filling
 from packer.render.clear import rows as clear_rows

@@ -12,7 +12,7 @@ from supervision_stages import Stages
 from tokenizers import Tokenizer, processors
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
-from packer.media.columns import Images
+from packer.media.carried import Images
 from packer.render.environment import RenderError
 from packer.render.rewritten_history import turn_batch
 
