@@ -63,7 +63,7 @@ def select(lengths: npt.NDArray[np.integer], pack: Pack, pixels: Int64 | None = 
         pack: the rules.
         pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
     """
-    is_dropped = lengths > (pack.block_len if pack.overlong == "reject" and pack.mode != "stream" else np.inf)
+    is_dropped = lengths > (pack.block_len if pack.overlong == "reject" else np.inf)
     if pixels is not None and pack.max_pixels is not None:
         is_dropped = is_dropped | (pixels > pack.max_pixels) | ((pixels > 0) & (lengths > pack.block_len))
     dropped = np.flatnonzero(is_dropped)
@@ -176,7 +176,7 @@ class DroppedTokens:
 
 
 def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
-    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated``.
+    """Cut documents into pieces of at most ``block_len`` tokens.
 
     Trained tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
     """

@@ -4,7 +4,7 @@ import numpy as np
 from mixing import mixing
 
 from packer.pack.overlong import Pieces, cut, select
-from packer.pack.pack_plan import plan, stream
+from packer.pack.pack_plan import plan
 from packer.recipe.pack_rules import Pack
 
 
@@ -32,11 +32,6 @@ def cut_documents(lengths, block_len, count_trained, **rules):
     """Pieces of documents, and what is dropped of them."""
     pack = rules_of(block_len, **rules)
     return cut(select(np.asarray(lengths), pack), pack, count_trained)
-
-
-def stream_of(lengths, block_len, count_trained, *, group=0, **rules):
-    pack = rules_of(block_len, mode="stream", **rules)
-    return stream(select(np.asarray(lengths), pack), pack, count_trained, group=group)
 
 
 def mixing_of(planned, source, *, blocks=1):
