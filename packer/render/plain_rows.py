@@ -6,16 +6,13 @@ Nearly all rows are clear: nothing in them is read as more than text, which is t
 is looked at by itself.
 """
 
-from collections.abc import Iterable, Sequence
-
-import numpy as np
+from collections.abc import Collection, Sequence
 
 from packer.batches import Rejection, Sample, TurnBatch
-from packer.layout import offsets_of
 from packer.recipe.recipe import Recipe
 from packer.render.control import TypedControl
 from packer.render.environment import RenderError
-from packer.render.rewritten_history import EncodedText, Range, encoded
+from packer.render.rewritten_history import EncodedText, encoded, turn_batch
 
 
 class PlainRows:
@@ -44,53 +41,28 @@ class PlainRows:
 
     def batch(self, samples: Sequence[Sample]) -> TurnBatch:
         """Render rows; what cannot be rendered correctly is rejected."""
-        contents, prompt_end, unclear = self._plainly(samples)
-        guarded: dict[int, Sequence[Range]] = {}
-        rejections: dict[int, Rejection] = {}
-        for number in sorted(unclear):
-            sample = samples[number]
+        texts: list[EncodedText] = []
+        owners: list[int] = []
+        rejections: list[Rejection] = []
+        unclear = self._unclear(samples)
+        for number, sample in enumerate(samples):
             try:
-                text = self.rendered(sample)
+                texts.append(self.rendered(sample) if number in unclear else self._clearly(sample))
             except RenderError as error:
-                rejections[number] = Rejection(row=sample.row, code=error.code, reason=str(error))
+                rejections.append(Rejection(row=sample.row, code=error.code, reason=str(error)))
             else:
-                contents[number], prompt_end[number], guarded[number] = text.content, text.turns[0][1], text.guarded
-        kept = [number for number in range(len(samples)) if number not in rejections]
-        texts = [contents[number] for number in kept]
-        lengths = [*map(len, texts)]
-        offsets = offsets_of(lengths)
-        ranges = [
-            (start + a, start + b)
-            for number, start in zip(kept, offsets.tolist(), strict=False)
-            for a, b in guarded.get(number, ())
-        ]
-        return TurnBatch(
-            text=b"".join(texts),
-            text_offsets=offsets,
-            raw=np.ones(len(kept), np.bool_),
-            sample=np.array([samples[number].row for number in kept], np.int32),
-            turn_text=np.arange(len(kept), dtype=np.int32),
-            turn_message=np.zeros(len(kept), np.int32),
-            prompt_end=np.array([prompt_end[number] for number in kept], np.int64),
-            completion_end=np.array(lengths, np.int64),
-            weight=np.ones(len(kept), np.float32),
-            skipped=np.zeros(0, np.int32),
-            guarded=np.array(ranges, np.int64).reshape(-1, 2),
-            masked=np.zeros((0, 2), np.int64),
-            rejections=tuple(rejections.values()),
-        )
+                owners.append(sample.row)
+        return turn_batch(texts, owners, [], rejections)
 
-    def _plainly(self, samples: Sequence[Sample]) -> tuple[list[bytes], list[int], Iterable[int]]:
-        """Return the texts of rows, as if all were clear, where their prompts end in bytes, and which are unclear."""
-        close = self._close
+    def _clearly(self, sample: Sample) -> EncodedText:
+        """Render a row in which nothing is read as more than text."""
         try:
-            contents = [f"{each.prompt}{each.text}{close[each.kind]}".encode() for each in samples]
-            prompt_end = [len(each.prompt.encode()) for each in samples]
+            prompt, rest = sample.prompt.encode(), f"{sample.text}{self._close[sample.kind]}".encode()
         except UnicodeEncodeError:
-            return [b""] * len(samples), [0] * len(samples), range(len(samples))
-        return contents, prompt_end, self._unclear(samples)
+            return self.rendered(sample)  # which says so
+        return EncodedText(prompt + rest, ((0, len(prompt), len(prompt) + len(rest), 1.0),), raw=True)
 
-    def _unclear(self, samples: Sequence[Sample]) -> Iterable[int]:
+    def _unclear(self, samples: Sequence[Sample]) -> Collection[int]:
         """Return the numbers of the rows that may be read as more than text, or that lack something."""
         if not self._eos:
             return range(len(samples))

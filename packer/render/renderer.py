@@ -16,7 +16,7 @@ from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
 from packer.render.call_ids import CallIds
-from packer.render.clear.compared import ComparedRows, DifferenceError
+from packer.render.clear import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows

@@ -15,7 +15,7 @@ mark of message 2, and its prompt is what stands in front of its own mark, follo
 *header*. That the header is the same behind every message of a role, in every mode, is part of what is tried.
 
 A trial is one for all conversations of a :class:`Kind`. It proves nothing for others of that kind, which is why rows
-are compared as well (:mod:`packer.render.clear.compared`); that the texts make no difference is watched
+are compared as well (:mod:`packer.render.clear`); that the texts make no difference is watched
 (:mod:`packer.render.clear.questions`).
 """
 
