@@ -27,29 +27,36 @@ OOPSLA 2014) of the number plus the key. Its last step is omitted, as it would n
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from packer.batches import Int32, Int64, PackPlan, UInt64
 from packer.layout import offsets_of
 from packer.pack.decreasing import decreasing
-from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, Selection, cut
+from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, cut
 from packer.permute import permutation_key
 from packer.recipe.pack_rules import Pack
 
 
 def arrange(
-    selected: Selection, pack: Pack, count_trained: CountTrained, *, group: int = 0
+    lengths: npt.NDArray[np.integer],
+    pack: Pack,
+    count_trained: CountTrained,
+    *,
+    pixels: Int64 | None = None,
+    group: int = 0,
 ) -> tuple[PackPlan, DroppedTokens]:
     """Plan the blocks of a group of documents, which share blocks with no others.
 
     Args:
-        selected: the documents.
+        lengths: tokens of each document.  # integers [N], at least 0
         pack: the mode is not ``none``.
         count_trained: see :func:`packer.pack.overlong.trained_counter`.
+        pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
         group: number of the group: each is mixed in an order of its own.
     """
-    pieces, dropped = cut(selected, pack, count_trained)
-    pixels = None if selected.pixels is None else selected.pixels[pieces.document]
-    return plan(pieces, pack, pixels=pixels, group=group), dropped
+    pieces, dropped = cut(lengths, pack, count_trained, pixels)
+    own = None if pixels is None else pixels[pieces.document]
+    return plan(pieces, pack, pixels=own, group=group), dropped
 
 
 def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int = 0) -> PackPlan:

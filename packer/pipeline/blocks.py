@@ -18,7 +18,7 @@ import numpy.typing as npt
 from packer.batches import BlockBatch, DocumentColumns, Int64, PackPlan
 from packer.layout import distinct, offsets_of
 from packer.pack.gather import gather
-from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, select, trained_counter
+from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, trained_counter
 from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 from packer.store.document_shards import DocumentShards
@@ -179,7 +179,7 @@ def _packed(
     first, end = bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
     pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
-    planned, left_out = arrange(select(lengths, pack, pixels), pack, _trained_in(documents, first), group=group)
+    planned, left_out = arrange(lengths, pack, _trained_in(documents, first), pixels=pixels, group=group)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)

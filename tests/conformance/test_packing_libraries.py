@@ -25,7 +25,6 @@ from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
 from packer.pack.gather import gather
-from packer.pack.overlong import select
 from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 
@@ -72,7 +71,7 @@ def packed(documents, pack, labels=None):
         [0] * len(documents),
         weighted=False,
     )
-    planned, _ = arrange(select(np.array(lengths, np.int32), pack), pack, counter_of(lengths, trained))
+    planned, _ = arrange(np.array(lengths, np.int32), pack, counter_of(lengths, trained))
     return gather(planned, columns, block_len=pack.block_len, pad_id=PAD)
 
 

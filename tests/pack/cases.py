@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack.overlong import select, trained_counter
+from packer.pack.overlong import trained_counter
 from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 
@@ -60,7 +60,7 @@ def packs(draw, max_block_len=24):
 def arranged(corpus, pack, dtype=np.int32, pixels=None):
     """The plan and the ledger of a corpus."""
     lengths, trained = corpus
-    return arrange(select(np.array(lengths, dtype), pack, pixels), pack, counter_of(lengths, trained))
+    return arrange(np.array(lengths, dtype), pack, counter_of(lengths, trained), pixels=pixels)
 
 
 def make_documents(lengths, seed=0):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pack.cases import arranged, corpora, packs
 from pack.oracles import literal_best_fit_decreasing, literal_cut, optimum, pieces_of_blocks, reasons_of
 
-from packer.pack.overlong import REASONS, select
+from packer.pack.overlong import REASONS
 from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import MAX_BLOCK_LEN, Pack
 
@@ -90,7 +90,7 @@ def test_pieces_are_those_of_the_literal_cut_in_the_blocks_of_the_literal_algori
 
 def test_each_group_is_mixed_in_an_order_of_its_own():
     lengths, pack = np.full(100, 10), Pack(block_len=100)
-    rules = select(lengths, pack), pack, lambda d, s, e: e - s
+    rules = lengths, pack, lambda d, s, e: e - s
     one, other = (arrange(*rules, group=group)[0] for group in (0, 1))
     assert one.document.tolist() != other.document.tolist()
     assert sorted(one.document.tolist()) == sorted(other.document.tolist()) == list(range(100))

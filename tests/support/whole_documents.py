@@ -3,7 +3,7 @@
 import numpy as np
 from mixing import mixing
 
-from packer.pack.overlong import Pieces, cut, select
+from packer.pack.overlong import Pieces, cut
 from packer.pack.pack_plan import plan
 from packer.recipe.pack_rules import Pack
 
@@ -30,8 +30,7 @@ def plan_whole(lengths, block_len, **rules):
 
 def cut_documents(lengths, block_len, count_trained, **rules):
     """Pieces of documents, and what is dropped of them."""
-    pack = rules_of(block_len, **rules)
-    return cut(select(np.asarray(lengths), pack), pack, count_trained)
+    return cut(np.asarray(lengths), rules_of(block_len, **rules), count_trained)
 
 
 def mixing_of(planned, source, *, blocks=1):
