@@ -27,9 +27,8 @@ from packer.render.renderer import Renderer
 from packer.render.wrappers import role_markers, written_markers
 from packer.source.partition import Partition
 from packer.supervise.preference import join_sides, row_of_side, split_sides
-from packer.supervise.pretokenized import PretokenizedSupervisor
 from packer.supervise.round_trip import RoundTrip
-from packer.supervise.supervisor import Supervisor
+from packer.supervise.supervisor import PretokenizedSupervisor, Supervisor
 from packer.tokenize.fast import Check
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
 from packer.tokenize.tokenizing import TurnTokenizer
