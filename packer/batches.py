@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from packer.media.columns import DrawnImage, Images, Media
+from packer.media.carried import DrawnImage, Images, Media
 
 Int8: TypeAlias = npt.NDArray[np.int8]
 Int32: TypeAlias = npt.NDArray[np.int32]
@@ -124,7 +124,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     one."""
 
     sample_id: str | None = None
-    images: Images | None = None  # what the marks in its texts stand for: packer.media.marks
+    images: Images | None = None  # what the marks in its texts stand for: packer.media.carried
 
     @property
     def all_messages(self) -> tuple[Message, ...]:

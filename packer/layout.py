@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32, Int8, Int32, Int64
-from packer.media.columns import Media
+from packer.media.carried import Media
 
 MASKED = -100
 

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 
 from packer.batches import Sample
 from packer.recipe.recipe import make_recipe
-from packer.tokenize import ReferenceEncoder
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 HARMLESS = "zebra"
 

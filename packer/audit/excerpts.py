@@ -3,8 +3,9 @@
 from packer.audit.findings import Example
 from packer.batches import Rejection, Sample, has_content
 from packer.literals import common_length
-from packer.render import Renderer, RenderError
-from packer.render.message_form import renderable
+from packer.render.conversation import renderable
+from packer.render.environment import RenderError
+from packer.render.renderer import Renderer
 
 _SHORT, _LONG = 300, 1000
 """Maximum characters of an excerpt of a row, and of one of a rendering."""

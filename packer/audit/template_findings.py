@@ -20,10 +20,10 @@ from packer.pipeline.messages.losses import MOST_TIMES, choices_hint
 from packer.pipeline.stages import compile_template
 from packer.recipe.named_options import as_option
 from packer.recipe.recipe import Recipe, make_recipe, to_json
-from packer.render import Renderer
 from packer.render.reasoning import opened_by
+from packer.render.renderer import Renderer
 from packer.source.schema import read_row
-from packer.tokenize import ReferenceEncoder
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 _QUESTION, _ANSWER = "first question", "first answer"
 _NEXT_QUESTION, _NEXT_ANSWER = "second question", "second answer"

@@ -13,7 +13,7 @@ from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
 from packer.load.model_masks import masks_of, overlooks_positions
 from packer.load.step import MicroBatch, shift_labels
-from packer.media.packed_models import first_with_state, text_config, wrong_when_packed
+from packer.media.processor import first_with_state, text_config, wrong_when_packed
 
 
 def huggingface(

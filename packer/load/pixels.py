@@ -21,8 +21,8 @@ from packer.load.attention import flattened
 from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW
 from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
-from packer.media.columns import ImageSpan
-from packer.media.decoder import UnusableImageError, decode
+from packer.media.carried import ImageSpan
+from packer.media.images import UnusableImageError, decode
 from packer.media.processor import Processor, processor_of
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.files import CacheFiles

@@ -4,7 +4,7 @@ The definition is that of text, one step further: a document with images has the
 `apply_chat_template` gives for its messages, and the processor is transformers'. What it writes for an image depends on
 the image's size, in some families also on how many the conversation has. So nothing here knows a family of models.
 
-**The column.** An image is a mark in a text from the row to the rendering (:mod:`~packer.media.marks`), so that no
+**The column.** An image is a mark in a text from the row to the rendering (:mod:`~packer.media.carried`), so that no
 schema, role, pair or result of a tool has a case for it. A template gets each mark as a part, and its rendering has a
 mark again where it wrote the placeholder, which names the image and what the processor writes for it. Prompts and turns
 are compared with these marks: if a later image changes what is written for an earlier one, as in LLaVA-OneVision, the
@@ -18,7 +18,7 @@ first repeated id to its last. For the first rows of a partition, and some of th
 decoded images, and its ids must be the document's.
 
 **Bytes.** Documents name images by digest, with size and span, in one optional column of each batch
-(:mod:`~packer.media.columns`). Each image is stored once, as it was given. Pixels are made when a cache is read.
+(:mod:`~packer.media.carried`). Each image is stored once, as it was given. Pixels are made when a cache is read.
 
 A row may name any file, so paths stay below one folder, nothing is fetched, and size and format are read from an
 image's header before anything is decoded.

@@ -2,13 +2,16 @@
 
 The processor is the definition of what a placeholder becomes. What it writes depends on the size alone, so it runs once
 on an empty image of each size. If a trial shows that the number of patches decides it, further sizes are only counted.
+
+Which models transformers gets wrong when documents with images are packed is told by what they do, not by their names.
+`tests/media/test_families.py` holds this against each family: one that transformers starts to get right fails there.
 """
 
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
@@ -18,7 +21,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from packer.errors import InputError
 from packer.media.loading import loaded_processor
-from packer.media.packed_models import wrong_when_packed
 
 Size: TypeAlias = tuple[int, int]
 """Height and width, upright."""
@@ -319,3 +321,26 @@ def _quiet() -> Iterator[None]:
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
+
+
+def text_config(config: Any) -> Any:
+    """Return the part of a model's config that is about its language model."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def first_with_state(config: Any) -> str:
+    """Name the first layer of another kind than attention by a mask; empty if there is none."""
+    text = text_config(config)
+    kinds = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None) or ()
+    for at, kind in enumerate(kinds):
+        if kind == "linear_attention" or not kind.endswith("attention"):
+            return f" (layer {at}, {kind})"
+    return ""
+
+
+def wrong_when_packed(names: Collection[str], config: Any) -> str | None:
+    """Return what a model does for which its packed documents with images must be padded, or None."""
+    if "token_type_ids" in names or getattr(text_config(config), "use_bidirectional_attention", None):
+        return "attends to both sides within an image, as Gemma 3: transformers takes packed images for others"
+    state = first_with_state(config)
+    return f"has layers that carry a state, which packed images disturb{state}" if state else None

@@ -44,64 +44,12 @@ CountTrained: TypeAlias = Callable[[Int64, Int64, Int64], Int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """N documents, of which D are dropped."""
-
-    length: npt.NDArray[np.integer]  # [N] tokens of each document, 0 if it is dropped
-    pixels: Int64 | None = None  # [N] of the images of each document; None if none are counted
-    dropped: Int64  # [D] numbers of the dropped ones, ascending
-    dropped_length: Int64  # [D] their tokens
-
-
-def select(lengths: npt.NDArray[np.integer], pack: Pack, pixels: Int64 | None = None) -> Selection:
-    """Drop documents that are longer than a block if the rules reject them.
-
-    A document with images is never cut: it is dropped if its tokens or its pixels exceed those of a block.
-
-    Args:
-        lengths: tokens of each document.  # integers [N], at least 0
-        pack: the rules.
-        pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
-    """
-    is_dropped = lengths > (pack.block_len if pack.overlong == "reject" and pack.mode != "stream" else np.inf)
-    if pixels is not None and pack.max_pixels is not None:
-        is_dropped = is_dropped | (pixels > pack.max_pixels) | ((pixels > 0) & (lengths > pack.block_len))
-    dropped = np.flatnonzero(is_dropped)
-    return Selection(
-        length=np.where(is_dropped, 0, lengths) if len(dropped) else lengths,
-        pixels=pixels,
-        dropped=dropped,
-        dropped_length=lengths[dropped].astype(np.int64),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
     """Pieces in source order: by document, and by start within a document. P pieces."""
 
     document: Int64  # [P]
     start: Int64  # [P]
     length: Int32  # [P]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranges:
-    """Ranges ``[start, end)`` of documents, each kept as a piece or dropped. R ranges."""
-
-    document: Int64  # [R]
-    start: Int64  # [R]
-    end: Int64  # [R]
-    reason: npt.NDArray[np.uint8]  # [R] index into REASONS; of no meaning where a range is kept
-
-    @property
-    def length(self) -> Int64:
-        return self.end - self.start
-
-    def where(self, mask: Bool) -> "Ranges":
-        """Return the ranges where the mask is True."""
-        return Ranges(
-            document=self.document[mask], start=self.start[mask], end=self.end[mask], reason=self.reason[mask]
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,28 +76,6 @@ class DroppedTokens:
     num_piece_start: int
     """Trained tokens that are kept but not trained, as the first token of a piece."""
 
-    @classmethod
-    def of(cls, selected: Selection, count_trained: CountTrained, *, kept: Ranges, out: Ranges) -> "DroppedTokens":
-        """Combine dropped documents and dropped ranges of others in source order; count their trained tokens.
-
-        `kept` has at least the pieces of documents that are cut.
-        """
-        document = np.concatenate([out.document, selected.dropped])
-        start = np.concatenate([out.start, np.zeros_like(selected.dropped)])
-        end = np.concatenate([out.end, selected.dropped_length])
-        reason = np.concatenate([out.reason, np.full(len(selected.dropped), OVERLONG, np.uint8)])
-        order = np.lexsort([start, document])
-        document, start, end = document[order], start[order], end[order]
-        inner = kept.where(kept.start > 0)
-        return cls(
-            document=document,
-            start=start,
-            length=end - start,
-            reason=reason[order],
-            trained=count_trained(document, start, end),
-            num_piece_start=int(count_trained(inner.document, inner.start, inner.start + 1).sum()),
-        )
-
     def counts(self, is_packed: Bool) -> dict[str, DropCount]:
         """Return the losses for each reason of :data:`REASONS`, including zero ones.
 
@@ -175,25 +101,66 @@ class DroppedTokens:
         return losses
 
 
-def cut(selected: Selection, pack: Pack, count_trained: CountTrained) -> tuple[Pieces, DroppedTokens]:
-    """Cut documents into pieces of at most ``block_len`` tokens, in mode ``isolated``.
+def cut(
+    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, pixels: Int64 | None = None
+) -> tuple[Pieces, DroppedTokens]:
+    """Cut documents into pieces of at most ``block_len`` tokens.
 
-    Trained tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
+    A document with images is never cut: it is dropped if its tokens or its pixels exceed those of a block. Trained
+    tokens are counted in dropped ranges and in documents that are cut, never in a whole document that is kept.
+
+    Args:
+        lengths: tokens of each document.  # integers [N], at least 0
+        pack: the rules.
+        count_trained: see :func:`trained_counter`.
+        pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
     """
-    lengths = selected.length
-    ranges = _cut_long(lengths, pack)
-    asked = np.flatnonzero(ranges.reason == _KEPT)
-    trained = count_trained(ranges.document[asked], ranges.start[asked] + 1, ranges.end[asked])
-    ranges.reason[asked[trained == 0]] = UNTRAINED
-    kept, out = ranges.where(ranges.reason == _KEPT), ranges.where(ranges.reason != _KEPT)
-    whole = np.flatnonzero((lengths > 0) & (lengths <= pack.block_len))
-    place = np.searchsorted(whole, kept.document)
+    is_long = lengths > pack.block_len
+    is_dropped = is_long & (pack.overlong == "reject")
+    if pixels is not None and pack.max_pixels is not None:
+        is_dropped |= (pixels > pack.max_pixels) | ((pixels > 0) & is_long)
+    document, start, end, reason = _ranges(lengths, is_long | is_dropped, is_dropped, pack)
+    asked = np.flatnonzero(reason == _KEPT)
+    trained = count_trained(document[asked], start[asked] + 1, end[asked])
+    reason[asked[trained == 0]] = UNTRAINED
+    kept, out = reason == _KEPT, reason != _KEPT
+    whole = np.flatnonzero((lengths > 0) & ~(is_long | is_dropped))
+    place = np.searchsorted(whole, document[kept])
     pieces = Pieces(
-        document=np.insert(whole, place, kept.document),
-        start=np.insert(np.zeros_like(whole), place, kept.start),
-        length=np.insert(lengths[whole].astype(np.int32), place, kept.length),
+        document=np.insert(whole, place, document[kept]),
+        start=np.insert(np.zeros_like(whole), place, start[kept]),
+        length=np.insert(lengths[whole].astype(np.int32), place, (end - start)[kept]),
     )
-    return pieces, DroppedTokens.of(selected, count_trained, kept=kept, out=out)
+    inner = kept & (start > 0)
+    return pieces, DroppedTokens(
+        document=document[out],
+        start=start[out],
+        length=(end - start)[out],
+        reason=reason[out],
+        trained=count_trained(document[out], start[out], end[out]),
+        num_piece_start=int(count_trained(document[inner], start[inner], start[inner] + 1).sum()),
+    )
+
+
+def _ranges(
+    lengths: npt.NDArray[np.integer], chosen: Bool, is_dropped: Bool, pack: Pack
+) -> tuple[Int64, Int64, Int64, npt.NDArray[np.uint8]]:
+    """Return the ranges of the chosen documents in source order: document, start, end, and a reason or _KEPT.
+
+    Worked example, ``block_len`` 4: a document of 9 tokens has the ranges [0, 4), [4, 9) by truncate_right, and
+    [0, 4), [4, 8), [8, 9) by split; [0, 9) if it is dropped.
+    """
+    document = np.flatnonzero(chosen)
+    whole = lengths[document].astype(np.int64)
+    num_ranges = -(-whole // pack.block_len) if pack.overlong == "split" else np.full(len(document), 2, np.int64)
+    num_ranges[is_dropped[document]] = 1
+    number = concatenated_ranges(np.zeros(len(document), np.int64), num_ranges)
+    document, start = np.repeat(document, num_ranges), number * pack.block_len
+    is_last = number == np.repeat(num_ranges, num_ranges) - 1
+    end = np.where(is_last, np.repeat(whole, num_ranges), start + pack.block_len)
+    is_beyond = (number > 0) & (pack.overlong == "truncate_right")
+    reason = np.where(is_dropped[document], OVERLONG, np.where(is_beyond, TRUNCATED, _KEPT))
+    return document, start, end, reason.astype(np.uint8)
 
 
 def trained_counter(
@@ -222,24 +189,3 @@ def trained_counter(
         return count_before(offsets[document] + end) - count_before(offsets[document] + start)
 
     return count
-
-
-def _cut_long(lengths: npt.NDArray[np.integer], pack: Pack) -> Ranges:
-    """Cut documents that are longer than a block: into what is kept and what is TRUNCATED, or into pieces, in source
-    order.
-
-    Worked example, ``block_len`` 4: a document of 9 tokens is cut into [0, 4), [4, 9) by truncate_right, and into
-    [0, 4), [4, 8), [8, 9) by split.
-    """
-    block_len = pack.block_len
-    document = np.flatnonzero(lengths > block_len)
-    whole = lengths[document].astype(np.int64)
-    num_ranges = -(-whole // block_len) if pack.overlong == "split" else np.full(len(document), 2, np.int64)
-    number = concatenated_ranges(np.zeros(len(document), np.int64), num_ranges)
-    whole = np.repeat(whole, num_ranges)
-    start = number * block_len
-    is_last = number == np.repeat(num_ranges, num_ranges) - 1
-    end = np.where(is_last, whole, start + block_len)
-    is_beyond = (number > 0) & (pack.overlong == "truncate_right")
-    reason = np.where(is_beyond, TRUNCATED, _KEPT).astype(np.uint8)
-    return Ranges(document=np.repeat(document, num_ranges), start=start, end=end, reason=reason)

@@ -17,16 +17,9 @@ import numpy.typing as npt
 
 from packer.batches import BlockBatch, DocumentColumns, Int64, PackPlan
 from packer.layout import distinct, offsets_of
-from packer.pack import (
-    REASONS,
-    CountTrained,
-    DropCount,
-    DroppedTokens,
-    arrange,
-    gather,
-    select,
-    trained_counter,
-)
+from packer.pack.gather import gather
+from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, trained_counter
+from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
@@ -43,20 +36,17 @@ class BlockForm:
 
     block_len: int
     pad_id: int
-    one_run: bool
-    """Whether the documents of a block attend to each other."""
-
     align: int
     """Each piece is padded to a multiple of this number of slots."""
 
     @classmethod
     def of(cls, pack: Pack, *, pad_id: int) -> "BlockForm":
         """Return the layout for given packing rules and a tokenizer."""
-        return cls(block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream", align=pack.align)
+        return cls(block_len=pack.block_len, pad_id=pad_id, align=pack.align)
 
     def gather(self, plan: PackPlan, columns: DocumentColumns) -> BlockBatch:
         """Gather the blocks of a plan in this layout."""
-        return gather(plan, columns, block_len=self.block_len, pad_id=self.pad_id, one_run=self.one_run)
+        return gather(plan, columns, block_len=self.block_len, pad_id=self.pad_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +179,7 @@ def _packed(
     first, end = bounds
     lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
     pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
-    planned, left_out = arrange(select(lengths, pack, pixels), pack, _trained_in(documents, first), group=group)
+    planned, left_out = arrange(lengths, pack, _trained_in(documents, first), pixels=pixels, group=group)
     planned = replace(planned, document=planned.document + first)
     left_out = replace(left_out, document=left_out.document + first)
     is_packed = np.zeros(len(documents), np.bool_)

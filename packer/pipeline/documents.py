@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from packer.errors import CheckError
-from packer.media.places import CODES_OF_FILES
+from packer.media.images import CODES_OF_FILES
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
 from packer.pipeline.identity import Provenance, same_traits
@@ -40,7 +40,7 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.media_shards import MediaShards
 from packer.store.rejected import rejected_path, rejected_rows
-from packer.tokenize import compare
+from packer.tokenize.fast import compare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,9 +15,8 @@ import numpy as np
 from packer.batches import DocumentBatch, Int32, Int64, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.errors import CheckError, InputError
 from packer.layout import offsets_of
-from packer.media.columns import DrawnImage, Images, Media
-from packer.media.decoder import DECODER_VERSION, Image, UnusableImageError, decode
-from packer.media.places import ImageFiles
+from packer.media.carried import DrawnImage, Images, Media
+from packer.media.images import DECODER_VERSION, Image, ImageFiles, UnusableImageError, decode
 from packer.media.processor import Processor, processor_of
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe

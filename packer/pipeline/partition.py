@@ -20,7 +20,7 @@ from msgspec import Meta
 from packer.batches import DocumentBatch, RowBatch
 from packer.curate.trait_rules import TraitRules
 from packer.layout import distinct
-from packer.media.places import ImageFiles
+from packer.media.images import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.columns import RowColumns
 from packer.pipeline.plan.benchmarks import questions_of
@@ -36,7 +36,7 @@ from packer.store.manifest import Shard, StoredTable
 from packer.store.media_shards import MediaWriter
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
-from packer.tokenize import Sampled
+from packer.tokenize.fast import Sampled
 
 if TYPE_CHECKING:
     from packer.curate.contamination import Questions

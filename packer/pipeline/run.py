@@ -53,7 +53,7 @@ from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.place import build_place
-from packer.tokenize import EngineDiffersError, ReferenceFailsError
+from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError
 
 
 def build_recipe(recipe: Recipe, build: Build) -> BuildResult:

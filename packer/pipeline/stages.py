@@ -16,16 +16,22 @@ from packer.batches import DocumentBatch, Int32, Rejection, RowBatch, TurnBatch
 from packer.errors import TemplateError
 from packer.host.watchdog import TemplateOverrunError
 from packer.literals import longest_of
-from packer.media.decoder import Image
+from packer.media.images import Image
 from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.images import RowImages
 from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe
-from packer.render import ChatTemplate, Renderer, RenderError, role_markers, written_markers
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.renderer import Renderer
+from packer.render.wrappers import role_markers, written_markers
 from packer.source.partition import Partition
-from packer.supervise import PretokenizedSupervisor, RoundTrip, Supervisor, join_sides, row_of_side, split_sides
-from packer.tokenize import Check, Encoder, ReferenceEncoder, TurnTokenizer
+from packer.supervise.preference import join_sides, row_of_side, split_sides
+from packer.supervise.round_trip import RoundTrip
+from packer.supervise.supervisor import PretokenizedSupervisor, Supervisor
+from packer.tokenize.fast import Check
+from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
+from packer.tokenize.tokenizing import TurnTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,8 @@ from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.folder import write_atomically
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord
-from packer.tokenize import Check, Encoder, FastEncoder, ReferenceEncoder, differences
+from packer.tokenize.fast import Check, FastEncoder, differences
+from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
 from packer.version import library_version
 
 EngineName: TypeAlias = Literal["reference", "fast"]

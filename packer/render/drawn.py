@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from packer.literals import replaced
-from packer.media.columns import DrawnImage
-from packer.media.decoder import Image
-from packer.media.marks import CLOSE, OPEN
+from packer.media.carried import CLOSE, OPEN, DrawnImage
+from packer.media.images import Image
 from packer.media.processor import Processor, RefusedSizesError, Replacement
 from packer.render.clear.extension import Watch
 from packer.render.conversation import Conversation

@@ -4,8 +4,8 @@ A text counts as rendered if the rendering contains it; a tool result, and the n
 are contained as JSON. Sometimes that proves nothing: a short text may occur by chance, a longer one because another
 message contains it too. Sometimes it fails although nothing is lost, because the template reshaped the text. In both
 cases the template is probed: the item is replaced by a placeholder word that occurs nowhere else, and the word must
-show in the output. Rendered content must also read back (:mod:`packer.render.readback`,
-:mod:`packer.render.parsed_calls`): an escape that the row does not contain is a loss, too.
+show in the output. Rendered content must also read back (:mod:`packer.render.readback`): an escape that the row does
+not contain is a loss, too.
 """
 
 import functools
@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
 from packer.literals import common_length
-from packer.render.conversation import Conversation, RenderedTurn
+from packer.render.conversation import Conversation
 from packer.render.environment import RenderError
-from packer.render.parsed_calls import read_as_python, tag_that_cuts, writes_null_as_text
 from packer.render.placeholders import (
     KINDS,
     Loss,
@@ -26,9 +25,11 @@ from packer.render.placeholders import (
     Placeholders,
     is_constant,
     probe_tools,
+    tag_that_cuts,
     text_of,
     texts_of,
     tool_name,
+    writes_null_as_text,
 )
 from packer.render.readback import (
     added_escape,
@@ -39,6 +40,7 @@ from packer.render.readback import (
     keys,
     leaves,
     quotes_call,
+    read_as_python,
     spellings,
     strings,
 )
@@ -52,6 +54,7 @@ from packer.render.reasoning import (
     tag_at_end,
     without_tags,
 )
+from packer.render.turns import RenderedTurn
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""

@@ -1,4 +1,8 @@
-"""Probes a template with a conversation of unique placeholder words: a word that does not show is a dropped item."""
+"""Probes a template with changed conversations, of which the most have unique words in place of what a row says.
+
+A word that does not show is a dropped item. What stands behind words in place of the values of a call is the
+template's own: if a rendering of the row has more closing tags than that, its values hold some.
+"""
 
 import itertools
 import json
@@ -8,9 +12,10 @@ from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
 from packer.render.call_ids import NAMED, named_id
-from packer.render.conversation import Conversation, RenderedTurn
-from packer.render.readback import arguments_of, function_of
+from packer.render.conversation import Conversation
+from packer.render.readback import arguments_of, function_of, keys, tags_in
 from packer.render.reasoning import reasoning_fields
+from packer.render.turns import RenderedTurn
 
 _FIRST_NUMBER = 9_182_730_000
 """Numbers are replaced by this one and its successors."""
@@ -50,17 +55,17 @@ class _Words:
     """Issues words and numbers that occur nowhere else, and records the item each one replaces."""
 
     def __init__(self) -> None:
-        self._given: list[tuple[Loss, str]] = []
+        self.given: list[tuple[Loss, str]] = []
 
     def word(self, loss: Loss, text: str = "") -> str:
         """Return a new word, as long as the text it replaces: a template that truncates texts truncates it, too."""
-        word = f"Zq{len(self._given)}x"
-        self._given.append((loss, f"{word}{'x' * (len(text) - len(word) - 1)}W"))
-        return self._given[-1][1]
+        word = f"Zq{len(self.given)}x"
+        self.given.append((loss, f"{word}{'x' * (len(text) - len(word) - 1)}W"))
+        return self.given[-1][1]
 
     def number(self, loss: Loss) -> int:
-        number = _FIRST_NUMBER + len(self._given)
-        self._given.append((loss, str(number)))
+        number = _FIRST_NUMBER + len(self.given)
+        self.given.append((loss, str(number)))
         return number
 
     def value(self, value: Any, loss: Loss) -> Any:
@@ -75,19 +80,11 @@ class _Words:
             return value
         return self.number(loss) if isinstance(value, int) else self.number(loss) + 0.5
 
-    @property
-    def given(self) -> list[str]:
-        return [word for _, word in self._given]
-
-    @property
-    def num_given(self) -> int:
-        return len(self._given)
-
     def lost(self, text: str, first: int = 0, end: int | None = None) -> frozenset[Loss]:
         """Return the items whose words (all, or those from `first` to `end`) are missing from a text."""
         lost: set[Loss] = set()
         place = 0
-        for loss, stand_in in self._given[first:end]:
+        for loss, stand_in in self.given[first:end]:
             found = text.find(stand_in, place)  # nearly always in order
             place = text.find(stand_in) if found < 0 else found
             if place < 0:
@@ -115,7 +112,7 @@ class Placeholders:
         """
         for number in range(len(self._messages), turn.message + 1):
             self._messages.append(_replace(conversation.messages[number], number, self._words))
-            self._ends.append(self._words.num_given)
+            self._ends.append(len(self._words.given))
         whole = conversation.attempt(self._messages[: turn.message + 1], turn.mode)
         prompt = _own_prompt(conversation, self._messages, turn)
         if whole is None or (prompt is None and turn.continued):
@@ -158,13 +155,6 @@ def _replace_call(call: Any, loss: Loss, words: _Words) -> Any:
         is_text = isinstance(function["arguments"], str)
         function["arguments"] = json.dumps(values, ensure_ascii=False) if is_text else values
     return {**call, "function": function} if "function" in call else function
-
-
-def with_words(calls: Sequence[Any]) -> tuple[list[str], list[Any]]:
-    """Return words that occur nowhere else, and the calls with them in place of names and values."""
-    words = _Words()
-    replaced = [_replace_call(call, Loss("tool_call"), words) for call in calls]
-    return words.given, replaced
 
 
 def tool_name(tool: Any) -> str:
@@ -210,3 +200,50 @@ def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[s
 def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str | None:
     """Return the prompt of a turn that was continued from it: the rendering of the turn may have another context."""
     return conversation.attempt(messages[: turn.message], turn.mode, prompt=True) if turn.continued else None
+
+
+def tag_that_cuts(conversation: Conversation, turn: RenderedTurn, marks: str) -> str | None:
+    """Return a tag that values of a turn's calls hold, and with which the template closes them, or None.
+
+    Some templates write the texts of arguments as they are: `<parameter=text>⏎…⏎</parameter>`. A server reads up to the
+    first closing tag. A text that holds such a tag itself ends there, and becomes another argument, or no call at all.
+    """
+    messages, k = conversation.messages[: turn.message + 1], turn.message
+    calls = messages[k].get("tool_calls") or ()
+    tags = tags_in([arguments_of(call) for call in calls], marks)
+    if not tags:
+        return None
+    own, words = conversation.attempt(messages, turn.mode), _Words()
+    messages[k] = {**messages[k], "tool_calls": [_replace_call(call, Loss("tool_call"), words) for call in calls]}
+    other = conversation.attempt(messages, turn.mode)
+    if own is None or other is None:
+        return None
+    places = [place for _, word in words.given if (place := other.find(word)) >= 0]
+    behind = other[min(places) :] if places else ""
+    names = "\0".join(name for call in calls for name in keys(arguments_of(call)))  # which no words replace
+    closing = (tag for tag in tags if behind.count(tag) > names.count(tag))
+    return next((tag for tag in closing if own.count(tag) > other.count(tag)), None)
+
+
+def writes_null_as_text(conversation: Conversation, turn: RenderedTurn) -> bool:
+    """Whether a turn would be the same if arguments of its calls were the text None in place of nulls.
+
+    A server reads that text: it knows a null by `null`, and the type of another value by the schema of its tool.
+    """
+    messages, k = conversation.messages[: turn.message + 1], turn.message
+    calls = messages[k].get("tool_calls") or ()
+    worded = [_with_text(call) for call in calls]
+    if "None" not in turn.text[turn.prompt_end :] or worded == [*calls]:  # nearly always
+        return False
+    messages[k] = {**messages[k], "tool_calls": worded}
+    written = conversation.attempt(messages, turn.mode)
+    return written is not None and written.endswith(turn.whole[turn.prompt_end :])
+
+
+def _with_text(call: Any) -> Any:
+    function, arguments = function_of(call), arguments_of(call)
+    if not isinstance(arguments, Mapping) or None not in arguments.values():
+        return call
+    texts = {key: "None" if value is None else value for key, value in arguments.items()}
+    function = {**function, "arguments": json.dumps(texts) if isinstance(function["arguments"], str) else texts}
+    return {**call, "function": function} if "function" in call else function

@@ -171,6 +171,12 @@ def opened_by(prompt: str) -> ReasoningOpening | None:
     return ReasoningOpening(len(inner) - len(open_tag), open_tag, space, bool(close))
 
 
+def opens_reasoning(prompt: str) -> bool:
+    """Whether a prompt ends with a block of reasoning that it does not close."""
+    opened = opened_by(prompt)
+    return opened is not None and not opened.closed
+
+
 def without_ending(prompt: str) -> str:
     """Return a prompt without the tags and the white space at its end, in which its modes may differ."""
     bare = prompt.rstrip()

@@ -10,24 +10,22 @@ from typing import Any
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
 from packer.host.watchdog import RENDERING
 from packer.literals import longest_of
-from packer.media.marks import has_marks, in_parts
+from packer.media.carried import has_marks, in_parts
 from packer.media.processor import Processor
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 from packer.recipe.supervision import PARTS
 from packer.render.call_ids import CallIds
-from packer.render.clear.compared import ComparedRows, DifferenceError
+from packer.render.clear import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, revealed
-from packer.render.conversation import Conversation, TurnRules
+from packer.render.conversation import Conversation, renderable
 from packer.render.drawn import Drawing, under
 from packer.render.dropped import LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
-from packer.render.message_form import renderable
-from packer.render.parts import TrainedParts, marked, with_mask
 from packer.render.placeholders import text_of
 from packer.render.plain_rows import PlainRows
 from packer.render.readback import strings
@@ -42,15 +40,19 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.trained_messages import (
+from packer.render.trained_parts import (
     Piece,
+    TrainedParts,
+    marked,
     masked_pieces,
     refusal_of_weights,
     refuse_empty_question,
     refuse_unread_variables,
     too_many,
     turn_weights,
+    with_mask,
 )
+from packer.render.turns import TurnRules, says_nothing, turn_of
 from packer.render.wrappers import Wrappers
 
 
@@ -349,7 +351,7 @@ class Renderer:
             max_bytes=self._recipe.rows.max_render_bytes,
         )
         for message, weight in weights.items():
-            turn = conversation.turn(message, weight, self._turn_rules)
+            turn = turn_of(conversation, message, weight, self._turn_rules)
             if turn is None:
                 continue
             lost = losses.find(turn)
@@ -358,7 +360,7 @@ class Renderer:
             said, k = text_of(conversation.messages[turn.message]), turn.message
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
             masked = with_mask(turn, conversation, pieces[k], self._turn_rules) if k in pieces else turn
-            if not conversation.says_nothing(masked, self._turn_rules):
+            if not says_nothing(conversation, masked, self._turn_rules):
                 assigner.add(mask(masked) if mask else masked)
                 num_trained += 1
         return assigner.documents(), num_trained

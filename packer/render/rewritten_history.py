@@ -19,11 +19,11 @@ import numpy as np
 
 from packer.batches import Rejection, TurnBatch
 from packer.layout import offsets_of
-from packer.media.columns import DrawnImage
-from packer.render.asked_modes import Mode
-from packer.render.conversation import RenderedTurn
+from packer.media.carried import DrawnImage
+from packer.render.conversation import Mode
 from packer.render.environment import RenderError
 from packer.render.reasoning import empty_block
+from packer.render.turns import RenderedTurn
 
 HistoryRewrite = Literal["exact", "last", "as_rendered"]
 

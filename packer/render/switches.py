@@ -1,9 +1,12 @@
 """Template variables that choose whether, and how much, to reason: `enable_thinking`, `reasoning_effort`, or any other.
 
-What a variable is called tells nothing. So each that a caller can set is set to every value with which the template's
-source compares it, or which it falls back on, and made-up answers are rendered: a plain one, and some with reasoning in
-the forms that rows have. A setting is one of reasoning if it changes which of them continue their prompt and show what
-they say, or whether the prompt opens or closes a block of reasoning.
+What a variable is called tells nothing. So each that a caller can set is set to every value that may make a difference:
+the words and numbers near it in the template's syntax tree. A template compares a variable, looks it up, hands it to a
+macro, or stores it under other names first, so all constants in an expression with the variable, or with what is made
+of it, are values to try, and those of the lists and objects that such an expression names. Made-up answers are rendered
+under each: a plain one, and some with reasoning in the forms that rows have. A setting is one of reasoning if it
+changes which of them continue their prompt and show what they say, or whether the prompt opens or closes a block of
+reasoning.
 
 A value asks for reasoning if some shows under it. Where that is so for all values or for none, as with Mistral's
 template, which only states the effort in front of the question, what a value means in English decides: the word, or
@@ -11,15 +14,156 @@ what a line that changes with it says. Of truth values, one also asks if only it
 answer is trained under no such value that asks for none, also if it is the one that the template uses by default.
 """
 
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from packer.render.reasoning import closes_reasoning, goes_on, has_tag, opened_by, shows_as_reasoning, without_ending
+from jinja2 import nodes
+
+from packer.render.reasoning import (
+    closes_reasoning,
+    goes_on,
+    has_tag,
+    opens_reasoning,
+    shows_as_reasoning,
+    without_ending,
+)
 from packer.render.reasoning_form import ANSWER, KEY, WORD, Form
-from packer.render.settings import Value
+
+Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any]
+"""Equal values may differ in type, and objects and lists have no hash."""
+
+Flows: TypeAlias = Mapping[str, Collection[nodes.Node]]
+"""What is stored under each name of a template; `ns.flag` is one."""
+
+_OF_ROWS = frozenset({"messages", "tools", "documents"})
+_UNITS = (nodes.Compare, nodes.Test, nodes.Call, nodes.Filter, nodes.Getitem, nodes.Or, nodes.CondExpr)
+_WORD = re.compile(r"\w[\w .+-]{0,30}")
+_MOST_VALUES = 64
+"""More than a variable of any template has."""
+
+
+def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:
+    """Return the values to try for each variable; the truth values are always among them.
+
+    For a number its neighbors are values, too, since more or less may be asked for. If members of a variable are read,
+    objects with one of them are values, and so is the empty one. If something is looked for in it, the empty list is.
+    What is made of the messages is no variable.
+    """
+    flows = _flows(parsed)
+    of_rows = _made_of(_OF_ROWS, flows)
+    units = [(unit, frozenset(_reads(unit))) for unit in parsed.find_all(_UNITS)]
+    stored = {name: each for name, each in flows.items() if name not in of_rows}
+    return {name: _values(name, _made_of({name}, stored), units, stored) for name in sorted(names)}
+
+
+def keys_of(parsed: nodes.Template) -> frozenset[str]:
+    """Return the members that a template reads, and the words it names, among which others may be: `m.get("plan")`."""
+    words = (each.value for each in parsed.find_all(nodes.Const) if isinstance(each.value, str))
+    members = (each.attr for each in parsed.find_all(nodes.Getattr))
+    return frozenset(word for word in (*members, *words) if word.isidentifier())
+
+
+def _values(
+    name: str, known: Collection[str], units: Collection[tuple[nodes.Expr, frozenset[str]]], flows: Flows
+) -> tuple[Value, ...]:
+    near = [(unit, read) for unit, read in units if not read.isdisjoint(known)]
+    named = [node for _, read in near for other in sorted(read - {*known}) for node in flows.get(other, ())]
+    own = [node for other in sorted(known) for node in flows.get(other, ()) if isinstance(node, nodes.Const)]
+    constants = [*_constants(*(node for each, _ in near for node in _parts(each)), *named, *own), True, False]
+    members = dict.fromkeys(member for unit, _ in near for member in _members(name, unit))
+    values = [{member: each} for member in members for each in constants] if members else constants
+    operands = (each for unit, _ in near for each in unit.find_all(nodes.Operand))
+    is_searched = any(each.op in ("in", "notin") and name in _reads(each.expr) for each in operands)
+    found = [*values, *([{}] if members else []), *([[]] if is_searched else [])]
+    return tuple({repr(value): value for value in found}.values())[:_MOST_VALUES]
+
+
+def _parts(unit: nodes.Expr) -> Sequence[nodes.Node | None]:
+    """Return where the constants of an expression are: in all of it, or in what stands in for another value."""
+    if not isinstance(unit, nodes.Or | nodes.CondExpr):
+        return (unit,)
+    both = (unit.left, unit.right) if isinstance(unit, nodes.Or) else (unit.expr1, unit.expr2)
+    return both if None not in both and sum(isinstance(each, nodes.Const) for each in both) == 1 else ()
+
+
+def _constants(*expressions: nodes.Node | None) -> Iterator[str | int | float]:
+    """Yield the words and numbers of expressions, and the neighbors of the numbers; of objects, the keys."""
+    for each in expressions:
+        if isinstance(each, nodes.Const):
+            yield from _plain(each.value)
+        elif each is not None:
+            yield from _constants(*([each.key] if isinstance(each, nodes.Pair) else each.iter_child_nodes()))
+
+
+def _plain(value: Any) -> Iterator[str | int | float]:
+    if isinstance(value, list | tuple | dict):
+        yield from itertools.chain(*map(_plain, value))
+    elif isinstance(value, str) and _WORD.fullmatch(value):
+        yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from (value, value + 1, value - 1)
+
+
+def _members(name: str, unit: nodes.Expr) -> Iterator[str]:
+    """Yield the keys under which an expression reads members of a variable, as in `x.a`, `x['a']` and `x.get('a')`."""
+    methods = [call.node for call in (unit, *unit.find_all(nodes.Call)) if isinstance(call, nodes.Call)]
+    inner: list[nodes.Node] = [unit, *unit.find_all((nodes.Getattr, nodes.Getitem, nodes.Call))]
+    for each in inner:
+        of: Any = getattr(each, "node", None)
+        key: Any = getattr(each, "attr", getattr(each, "arg", None))
+        if isinstance(each, nodes.Call) and isinstance(of, nodes.Getattr) and of.attr == "get" and each.args:
+            of, key = of.node, each.args[0]
+        key = key.value if isinstance(key, nodes.Const) else key
+        if isinstance(of, nodes.Name) and of.name == name and isinstance(key, str) and each not in methods:
+            yield key
+
+
+def _flows(parsed: nodes.Template) -> Flows:
+    """Return the expressions whose values are stored under each name: by `set`, in namespaces, by `for`, in macros."""
+    found: defaultdict[str, list[nodes.Node]] = defaultdict(list)
+    macros = {macro.name: [each.name for each in macro.args] for macro in parsed.find_all(nodes.Macro)}
+    for assign in parsed.find_all(nodes.Assign):
+        target, node = assign.target, assign.node
+        name = f"{target.name}.{target.attr}" if isinstance(target, nodes.NSRef) else getattr(target, "name", "")
+        if isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "namespace":
+            for keyword in node.kwargs:
+                found[f"{name}.{keyword.key}"].append(keyword.value)
+        else:
+            found[name].append(node)
+    for loop in parsed.find_all(nodes.For):
+        for name in _reads(loop.target):
+            found[name].append(loop.iter)
+    for call in parsed.find_all(nodes.Call):
+        if (parameters := macros.get(getattr(call.node, "name", ""))) is not None:
+            given = [*zip(parameters, call.args, strict=False), *((each.key, each.value) for each in call.kwargs)]
+            for name, value in given:
+                found[name].append(value)
+    return found
+
+
+def _made_of(names: Collection[str], flows: Flows) -> frozenset[str]:
+    """Return some names and those of what is made of them."""
+    reads = {target: frozenset(read for node in stored for read in _reads(node)) for target, stored in flows.items()}
+    known, size = {*names}, 0
+    while len(known) > size:
+        size = len(known)
+        known |= {target for target, read in reads.items() if not read.isdisjoint(known)}
+    return frozenset(known)
+
+
+def _reads(node: nodes.Node) -> Iterator[str]:
+    """Yield the names that an expression reads, and those of members: `ns` and `ns.flag`."""
+    for each in (node, *node.find_all((nodes.Name, nodes.Getattr))):
+        if isinstance(each, nodes.Name):
+            yield each.name
+        elif isinstance(each, nodes.Getattr) and isinstance(each.node, nodes.Name):
+            yield f"{each.node.name}.{each.attr}"
+
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -235,8 +379,7 @@ def _look(
     prompt = render(chat, kwargs, prompt=True)
     if prompt is None:
         return None
-    opened = opened_by(prompt)
-    block = opened is not None and not opened.closed, closes_reasoning(prompt)
+    block = opens_reasoning(prompt), closes_reasoning(prompt)
     written = tuple(render([*chat, answer], kwargs) for answer in answers)
     fits = tuple(_continues(prompt, *each) for each in zip(written, answers, strict=True))
     return _Look(prompt, block, fits, written)

@@ -17,9 +17,8 @@ from typing import Any
 
 from packer.batches import Message, Sample, tool_parameters
 from packer.model.model import AddedToken
-from packer.render.conversation import Conversation
+from packer.render.conversation import Conversation, renderable
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.message_form import renderable
 from packer.render.readback import function_of
 from packer.render.reasoning import ANY_TAG, split_inline
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.media.columns import Images
-from packer.media.marks import BadImagesError, marked
+from packer.media.carried import BadImagesError, Images, marked
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import (
     FilePath,

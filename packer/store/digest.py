@@ -36,7 +36,7 @@ from xxhash import xxh3_64, xxh3_128
 from packer.batches import Float32, Int32, Int64, UInt64
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
-from packer.media.columns import Media
+from packer.media.carried import Media
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
 """A flat array, with the start and end of each row's piece of it (counted in values)."""

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32, Int64, Side
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
-from packer.media.columns import ImageSpan
+from packer.media.carried import ImageSpan
 from packer.recipe.column_rules import Declared
 from packer.store.arrow_columns import DocumentRows, Ragged, document_rows
 from packer.store.block_shards import FoundBlocks

@@ -26,7 +26,7 @@ from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import out_of, storage_errors
 from packer.layout import offsets_of
-from packer.media.columns import Media
+from packer.media.carried import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_values, shard_rows
 from packer.store.entries import block_len_of, blocks_schema, documents_schema, place_of, value_fields
 from packer.store.files import CacheFiles, damage

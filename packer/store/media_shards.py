@@ -18,8 +18,7 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from packer.errors import CheckError, UsageError
-from packer.media.decoder import Image, UnusableImageError
-from packer.media.places import ImageFiles
+from packer.media.images import Image, ImageFiles, UnusableImageError
 from packer.store.files import CacheFiles, damage
 from packer.store.folder import AtomicFile
 from packer.store.manifest import Manifest, StoredTable

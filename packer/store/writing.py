@@ -33,7 +33,7 @@ from packer.layout import (
     offsets_of,
     select_documents,
 )
-from packer.media.columns import Media
+from packer.media.carried import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, shard_rows, value_pieces
 from packer.store.digest import document_ids
 from packer.store.document_shards import DocumentShards

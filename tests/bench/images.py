@@ -23,7 +23,7 @@ from rich.table import Table
 
 import packer
 from packer.load import PackedLoader
-from packer.media.decoder import decode
+from packer.media.images import decode
 from packer.media.processor import _PROCESSORS, Processor, processor_of
 from packer.store.cache import Cache
 

@@ -22,7 +22,7 @@ from packer.batches import Message, RowBatch, Sample
 from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.pipeline.stages import Stages
 from packer.recipe.recipe import make_recipe
-from packer.render import Renderer
+from packer.render.renderer import Renderer
 from packer.source.chat import read
 
 _REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))

@@ -10,7 +10,7 @@ from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased
 from transformers.utils import chat_template_utils
 
-from packer.render import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("stopped_clock")]
 

@@ -14,8 +14,8 @@ from supervision_stages import aliased, assistant, user
 
 from packer.audit.template_findings import as_llama_tokenizer
 from packer.model.model import load_model
-from packer.render import ChatTemplate, RenderError
-from packer.tokenize import ReferenceEncoder
+from packer.render.environment import ChatTemplate, RenderError
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 pytestmark = pytest.mark.real
 

@@ -27,9 +27,9 @@ from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError, PackerError
 from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
-from packer.media.decoder import decode
+from packer.media.images import decode
 from packer.media.processor import Processor, RefusedSizesError, processor_of
-from packer.pack import select
+from packer.pack.overlong import cut
 from packer.pipeline.images import RowImages
 from packer.report import report
 from packer.store.cache import Cache
@@ -270,7 +270,7 @@ def test_a_file_that_becomes_a_link_while_it_is_opened_is_not_followed(model, da
         Path(place).symlink_to(data.parent / "secret.png")
         return open_descriptor(place, flags)
 
-    monkeypatch.setattr("packer.media.places.open_descriptor", swapped)
+    monkeypatch.setattr("packer.media.images.open_descriptor", swapped)
     with pytest.raises(PackerError, match="media_missing"):
         build(model, data, [{"messages": CHATS["alone"]}], jobs=1)
 
@@ -313,7 +313,7 @@ def test_a_flipped_bit_of_an_image_is_found(model, data, place):
 
 
 def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkeypatch):
-    monkeypatch.setattr("packer.pipeline.blocks.select", lambda lengths, pack, _: select(lengths, pack))
+    monkeypatch.setattr("packer.pack.pack_plan.cut", lambda lengths, pack, count, _: cut(lengths, pack, count))
     pack = {"block_len": 24, "max_pixels": 10**6, "overlong": "split"}
     cache = build(model, data, [{"messages": CHATS["between"]}], jobs=1, pack=pack, fail_above=1)
     assert any("with images" in finding.found for finding in verify(cache, level="full").findings)

@@ -15,7 +15,7 @@ pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installe
 EXAMINED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
-from packer.media.decoder import UnusableImageError, examine
+from packer.media.images import UnusableImageError, examine
 for name in sys.argv[1:]:
     try:
         examine(open(name, "rb").read(), is_decoded=True)
@@ -85,7 +85,7 @@ def test_an_image_that_is_broken_behind_its_header_is_named_when_it_is_read(tmp_
 
 
 def test_a_stored_bomb_is_not_decoded_by_what_reads_a_cache():
-    from packer.media.decoder import UnusableImageError, decode, thumbnail
+    from packer.media.images import UnusableImageError, decode, thumbnail
 
     bomb = png(12_000, 6_000, zeros(36_001 * 6_000))  # Pillow itself would decode so many
     assert thumbnail(bomb) is None
@@ -94,7 +94,7 @@ def test_a_stored_bomb_is_not_decoded_by_what_reads_a_cache():
 
 
 def test_reasons_do_not_depend_on_the_process(tmp_path):
-    from packer.media.decoder import UnusableImageError, examine
+    from packer.media.images import UnusableImageError, examine
 
     with pytest.raises(UnusableImageError) as told:
         examine(b"<html>", is_decoded=True)

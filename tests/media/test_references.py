@@ -26,8 +26,7 @@ import packer
 from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, UsageError
 from packer.load import PackedLoader
-from packer.media.decoder import examine
-from packer.media.places import ImageFiles
+from packer.media.images import ImageFiles, examine
 from packer.pipeline.images import RowImages
 from packer.report import report
 from packer.store.cache import Cache
@@ -202,7 +201,7 @@ def test_without_a_folder_nothing_is_opened_and_every_command_says_so(model, row
         return [image for _, item, _ in items for document in item["documents"] for image in document["images"]]
 
     assert all(Pillow.open(io.BytesIO(base64.b64decode(each["jpeg"]))) for each in entries(sources=top))
-    monkeypatch.setattr("packer.media.places.open_descriptor", None)
+    monkeypatch.setattr("packer.media.images.open_descriptor", None)
     said = {each["width"]: (each["jpeg"] is None, each["unread"]) for each in entries()}
     assert said == {200: (True, True), 64: (False, False)}
     with pytest.raises(UsageError, match=r"only the name of the image .*: not read"):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack import arrange, select, trained_counter
+from packer.pack.overlong import trained_counter
+from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])
@@ -45,24 +46,21 @@ def corpora(draw, max_documents=10, max_length=20):
 
 
 @st.composite
-def packs(draw, modes=("isolated", "stream"), max_block_len=24):
+def packs(draw, max_block_len=24):
     """Rules as a recipe may have them."""
-    mode = draw(st.sampled_from(modes))
-    align = draw(st.sampled_from([1, 1, 2, 3])) if mode == "isolated" else 1
-    cuts = {} if mode == "stream" else {"overlong": draw(st.sampled_from(OVERLONG))}
+    align = draw(st.sampled_from([1, 1, 2, 3]))
     return Pack(
-        mode=mode,
         block_len=align * draw(st.integers(1, max_block_len // align)),
         align=align,
         seed=draw(st.integers(0, 2**63 - 1)),
-        **cuts,
+        overlong=draw(st.sampled_from(OVERLONG)),
     )
 
 
 def arranged(corpus, pack, dtype=np.int32, pixels=None):
     """The plan and the ledger of a corpus."""
     lengths, trained = corpus
-    return arrange(select(np.array(lengths, dtype), pack, pixels), pack, counter_of(lengths, trained))
+    return arrange(np.array(lengths, dtype), pack, counter_of(lengths, trained), pixels=pixels)
 
 
 def make_documents(lengths, seed=0):

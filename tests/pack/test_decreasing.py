@@ -14,7 +14,7 @@ from pack.oracles import (
     optimum,
 )
 
-from packer.pack.decreasing import decreasing
+from packer.pack.pack_plan import decreasing
 
 
 def runs_of(lengths, capacity):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.pack.keyed_order import keyed_order, order_key, shuffled
+from packer.pack.pack_plan import keyed_order, order_key, shuffled
 
 GOLDEN = [9, 2, 0, 7, 3, 5, 6, 8, 1, 4]
 GOLDEN_SHUFFLE = [2, 1, 0, 7, 4, 3, 5, 6]

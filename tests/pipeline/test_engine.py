@@ -21,7 +21,9 @@ from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe
 from packer.store.fingerprint import fingerprint
 from packer.store.manifest import read_manifest
-from packer.tokenize import EngineDiffersError, ReferenceEncoder, ReferenceFailsError, fast
+from packer.tokenize import fast
+from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 pytest.importorskip("gigatoken", reason="gigatoken MISSING: the fast engine is not tested")
 

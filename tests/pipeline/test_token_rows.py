@@ -15,7 +15,7 @@ from packer.audit.view import view_row
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-from packer.supervise import PretokenizedSupervisor
+from packer.supervise.supervisor import PretokenizedSupervisor
 
 
 def manifest_of(cache):

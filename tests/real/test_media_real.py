@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers 
 
 from image_models import answer, user
 
-from packer.media.decoder import UnusableImageError, decode, examine
+from packer.media.images import UnusableImageError, decode, examine
 from packer.media.processor import Processor, processor_of
 from packer.pipeline.plan.build_plan import load_recipe_model, plan_build
 from packer.pipeline.stages import Stages

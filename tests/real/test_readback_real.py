@@ -15,7 +15,7 @@ from python_reader import HARD, OTHERS, read
 from supervision_stages import assistant, call, chat, system, user
 
 from packer.batches import Sample
-from packer.render import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.source.schema import read_row
 
 pytestmark = pytest.mark.real

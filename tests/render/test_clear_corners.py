@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from packer.batches import Sample
 from packer.recipe.recipe import make_recipe
-from packer.render.clear import compared
+from packer.render import clear
 
 ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 
@@ -213,7 +213,7 @@ WITH_TOOLS = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + framed("
 def test_a_batch_in_which_the_fast_way_is_wrong_is_rendered_as_it_is(
     base: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compared, "COMPARE_EVERY", 5)
+    monkeypatch.setattr(clear, "COMPARE_EVERY", 5)
     renderer = under(base, WITH_TOOLS)
     rows = batch([chat(user(f"Is it {row}?"), assistant(f"It is {row}."), row=row, tools=[TOOL]) for row in range(20)])
     cut, wrong = renderer._cut, 0

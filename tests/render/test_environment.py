@@ -6,8 +6,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from packer.render import ChatTemplate, RenderError
-from packer.render.sandbox import environment_of
+from packer.render.environment import ChatTemplate, RenderError, environment_of
 
 
 def template(source: str, *, max_bytes: int = 2**20, **variables: object) -> ChatTemplate:

@@ -20,7 +20,7 @@ from search_effort import IS_DEEP, percent_of_examples
 
 from packer.host.watchdog import TemplateOverrunError, watched
 from packer.rejections import CODES
-from packer.render import ChatTemplate
+from packer.render.environment import ChatTemplate
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
 ROW = {"messages": MESSAGES, "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}
@@ -39,7 +39,7 @@ WATCHED = """
 import copy, json, re, sys, threading
 from pathlib import Path
 import hostile_templates
-from packer.render import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 
 def most_mebibytes():
     # Not what getrusage says: that knows of the process this one was started from.
@@ -241,7 +241,7 @@ def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatc
 STUCK_TEMPLATE = """
 import sys
 from packer.host import watchdog
-from packer.render import ChatTemplate
+from packer.render.environment import ChatTemplate
 
 watchdog.MAX_STUCK_S = 0.5
 watchdog.limit_process()
@@ -267,7 +267,7 @@ MEASURED = """
 import json, re, sys
 from pathlib import Path
 from packer.host import watchdog
-from packer.render import ChatTemplate, RenderError
+from packer.render.environment import ChatTemplate, RenderError
 
 def mebibytes(name):
     return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

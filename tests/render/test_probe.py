@@ -10,7 +10,8 @@ from packer.errors import TemplateError
 from packer.model.model import AddedToken, load_model
 from packer.pipeline.stages import turn_end_marker, with_role_markers
 from packer.recipe.recipe import make_recipe
-from packer.render import ChatTemplate, RenderError, role_markers, written_markers
+from packer.render.environment import ChatTemplate, RenderError
+from packer.render.wrappers import role_markers, written_markers
 
 HEADS = """\
 {% for message in messages %}{{ '[INST]' if message.role == 'user' else '<|bot|>' }}{{ message.content }}

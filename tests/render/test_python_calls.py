@@ -11,7 +11,7 @@ from oracle import compiled
 from python_reader import HARD, OTHERS, read
 from supervision_stages import Stages, assistant, call, chat, user
 
-from packer.render.parsed_calls import read_as_python
+from packer.render.readback import read_as_python
 
 TEMPLATE = """\
 {% macro written(value) %}VALUE{% endmacro %}

@@ -7,7 +7,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
-from packer.render import ChatTemplate
+from packer.render.environment import ChatTemplate
 from packer.render.reasoning import split_inline
 from packer.render.switches import means_none
 

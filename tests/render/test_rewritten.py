@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.conversation import RenderedTurn
 from packer.render.rewritten_history import TurnAssigner
+from packer.render.turns import RenderedTurn
 
 TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."), user("three?"), assistant("Three."))
 EMPTY = "<think>\n\n</think>\n\n"

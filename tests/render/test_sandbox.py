@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
 
-from packer.render.sandbox import environment_of
+from packer.render.environment import environment_of
 
 NAMES = ("role", "content", "items", "get", "nothing", "first", "index0", "last", "x", "__class__", "format", "append")
 VALUES: dict[str, Any] = {

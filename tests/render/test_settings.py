@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from packer.render import ChatTemplate
-from packer.render.settings import settings_of
+from packer.render.environment import ChatTemplate
+from packer.render.switches import settings_of
 
 
 def values(source: str) -> tuple[Any, ...]:

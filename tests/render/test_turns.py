@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, call, chat, system, user
 
-from packer.render import ChatTemplate
+from packer.render.environment import ChatTemplate
 
 Make = Callable[..., Stages]
 
@@ -556,7 +556,7 @@ def test_a_row_of_more_work_than_a_row_may_be_is_refused_before_it_is_rendered(
 def test_what_a_row_may_be_depends_on_its_trained_answers_and_the_messages_up_to_them(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer.render.trained_messages.MAX_TURN_MESSAGES", 8)
+    monkeypatch.setattr("packer.render.trained_parts.MAX_TURN_MESSAGES", 8)
     talk = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
     stages = make(twins.CHATML)
     assert stages.render([chat(*talk)]).turn_message.tolist() == [1, 3]
@@ -569,7 +569,7 @@ def test_what_a_row_may_be_depends_on_its_trained_answers_and_the_messages_up_to
 def test_what_a_row_may_be_depends_on_its_tools_and_calls(
     num_tools: int, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer.render.trained_messages.MAX_TOOLS_AND_CALLS", 2)
+    monkeypatch.setattr("packer.render.trained_parts.MAX_TOOLS_AND_CALLS", 2)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}] * num_tools
     calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}] * 2
     found = make(twins.CHATML).render([chat(user("a"), assistant("", tool_calls=calls), tools=tools or None)])

@@ -18,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
 from packer.layout import MASKED, document_labels, document_weights, offsets_of, select_documents, trained_tokens
-from packer.media.columns import Media
+from packer.media.carried import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
 from packer.store.document_shards import Document, DocumentShards

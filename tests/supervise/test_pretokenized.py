@@ -12,7 +12,7 @@ from packer.batches import Sample
 from packer.layout import document_labels, document_weights
 from packer.model.model import load_model
 from packer.source.schema import read_row
-from packer.supervise import PretokenizedSupervisor
+from packer.supervise.supervisor import PretokenizedSupervisor
 
 TOKENIZER = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files" / "tokenizer"
 

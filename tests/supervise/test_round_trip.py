@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packer.errors import InputError
 from packer.model.model import load_model
-from packer.supervise import RoundTrip
-from packer.tokenize import ReferenceEncoder
+from packer.supervise.round_trip import RoundTrip
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 
 def round_trip_and_encoder(twin: Any, folder: Path) -> tuple[RoundTrip, ReferenceEncoder]:

@@ -9,7 +9,8 @@ from supervision_stages import ALLOW_ALL, Stages
 from tokenizers import AddedToken, Tokenizer
 
 from packer.recipe.recipe import make_recipe
-from packer.render import ChatTemplate, written_markers
+from packer.render.environment import ChatTemplate
+from packer.render.wrappers import written_markers
 
 STOPS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<end_of_turn>", "<|end|>"),

@@ -95,7 +95,7 @@ def tiny_qwen(processor: Any) -> Any:
 
 def with_pixels(chat: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """Return a conversation as transformers takes it: its images decoded."""
-    from packer.media.decoder import decode
+    from packer.media.images import decode
 
     return [
         {

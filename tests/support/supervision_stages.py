@@ -12,9 +12,12 @@ from packer.layout import document_labels
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe, make_recipe
-from packer.render import ChatTemplate, Renderer, role_markers
-from packer.supervise import RoundTrip, Supervised, Supervisor
-from packer.tokenize import TurnTokenizer
+from packer.render.environment import ChatTemplate
+from packer.render.renderer import Renderer
+from packer.render.wrappers import role_markers
+from packer.supervise.round_trip import RoundTrip
+from packer.supervise.supervisor import Supervised, Supervisor
+from packer.tokenize.tokenizing import TurnTokenizer
 
 Document: TypeAlias = tuple[list[int], list[int]]
 """input_ids and labels."""

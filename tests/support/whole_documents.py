@@ -3,7 +3,8 @@
 import numpy as np
 from mixing import mixing
 
-from packer.pack import Pieces, cut, plan, select, stream
+from packer.pack.overlong import Pieces, cut
+from packer.pack.pack_plan import plan
 from packer.recipe.pack_rules import Pack
 
 
@@ -29,13 +30,7 @@ def plan_whole(lengths, block_len, **rules):
 
 def cut_documents(lengths, block_len, count_trained, **rules):
     """Pieces of documents, and what is dropped of them."""
-    pack = rules_of(block_len, **rules)
-    return cut(select(np.asarray(lengths), pack), pack, count_trained)
-
-
-def stream_of(lengths, block_len, count_trained, *, group=0, **rules):
-    pack = rules_of(block_len, mode="stream", **rules)
-    return stream(select(np.asarray(lengths), pack), pack, count_trained, group=group)
+    return cut(np.asarray(lengths), rules_of(block_len, **rules), count_trained)
 
 
 def mixing_of(planned, source, *, blocks=1):

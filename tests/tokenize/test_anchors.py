@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.model.model import AddedToken, load_model
-from packer.tokenize import ReferenceEncoder
 from packer.tokenize.boundaries import Anchors
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 
 def token(content: str, **fields: Any) -> AddedToken:

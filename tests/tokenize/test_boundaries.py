@@ -9,8 +9,9 @@ import twins
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.batches import Int32, Int64, Sample, TokenBatch
-from packer.tokenize import ReferenceEncoder, TurnTokenizer
 from packer.tokenize.boundaries import EncodedText
+from packer.tokenize.reference_encoder import ReferenceEncoder
+from packer.tokenize.tokenizing import TurnTokenizer
 
 
 class Counting:

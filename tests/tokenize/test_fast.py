@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.model import backend
-from packer.tokenize import EngineDiffersError, FastEncoder, ReferenceEncoder, ReferenceFailsError, differences, fast
-from packer.tokenize.reference_encoder import UnencodableTextsError
+from packer.tokenize import fast
+from packer.tokenize.fast import EngineDiffersError, FastEncoder, ReferenceFailsError, differences
+from packer.tokenize.reference_encoder import ReferenceEncoder, UnencodableTextsError
 
 RUNS = fast._RUNS_PER_TEXT
 """What a tokenizer is tried on; in other tests it is less."""

@@ -12,8 +12,8 @@ from supervision_stages import Stages
 from tokenizers import Tokenizer, processors
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch
-from packer.media.columns import Images
-from packer.render import RenderError
+from packer.media.carried import Images
+from packer.render.environment import RenderError
 from packer.render.rewritten_history import turn_batch
 
 

@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from packer.errors import InputError
-from packer.tokenize import ReferenceEncoder, prefix_and_suffix_ids
 from packer.tokenize import reference_encoder as module
-from packer.tokenize.reference_encoder import UnencodableTextsError, without_start_effects
+from packer.tokenize.reference_encoder import (
+    ReferenceEncoder,
+    UnencodableTextsError,
+    prefix_and_suffix_ids,
+    without_start_effects,
+)
 
 
 def definition(twin: Any, folder: Path, **options: Any) -> bytes:

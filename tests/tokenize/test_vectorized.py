@@ -18,9 +18,9 @@ from search_effort import percent_of_examples
 from packer.batches import TurnBatch
 from packer.model.model import Model, load_model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize import ReferenceEncoder, TurnTokenizer
-from packer.tokenize.boundaries import Anchors
-from packer.tokenize.vectorized import VectorizedBoundaries
+from packer.tokenize.boundaries import Anchors, VectorizedBoundaries
+from packer.tokenize.reference_encoder import ReferenceEncoder
+from packer.tokenize.tokenizing import TurnTokenizer
 
 BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
 SENTENCEPIECE = [twins.sentencepiece_like, twins.metaspace_first, twins.swallowing, twins.line_breaks]

@@ -22,8 +22,8 @@ from packer.model.token_bytes import TokenBytes
 from packer.pipeline.plan.input_resolution import pin_recipe, tokenizer_place
 from packer.pipeline.stages import compile_template
 from packer.recipe.recipe import make_recipe
-from packer.render import RenderError
-from packer.tokenize import ReferenceEncoder
+from packer.render.environment import RenderError
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 _QUESTION, _ANSWER, _SYSTEM = "first question", "first answer", "rules of the row"
 _NEXT_QUESTION, _NEXT_ANSWER = "second question", "second answer"

@@ -37,15 +37,16 @@ from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
 from packer.recipe.supervision import DroppedKind
 from packer.rejections import NO_PLACE, rejection_hint, ways_out
-from packer.render import ChatTemplate
-from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS
+from packer.render.conversation import CONTRADICTS
+from packer.render.environment import ChatTemplate
 from packer.render.frames import unframed
 from packer.render.reasoning import ANY_TAG
+from packer.render.turns import SEVERAL_EFFORTS
 from packer.source.detect import first_rows
 from packer.source.roles import roles_hint
 from packer.source.row import composed
 from packer.source.rows import InputFile
-from packer.supervise import split_sides
+from packer.supervise.preference import split_sides
 
 _OTHER_KEYS = re.compile(
     r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\]"

@@ -20,11 +20,11 @@ from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.as_given import says_its_rows
 from packer.recipe.recipe import Recipe, Source, make_recipe, to_json
-from packer.render import Renderer
 from packer.render.dropped import AS_TEXT
 from packer.render.reasoning import goes_on, opened_by
+from packer.render.renderer import Renderer
 from packer.source.rows import InputFile
-from packer.supervise import split_sides
+from packer.supervise.preference import split_sides
 
 _TRIED_ROWS = 32
 _SEARCHED_ROWS = 256

@@ -15,7 +15,7 @@ mark of message 2, and its prompt is what stands in front of its own mark, follo
 *header*. That the header is the same behind every message of a role, in every mode, is part of what is tried.
 
 A trial is one for all conversations of a :class:`Kind`. It proves nothing for others of that kind, which is why rows
-are compared as well (:mod:`packer.render.clear.compared`); that the texts make no difference is watched
+are compared as well (:mod:`packer.render.clear`); that the texts make no difference is watched
 (:mod:`packer.render.clear.questions`).
 """
 
@@ -29,10 +29,9 @@ from jinja2 import nodes
 
 from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import watched
-from packer.render.clear.questions import Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.clear.questions import FILTERS, Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
+from packer.render.environment import ChatTemplate, Environment, RenderError
 from packer.render.reasoning import reasoning_fields
-from packer.render.sandbox import Environment
 
 MARK = "\ue0f5"
 """A private-use character in front of each message."""
@@ -274,6 +273,7 @@ def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, C
     body.insert(body.index(loop) + 1, nodes.Output([nodes.TemplateData(MARK)]))
     parsed.set_lineno(1)
     parsed.set_environment(environment)
+    environment.filters.update(FILTERS)
     return environment.from_string(parsed), asked
 
 

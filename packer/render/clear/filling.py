@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from packer.batches import Message, Sample
 from packer.literals import finder
-from packer.media.marks import OPEN, PIECE
+from packer.media.carried import OPEN, PIECE
 from packer.render.clear.rows import ClearRows
 from packer.render.reasoning import has_tag, may_make_tag
 from packer.render.rewritten_history import EncodedText, EncodedTurn, RenderedRow

@@ -20,11 +20,11 @@ from packer.render.clear.extension import (
     Pieces,
     Spelling,
 )
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.conversation import Conversation, changed, changes_of, prints_none
 from packer.render.environment import RenderError
-from packer.render.message_form import changed, changes_of, prints_none
 from packer.render.readback import keys, leaves, spellings
 from packer.render.reasoning import goes_on, reasoning_of
+from packer.render.turns import RenderedTurn, TurnRules, terminated
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
 """Writes a value as `tojson` does."""
@@ -120,7 +120,7 @@ class Places:
         if header is None:
             return None
         prompt_end = start + len(header)
-        text = self.conversation.terminated(k, prompt_end, whole, {}, self._rules)
+        text = terminated(self.conversation, k, prompt_end, whole, {}, rules=self._rules)
         if not self._shows_own(k, text, (prompt_end, end)):
             return None
         return RenderedTurn(

@@ -41,13 +41,13 @@ from packer.render.clear.places import Places, Row, is_usual
 from packer.render.clear.questions import Constants
 from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.conversation import Conversation
 from packer.render.dropped import LossCheck
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.parsed_calls import tags_in
-from packer.render.readback import ESCAPE, function_of
+from packer.render.readback import ESCAPE, function_of, tags_in
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
 from packer.render.rewritten_history import HistoryRewrite, Mask, RenderedRow, TurnAssigner, encoded
+from packer.render.turns import RenderedTurn, TurnRules
 
 WORTH_A_TRIAL = 50
 """A trial takes so many times its pairs of rounds; a row, the square of its messages."""

@@ -27,9 +27,8 @@ from packer.render.clear.extension import (
     neighbors,
     questions,
 )
-from packer.render.conversation import Conversation
+from packer.render.conversation import Conversation, renderable
 from packer.render.environment import RenderError
-from packer.render.message_form import renderable
 from packer.render.readback import arguments_of
 from packer.render.reasoning import closes_reasoning, opened_by
 

@@ -1,44 +1,138 @@
-"""Which characters of a turn are trained, if not all of them: those of some parts, spans or pieces.
+"""What of a row is trained: which answers, and which characters of their turns, if not all of them.
 
-Where its reasoning, its text and its calls stand is read off a rendering.
+ms-swift and LLaMA-Factory write a text and each of its calls as messages, each with its own flag. The model generates
+them in one turn. As turns of their own, each would teach the model to stop where it goes on. So the whole turn is
+rendered, and the pieces without loss are masked in it. Where a piece ends is read off the template: the turn is
+rendered up to that piece as well, and both renderings agree until the shorter one closes. Its stop token belongs to the
+last one. Worked example: `Let me look.<|im_end|>` and `Let me look.⏎<tool_call>…` agree up to the full stop, since the
+shorter one closes there. The `<` with which two tags begin belongs to neither piece's end.
 
-The row is rendered a second time, with marks at both ends of every reasoning and text, in front of the name of every
-call, and where spans that the row names begin and end. Marks stand inside of white space and tags, so that a template
-strips and splits what it did before. Without its marks the rendering must be the turn, letter for letter: then the
-marks are the places, however often a text occurs. Else the row is rejected.
+A recipe may train parts of turns (reasoning, text, calls), and a row spans of a text. Then the row is rendered a second
+time, with marks at both ends of every reasoning and text, in front of the name of every call, and where spans that the
+row names begin and end. Marks stand inside of white space and tags, so that a template strips and splits what it did
+before. Without its marks the rendering must be the turn, letter for letter: then the marks are the places, however
+often a text occurs. Else the row is rejected.
 
 All characters of a turn belong to one part. Of what stands between two parts, a marker that closes the first one and
 follows it at once belongs to it, and the rest, white space too, to the second. What stands before the first part, such
 as an empty block of reasoning, belongs to it, and what follows the last one, with the stop token, to that. Worked
 example, with `|` where parts meet:
 `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
-
-A turn may also be given in pieces, some of which are trained: its text and each of its calls. Its stop token belongs to
-the last one. Where another ends is read off the template: the turn is rendered up to that piece as well, and both
-renderings agree until the shorter one closes. Worked example: `Let me look.<|im_end|>` and `Let me look.⏎<tool_call>…`
-agree up to the full stop, since the shorter one closes there. The `<` with which two tags begin belongs to neither
-piece's end.
 """
 
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from packer.batches import Message, Sample, has_content
+from packer.batches import Message, Rejection, Sample, has_content
 from packer.literals import common_length
 from packer.recipe.supervision import PARTS, Part
-from packer.render.conversation import Conversation, RenderedTurn, TurnRules
+from packer.render.conversation import Conversation
 from packer.render.dropped import shows_message
-from packer.render.environment import RenderError
+from packer.render.environment import ChatTemplate, RenderError
 from packer.render.placeholders import text_of
 from packer.render.readback import function_of, strings
 from packer.render.reasoning import CLOSING, reasoning_fields, reasoning_of, split_inline
 from packer.render.rewritten_history import Range
+from packer.render.turns import RenderedTurn, TurnRules, Turns, turn_of
+
+Piece: TypeAlias = tuple[int, bool]
+"""The number of calls that the turn has up to the end of a piece, and whether the piece is trained."""
+
+_NOTHING = 2.0**-150
+"""The largest number that is stored as zero."""
+
+MAX_TURN_MESSAGES = 2**22
+"""Largest product of a row's trained answers and the messages up to the last of them: about how many messages the
+definition renders, for each mode of the template. That takes ten to twenty seconds."""
+
+MAX_TOOLS_AND_CALLS = 2**12
+"""Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""
+
+
+def turn_weights(sample: Sample, turns: Turns, parts: Collection[Part] | None) -> dict[int, float]:
+    """Return the loss weight of every assistant message to be trained, by message number.
+
+    A message's own weight takes precedence over the rule; one that has none of the parts is not trained, nor is one
+    with spans, which are of its text, unless that is one of them.
+    """
+    weights = {k: max([weight for _, weight in pieces]) for k, pieces in _weights_of_pieces(sample, turns)}
+    weights = {k: weight for k, weight in weights.items() if weight > _NOTHING}
+    if parts is None:
+        return weights
+    own = {k: {"text"} if sample.messages[k].spans else parts_of(sample.messages[k].fields) for k in weights}
+    return {k: weights[k] for k, each in own.items() if not each.isdisjoint(parts)}
+
+
+def _weights_of_pieces(sample: Sample, turns: Turns) -> Iterator[tuple[int, list[tuple[int, float]]]]:
+    """Yield the number of every assistant message, and its pieces with their weights; most have one."""
+    assistants = [k for k, message in enumerate(sample.messages) if message.fields["role"] == "assistant"]
+    by_rule = {*{"last": assistants[-1:], "marked": []}.get(turns, assistants)}
+    for k in assistants:
+        message = sample.messages[k]
+        pieces = message.pieces or ((0, message.weight),)
+        yield k, [(num_calls, float(k in by_rule) if own is None else own) for num_calls, own in pieces]
+
+
+def refusal_of_weights(sample: Sample, turns: Turns) -> Rejection | None:
+    """Return why a row that says itself what is trained of it is not trained whole."""
+    for k, message in enumerate(sample.messages if turns == "conversation" else ()):
+        if message.weight not in (None, 1) or message.pieces or message.spans is not None:
+            reason = f"messages[{k}]: the row says what of it is trained; supervision.turns=conversation trains all"
+            return Rejection(row=sample.row, code="wrong_type", reason=reason, message=k)
+    return None
+
+
+def masked_pieces(sample: Sample, turns: Turns) -> dict[int, list[Piece]]:
+    """Return the pieces of each message of which some are trained and some are not."""
+    masked = {}
+    for k, pieces in _weights_of_pieces(sample, turns):
+        weights = {weight for _, weight in pieces}
+        if len(weights - {0.0}) > 1:
+            reason = f"messages[{k}]: its text and its calls have different weights; they are one turn"
+            raise RenderError(reason, code="wrong_type", message=k)
+        if len(weights) > 1:
+            masked[k] = [(num_calls, weight > 0) for num_calls, weight in pieces]
+    return masked
+
+
+def too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
+    """Return what a row has too many of to be rendered in seconds, or None."""
+    num_messages = max(weights) + 1
+    if len(weights) * num_messages > MAX_TURN_MESSAGES:
+        return f"{len(weights)} trained answers among {num_messages} messages: each is rendered with all before it"
+    number = len(sample.tools or ()) + sum(len(each.fields.get("tool_calls") or ()) for each in sample.messages)
+    if number > MAX_TOOLS_AND_CALLS:
+        return f"{number} tools and calls: each is looked for in the whole prompt"
+    return None
+
+
+def refuse_empty_question(sample: Sample) -> None:
+    """Refuse to train an answer to an empty question: RenderError `no_content`."""
+    for k, message in enumerate(sample.messages):
+        if message.fields["role"] == "user" and not message.fields.get("content"):
+            raise RenderError(f"messages[{k}]: the user message is empty", code="no_content", message=k)
+
+
+def refuse_unread_variables(sample: Sample, template: ChatTemplate) -> None:
+    """Refuse a row that gives the template a text, tools or documents in a variable that the template does not have."""
+    for name, value in sample.template_kwargs.items():
+        is_content = _is_prose(value) if isinstance(value, str) else bool(strings(value))
+        if is_content and name not in template.read_variables:
+            reason = f"`chat_template_kwargs` has {name!r}, which the template does not read"
+            hides = "`columns: {chat_template_kwargs: null}` leaves out all variables of rows"
+            raise RenderError(f"{reason}; {hides}", code="unread_content")
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text is more than a setting: several words, or letters of a script that may not separate words."""
+    return len(text.split()) > 1 or not text.isascii()
+
 
 Mark = Part | Literal["span"]
 _NAMES: tuple[Mark, ...] = (*PARTS, "span")
@@ -182,7 +276,7 @@ class TrainedParts:
         text, places = self._whole
         if not text.startswith(turn.text):
             text, places = self._read(
-                lambda: getattr(self.marked.turn(turn.message, turn.weight, self.rules), "text", "")
+                lambda: getattr(turn_of(self.marked, turn.message, turn.weight, self.rules), "text", "")
             )
         if not text.startswith(turn.text):
             raise _not_found(turn, "writes it in another way when its parts are marked")
@@ -240,7 +334,7 @@ def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: 
     if not has_content(message):
         return turn.prompt_end
     messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
-    shorter = conversation.with_messages(messages).turn(k, turn.weight, rules)
+    shorter = turn_of(conversation.with_messages(messages), k, turn.weight, rules)
     if shorter is not None:
         end = common_length(shorter.text, turn.text)
         stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None
