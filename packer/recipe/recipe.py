@@ -26,7 +26,7 @@ from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filte
 from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
-from packer.recipe.supervision import Supervision
+from packer.recipe.supervision import Infilling, Supervision
 
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
@@ -79,6 +79,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
+    fim: Infilling | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
