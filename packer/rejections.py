@@ -101,7 +101,7 @@ CODES: dict[str, str] = {
     # packed
     "overlong": "the document is longer than a block",
     "truncated": "the part of a document that is beyond the length of a block",
-    "untrained": "nothing is trained in a piece of a document",
+    "untrained": "nothing is trained in a piece of a document, or in a block of a stream",
     # selected
     **_OF_ROWS,
 }

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from packer.audit.token_texts import Run, Spans, TokenTexts, make_runs, padding_run
-from packer.batches import SIDES, Int32, Side
+from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError
 from packer.layout import MASKED
@@ -114,8 +114,7 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
     batch = shards.read(np.array([index]))
     reader = _Reader(cache, split)
     ids, labels = batch.input_ids[0], batch.labels[0]
-    is_padded = len(batch.seq_lengths) > len(batch.doc_ids)  # by the last run
-    missing = int(batch.seq_lengths[-1]) if is_padded else 0
+    missing = _padding(cache, batch)
     filled = shards.block_len - missing
     views = []
     for doc_id, start, length, place, end in zip(
@@ -310,6 +309,13 @@ def make_document_view(
             before=ids[:start],
         ),
     )
+
+
+def _padding(cache: Cache, batch: BlockBatch) -> int:
+    """Return the slots of padding at the end of a block: its last run, if there are more runs than documents need."""
+    one_run = cache.manifest.recipe["pack"]["mode"] == "stream"
+    needed = 1 if one_run else len(batch.doc_ids)
+    return int(batch.seq_lengths[-1]) if len(batch.seq_lengths) > needed else 0
 
 
 def find_inputs(paths: Sequence[str], source: str, *, missing: str) -> list[int]:

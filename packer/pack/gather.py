@@ -9,7 +9,14 @@ from packer.batches import BlockBatch, DocumentColumns, Int32, Int64, PackPlan
 from packer.layout import MASKED, offsets_of, positions
 
 
-def gather(plan: PackPlan, columns: DocumentColumns, *, block_len: int, pad_id: int) -> BlockBatch:
+def gather(
+    plan: PackPlan,
+    columns: DocumentColumns,
+    *,
+    block_len: int,
+    pad_id: int,
+    one_run: bool = False,
+) -> BlockBatch:
     """Lay out the blocks of a plan.
 
     A block consists of its pieces one after another and then a padding run: ``pad_id``, label -100, weight 0, positions
@@ -27,6 +34,8 @@ def gather(plan: PackPlan, columns: DocumentColumns, *, block_len: int, pad_id: 
     are [0, 3, 5], those before its block [0, 0, 5]; the difference is its place in the block, [0, 3, 0], to which the
     start of the block is added: [0, 3, 8].
 
+    With `one_run`, all pieces of a block are one run with continuous positions; otherwise each is its own run.
+
     Raises:
         ValueError: a block of more than ``block_len`` slots.
     """
@@ -37,7 +46,7 @@ def gather(plan: PackPlan, columns: DocumentColumns, *, block_len: int, pad_id: 
         raise ValueError(f"block {filled.argmax()} takes {filled.max()} slots; expected at most {block_len}")
     place_in_block = before[:-1] - np.repeat(before[offsets[:-1]], np.diff(offsets))
     place = place_in_block + np.repeat(np.arange(plan.num_blocks) * block_len, np.diff(offsets))
-    seq_lengths, seq_offsets = _runs(filled, slots, offsets, block_len)
+    seq_lengths, seq_offsets = _runs(filled, slots, offsets, block_len, one_run=one_run)
     shape = (plan.num_blocks, block_len)
     input_ids, labels = np.full(shape, pad_id, np.int32), np.full(shape, MASKED, np.int32)
     weights = None if columns.loss_weights is None else np.zeros(shape, np.float32)
@@ -81,14 +90,16 @@ def _copy(copies: list[tuple[int, ...]], chunks: tuple[npt.NDArray[Any], ...], b
         flat[place:place_end] = sources[number][start:end]
 
 
-def _runs(filled: Int64, slots: Int64, offsets: Int64, block_len: int) -> tuple[Int32, Int64]:
+def _runs(filled: Int64, slots: Int64, offsets: Int64, block_len: int, *, one_run: bool) -> tuple[Int32, Int64]:
     """Return the lengths and offsets of all runs; a padding run is the last of its block.  # int32[M], int64[B + 1]
 
-    Worked example, block_len 8: blocks [3, 2] and [8] give [3, 2, 3, 8] with offsets [0, 3, 4].
+    Worked example, block_len 8: blocks [3, 2] and [8] give [3, 2, 3, 8] with offsets [0, 3, 4]; as one run each,
+    [5, 3, 8] with offsets [0, 2, 3].
     """
-    seq_offsets = offsets.copy()
+    runs = filled if one_run else slots
+    seq_offsets = np.arange(len(filled) + 1) if one_run else offsets.copy()
     padding = block_len - filled
     padded = padding > 0
-    seq_lengths = np.insert(slots, seq_offsets[1:][padded], padding[padded]).astype(np.int32)
+    seq_lengths = np.insert(runs, seq_offsets[1:][padded], padding[padded]).astype(np.int32)
     seq_offsets[1:] += np.cumsum(padded)
     return seq_lengths, seq_offsets

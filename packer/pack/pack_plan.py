@@ -1,9 +1,10 @@
-"""The packing plan: which document, or piece of a document longer than a block, goes into which block.
+"""The packing plan: which tokens of which documents go into which block, in any mode of a recipe.
 
-The plan is a pure function of its arguments. With ``align``, a piece takes a multiple of that many slots: it is packed
-by its padded length. With ``max_pixels``, it is packed by the larger of its shares of a block's slots and pixels, which
-keeps both limits. Worked example, blocks of 100 slots and 1,000 pixels: pieces of 30 slots and 50 pixels, and of 20
-slots and 600 pixels, are packed as 30 and 60.
+``isolated`` places whole documents, or pieces of those that are longer than a block; ``stream`` cuts wherever a block
+ends. The plan is a pure function of its arguments. With ``align``, a piece takes a multiple of that many slots: it is
+packed by its padded length. With ``max_pixels``, it is packed by the larger of its shares of a block's slots and
+pixels, which keeps both limits. Worked example, blocks of 100 slots and 1,000 pixels: pieces of 30 slots and 50 pixels,
+and of 20 slots and 600 pixels, are packed as 30 and 60.
 
 A histogram of sizes in slots is packed by best-fit decreasing, which determines how many pieces of which size go into
 which bin: the *fills*. The pieces, by decreasing size and in the order of a keyed hash among equal sizes, are assigned
@@ -13,8 +14,8 @@ larger before smaller; those of one fill in source order.
 
 Worked example, capacity 10: sizes [3, 6, 4, 6] are ordered as pieces 3, 1, 2, 0. Bins take [6, 4] and [6, 3]; the fills
 are (bin 0, one 6), (bin 1, one 6), (bin 0, one 4), (bin 1, one 3). If bin 0 becomes block 1 and bin 1 block 0, the
-fills sorted by block are the second, fourth, first and third, so that their ranks are [2, 0, 3, 1]. The pieces in that
-order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 has pieces 1 and 0, block 1 pieces 3 and 2.
+fills sorted by block are the second, fourth, first and third, so that their ranks are [2, 0, 3, 1]. The pieces in
+that order, sorted by the rank of their fill, are 1, 0, 3, 2: block 0 has pieces 1 and 0, block 1 pieces 3 and 2.
 
 The order takes one sort of 64-bit numbers. From the top, a number consists of how much smaller the item is than the
 largest, a hash of the item's number in the remaining bits, and the item's number itself. No two are equal, so every
@@ -36,7 +37,7 @@ import numpy.typing as npt
 
 from packer.batches import Int32, Int64, PackPlan, UInt64
 from packer.layout import concatenated_ranges, offsets_of
-from packer.pack.overlong import CountTrained, DroppedTokens, Pieces, cut
+from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Pieces, cut
 from packer.permute import permutation_key
 from packer.recipe.pack_rules import Pack
 
@@ -58,9 +59,66 @@ def arrange(
         pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
         group: number of the group: each is mixed in an order of its own.
     """
+    if pack.mode == "stream":
+        return stream(lengths, pack, count_trained, group=group)
     pieces, dropped = cut(lengths, pack, count_trained, pixels)
     own = None if pixels is None else pixels[pieces.document]
     return plan(pieces, pack, pixels=own, group=group), dropped
+
+
+def stream(
+    lengths: npt.NDArray[np.integer], pack: Pack, count_trained: CountTrained, *, group: int = 0
+) -> tuple[PackPlan, DroppedTokens]:
+    """Cut the stream of a group of documents into blocks.
+
+    A document continues in the next block; nothing is overlong, and only the last block has padding. Each part of a
+    document in a block is a piece, and its first token is masked as everywhere: in a new block there is nothing before
+    it to predict it from, and after another document it would be predicted from that.
+
+    Documents come in the order of a keyed hash, so that a block mixes sources. Blocks are stored in such an order too,
+    since a long document fills many consecutive ones. A block that would train nothing is left out.
+
+    A piece begins where a document or a block does. Worked example, ``block_len`` 4, documents of 3, 4 and 1 tokens:
+    documents begin at 0, 3, 7 and blocks at 0, 4; pieces at 0, 3, 4 and 7, of documents 0, 1, 1, 2.
+
+    Returns:
+        the plan, and what is dropped: the pieces of blocks that would train nothing
+    """
+    sizes = lengths.astype(np.int64)
+    documents = shuffled(len(sizes), order_key("pack.stream", pack.seed, group))
+    documents = documents[sizes[documents] > 0]
+    begins = offsets_of(sizes[documents])
+    total = int(begins[-1])
+    place = np.union1d(begins[:-1], np.arange(0, total, pack.block_len))
+    which = np.searchsorted(begins, place, side="right") - 1
+    start, length = place - begins[which], np.diff(place, append=total)
+    num_pieces = np.bincount(place // pack.block_len)
+    stored = shuffled(len(num_pieces), order_key("pack.stream.store", pack.seed, group))
+    moved = concatenated_ranges(offsets_of(num_pieces)[:-1][stored], num_pieces[stored])
+    which, start, length, num_pieces = which[moved], start[moved], length[moved], num_pieces[stored]
+    block = np.repeat(np.arange(len(num_pieces)), num_pieces)
+    document, end = documents[which], start + length
+    targets = count_trained(document, start + 1, end)
+    is_kept = np.bincount(block, targets, minlength=len(num_pieces)) > 0
+    kept, inner = is_kept[block], is_kept[block] & (start > 0)
+    out = np.flatnonzero(~kept)
+    out = out[np.lexsort((start[out], document[out]))]
+    tokens = length[kept].astype(np.int32)
+    plan_of_stream = PackPlan(
+        document=document[kept],
+        start=start[kept],
+        length=tokens,
+        slots=tokens,
+        block_offsets=offsets_of(num_pieces[is_kept]),
+    )
+    return plan_of_stream, DroppedTokens(
+        document=document[out],
+        start=start[out],
+        length=length[out],
+        reason=np.full(len(out), UNTRAINED, np.uint8),
+        trained=count_trained(document[out], start[out], end[out]),
+        num_piece_start=int(count_trained(document[inner], start[inner], start[inner] + 1).sum()),
+    )
 
 
 def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int = 0) -> PackPlan:
@@ -68,7 +126,7 @@ def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int 
 
     Args:
         pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
-        pack: the recipe's packing rules.
+        pack: the recipe's packing rules; the mode is ``isolated``.
         pixels: of each piece, if the rules limit those of a block; at most that limit.  # int64[P]
         group: number of these documents among those that are packed separately; part of the key.
     """

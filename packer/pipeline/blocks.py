@@ -36,17 +36,20 @@ class BlockForm:
 
     block_len: int
     pad_id: int
+    one_run: bool
+    """Whether the documents of a block attend to each other."""
+
     align: int
     """Each piece is padded to a multiple of this number of slots."""
 
     @classmethod
     def of(cls, pack: Pack, *, pad_id: int) -> "BlockForm":
         """Return the layout for given packing rules and a tokenizer."""
-        return cls(block_len=pack.block_len, pad_id=pad_id, align=pack.align)
+        return cls(block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream", align=pack.align)
 
     def gather(self, plan: PackPlan, columns: DocumentColumns) -> BlockBatch:
         """Gather the blocks of a plan in this layout."""
-        return gather(plan, columns, block_len=self.block_len, pad_id=self.pad_id)
+        return gather(plan, columns, block_len=self.block_len, pad_id=self.pad_id, one_run=self.one_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,9 @@ EVERY_KEY = "packer explain recipe lists every key with its values"
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    mode: Literal["isolated", "none"] = "isolated"
-    """``isolated``: documents in a block cannot attend to each other. ``none``: no blocks."""
+    mode: Literal["isolated", "stream", "none"] = "isolated"
+    """``isolated``: documents in a block cannot attend to each other. ``stream``: one stream of documents, cut at every
+    block boundary, in which they can. ``none``: no blocks."""
 
     block_len: Tokens = 4096
     overlong: Literal["reject", "truncate_right", "split"] = "reject"
@@ -38,11 +39,24 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def check_pack(pack: Pack, where: str) -> None:
     """Check that the rules of packing fit together."""
-    if pack.mode != "none" and pack.block_len % pack.align:
+    if pack.mode == "none":
+        return
+    if pack.align > 1 and pack.mode == "stream":
+        raise RecipeError(
+            f"{where}: pack.align: in mode 'stream' a whole block is one sequence; only documents that are sequences "
+            "of their own are padded",
+            hint="--set pack.align=1, and make pack.block_len the multiple; or --set pack.mode=isolated",
+        )
+    if pack.block_len % pack.align:
         nearest = -(-pack.block_len // pack.align) * pack.align
         raise RecipeError(
             f"{where}: pack.align: {pack.align} does not divide pack.block_len {pack.block_len}",
             hint=f"--block-len {nearest}" if nearest <= MAX_BLOCK_LEN else EVERY_KEY,
+        )
+    if pack.mode == "stream" and pack.overlong != "reject":
+        raise RecipeError(
+            f"{where}: pack.overlong: a stream is cut wherever a block ends, whatever is there",
+            hint="--set pack.overlong=reject",
         )
 
 

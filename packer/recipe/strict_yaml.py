@@ -194,7 +194,7 @@ def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
 
 
 def kind_of(recipe: type[msgspec.Struct], key: str) -> Any:
-    """The struct or the words that a key may have: of `pack.mode` isolated and none.
+    """The struct or the words that a key may have: of `pack.mode` isolated, eos, stream and none.
 
     Raises:
         KeyError, AttributeError: there is no such key.

@@ -93,7 +93,7 @@ def refuse_training(key: str, *, is_text: bool) -> NoReturn:
     """Refuse a configuration that trains on plain texts, or else on preference data."""
     hint = "packer build FILE recognizes pairs and rated answers; sources.columns has other names"
     if is_text:
-        hint = "packer build FILE --schema text --set pack.overlong=split fills blocks with texts"
+        hint = "packer build FILE --schema text --set pack.mode=stream packs texts as one stream"
     raise RecipeError(f"{key}: this configuration does not train on chats", hint=hint)
 
 

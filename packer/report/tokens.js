@@ -218,7 +218,7 @@
     if (span.message !== null) line("message", span.message);
     if (span.weight !== null && span.weight !== 1) line("weight", span.weight);
     const place_in_piece = token - owner.at;
-    line("position", place_in_piece);
+    line("position", place_in_piece + owner.position);
     if (owner.length < owner.document_length && place_in_piece < owner.length) line("token", `${grouped.format(place_in_piece + owner.piece_start)} of its document, from 0`);
     if (shown.item.kind === "block") line("slot", token);
     line("file", owner.source);

@@ -49,6 +49,9 @@ class Item:
     num_padding: int = 0
     """Slots of padding at the end of a block; they are not listed."""
 
+    positions_run_on: bool = False
+    """Whether positions do not restart at 0 in each document: in blocks of mode `stream`."""
+
     @property
     def num_trained(self) -> int:
         return sum(document.num_trained for document in self.documents)
@@ -97,6 +100,7 @@ def _block(cache: Cache, split: str, index: int) -> Item:
         note=f"{block.path} row {block.shard_row:,}",
         documents=block.documents,
         num_padding=0 if block.padding is None else block.padding.num_tokens,
+        positions_run_on=cache.manifest.recipe["pack"]["mode"] == "stream",
     )
 
 
@@ -220,6 +224,7 @@ def _header(item: Item, thumbnails: Thumbnails) -> bytes:
             {name: getattr(document, name) for name in _DOCUMENT_FIELDS}
             | {
                 "at": at,
+                "position": at if item.positions_run_on else 0,
                 "doc_id": str(document.doc_id),  # too large for a JavaScript number
                 "images": thumbnails.of(document.images),
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],

@@ -460,7 +460,7 @@ def test_a_template_that_the_build_did_not_use_is_not_used_again(small):
 
 def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(small):
     build(small_recipe(small), small / "cache", jobs=1)
-    packed_again(small / "cache", small / "again", {"overlong": "split", "block_len": 64, "pad_id": 5})
+    packed_again(small / "cache", small / "again", {"mode": "stream", "block_len": 64, "pad_id": 5})
     shutil.rmtree(small / "cache")
     shutil.rmtree(small / "tokenizer")
     sources = [entry.path for entry in read_manifest(small / "again").inputs]

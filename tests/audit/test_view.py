@@ -62,6 +62,7 @@ MODES = [
     {"mode": "isolated", "align": 16, "block_len": 400},
     {"mode": "isolated", "overlong": "split", "block_len": 64},
     {"mode": "isolated", "overlong": "truncate_right", "block_len": 64},
+    {"mode": "stream", "block_len": 64},
 ]
 
 

@@ -25,9 +25,10 @@ from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
 from packer.pack.gather import gather
-from packer.pack.pack_plan import arrange
+from packer.pack.pack_plan import arrange, order_key, shuffled
 from packer.recipe.pack_rules import Pack
 
+MODES = {"isolated": {}, "stream": {"one_run": True}}
 ROWS_OF_A_MAP = 1000  # `pack_dataset` packs so many consecutive rows at a time
 
 # An example maps a data set or collates tensors: milliseconds, so half as many.
@@ -72,7 +73,7 @@ def packed(documents, pack, labels=None):
         weighted=False,
     )
     planned, _ = arrange(np.array(lengths, np.int32), pack, counter_of(lengths, trained))
-    return gather(planned, columns, block_len=pack.block_len, pad_id=PAD)
+    return gather(planned, columns, block_len=pack.block_len, pad_id=PAD, **MODES[pack.mode])
 
 
 def rows_of(batch):
@@ -173,6 +174,27 @@ def test_trl_packs_a_thousand_rows_at_a_time_as_packer_packs_groups():
     assert len(wrapped) == 3 + sum(sum(map(len, group)) // 128 for group in groups)
 
 
+def goes_on(ids):
+    """Whether a row has two tokens of one document: then the second can be trained."""
+    return any(b == a + 1 for a, b in pairwise(ids))
+
+
+@modest
+@given(lengths_of_documents, st.integers(1, 40))
+def test_the_stream_is_trl_wrapped_with_the_first_tokens_masked(lengths, block_len):
+    """Of the documents as packer shuffles them, in blocks that it shuffles, too; and without rows in which every token is
+    the first of its document or row: they train nothing.
+    """
+    documents = documents_of(lengths)
+    order = shuffled(len(documents), order_key("pack.stream", 0, 0)).tolist()
+    wrapped = trl_packed([documents[number] for number in order], block_len, "wrapped")["input_ids"]
+    ours = rows_of(packed(documents, Pack(mode="stream", block_len=block_len)))
+    assert sorted(ids for ids, _, _ in ours) == sorted(ids for ids in wrapped if goes_on(ids))
+    assert all(runs == [len(ids)] for ids, _, runs in ours)
+    for ids, labels, _ in ours:
+        assert labels == [-100] + [b if b == a + 1 else -100 for a, b in pairwise(ids)]
+
+
 def trl_collator(**options):
     from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -195,13 +217,16 @@ def collated(batch, **options):
     return trl_collator(**options)(examples)
 
 
+modes = st.sampled_from(sorted(MODES))
+
+
 @modest
-@given(lengths_of_documents, block_lens, st.data())
-def test_trls_padding_free_collator_finds_packers_runs_positions_and_labels(lengths, block_len, data):
+@given(lengths_of_documents, block_lens, modes, st.data())
+def test_trls_padding_free_collator_finds_packers_runs_positions_and_labels(lengths, block_len, mode, data):
     documents = documents_of(lengths)
     labels = [[token if data.draw(st.booleans()) else -100 for token in ids] for ids in documents]
-    align = data.draw(st.sampled_from([1, 4]))
-    batch = packed(documents, Pack(block_len=block_len * align, align=align), labels)
+    align = data.draw(st.sampled_from([1, 4])) if mode == "isolated" else 1
+    batch = packed(documents, Pack(mode=mode, block_len=block_len * align, align=align), labels)
     assume(batch.num_blocks)
     found = collated(batch, padding_free=True)
     for name in ("input_ids", "labels", "position_ids"):

@@ -42,12 +42,12 @@ def literal_rows(blocks, *, align, eos):
         yield ids, mask, starts
 
 
-@pytest.mark.parametrize("align", [1, 8])
-def test_rows_are_the_sequences_of_blocks_with_the_mask_of_the_next_token(align, starter, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("mode", "align"), [("isolated", 1), ("isolated", 8), ("stream", 1)])
+def test_rows_are_the_sequences_of_blocks_with_the_mask_of_the_next_token(mode, align, starter, tmp_path, monkeypatch):
     monkeypatch.setattr("packer.export.writer._TOKENS", 1024)  # several row groups
     sources = [{"path": str(starter / "data" / f"{name}.jsonl"), "split": split, "limit": 40}
                for name, split in (("chat", "train"), ("tools", "eval"))]  # fmt: skip
-    pack = {"block_len": 512, "align": align}
+    pack = {"block_len": 512, "mode": mode, "align": align}
     recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer"), "pack": pack})
     build(recipe, tmp_path / "cache", jobs=1, fail_above=1)
     found = export(tmp_path / "cache", tmp_path / "out", to="megatron-bridge")

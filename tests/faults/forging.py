@@ -70,7 +70,7 @@ def write_jobs(folder: Path) -> dict[str, Job]:
         "document_columns: {reward: {kind: float32}}\n",
         "chats": "pack: {block_len: 64, align: 8}\n",
         "images": "media: {images: read}\npack: {block_len: 128, max_pixels: 100000}\n",
-        "selected": "pack: {block_len: 64, overlong: split}\nsplit: {shares: {validation: 0.3}, group: topic}\n"
+        "selected": "pack: {block_len: 64, mode: stream}\nsplit: {shares: {validation: 0.3}, group: topic}\n"
         "deduplicate: {exact: bytes, near: {}}\nfilters: [{name: short, tokens: {min: 4}}]\n",
     }
     for name, job in jobs.items():

@@ -65,7 +65,7 @@ def test_a_step_is_shown_as_the_loader_returns_it(batching, world_size, seed, or
 
 @pytest.mark.parametrize(
     "rules",
-    [{"block_len": 96, "align": 8}, {"block_len": 30, "overlong": "split"}],
+    [{"block_len": 96, "align": 8}, {"block_len": 30, "overlong": "split"}, {"block_len": 64, "mode": "stream"}],
 )
 def test_parts_of_blocks_are_the_pieces_of_the_files_and_what_is_between_them(rules, starter, tmp_path):
     ids = [list(range(20, 20 + length)) for length in range(3, 40)]

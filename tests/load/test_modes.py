@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from packed_again import packed_again  # noqa: E402
 from packed_caches import table  # noqa: E402
-from tiny_decoder import TinyDecoder, summed_loss  # noqa: E402
+from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
@@ -22,6 +22,7 @@ def caches(starter_cache, tmp_path_factory):
         "isolated": {"block_len": 400},
         "aligned": {"block_len": 400, "align": 8},
         "split": {"block_len": 64, "overlong": "split"},
+        "stream": {"block_len": 64, "mode": "stream"},
         "aligned as short": {"block_len": 64, "align": 8, "overlong": "split"},
     }
     for name, pack in rules.items():
@@ -72,7 +73,22 @@ def test_padding_behind_documents_changes_no_loss(model, caches):
     assert bounds and all(not (bound % 8).any() for bound in bounds)
 
 
-@pytest.mark.parametrize("name", ["isolated", "aligned", "split"])
+def test_documents_that_see_each_other_are_one_sequence_a_block(model, caches):
+    rows = table(caches / "stream", "blocks", "eval")
+    expected, num_rows = 0.0, 0
+    with torch.no_grad():
+        for row in rows:
+            filled = row["seq_lengths"][0]
+            ids, labels = (torch.tensor([row[column][:filled]]) for column in ("input_ids", "labels"))
+            logits = model(ids, torch.arange(filled)[None], causal(filled))
+            expected += summed_loss(logits, labels).item()
+            num_rows += 1
+    found, num_targets = loss_of(model, caches / "stream")
+    assert num_rows > 10 and num_targets == sum(row["num_trained"] for row in rows)
+    assert found == pytest.approx(expected, abs=1e-9 * num_targets)
+
+
+@pytest.mark.parametrize("name", ["isolated", "aligned", "split", "stream"])
 @pytest.mark.parametrize("flatten", [True, False])
 def test_micro_batches_hold_the_runs_of_the_stored_blocks(name, flatten, caches):
     rows = table(caches / name, "blocks", "eval")

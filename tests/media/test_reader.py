@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 import packer  # noqa: E402
 from packer.audit.verify.verify_cache import verify  # noqa: E402
-from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
 from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, trainers, view_batch  # noqa: E402
 from packer.load.adapters import (  # noqa: E402
@@ -155,6 +155,9 @@ def test_blocks_with_images_have_a_shape_of_their_own_and_are_not_cut(cache):
         assert 1 < len(blocks) < len(whole)
         assert (np.add.reduceat(pixels[whole], read.doc_offsets[:-1]) <= PACK["max_pixels"]).all()
     assert verify(cache, level="full").ok
+    rules = {"tokenizer": str(cache.parent / "model"), "media": {"images": "read"}, "pack": PACK | {"mode": "stream"}}
+    with pytest.raises(RecipeError, match="is not for documents with images"):
+        packer.build(str(cache.parent / "rows.jsonl"), cache.parent / "other", progress=None, **rules)
 
 
 def test_images_are_decoded_for_the_step_that_is_next_and_each_once(cache, monkeypatch):

@@ -46,14 +46,17 @@ def corpora(draw, max_documents=10, max_length=20):
 
 
 @st.composite
-def packs(draw, max_block_len=24):
+def packs(draw, modes=("isolated", "stream"), max_block_len=24):
     """Rules as a recipe may have them."""
-    align = draw(st.sampled_from([1, 1, 2, 3]))
+    mode = draw(st.sampled_from(modes))
+    align = draw(st.sampled_from([1, 1, 2, 3])) if mode == "isolated" else 1
+    cuts = {} if mode == "stream" else {"overlong": draw(st.sampled_from(OVERLONG))}
     return Pack(
+        mode=mode,
         block_len=align * draw(st.integers(1, max_block_len // align)),
         align=align,
         seed=draw(st.integers(0, 2**63 - 1)),
-        overlong=draw(st.sampled_from(OVERLONG)),
+        **cuts,
     )
 
 

@@ -86,6 +86,30 @@ def literal_cut(lengths, trained, block_len, overlong):
     return pieces, reasons
 
 
+def literal_stream(documents, lengths, trained, block_len):
+    """The stream of the documents in this order: blocks as lists of (document, first token, tokens), and the reason of
+    every token that is in none.
+
+    ``trained[d]`` is the set of trained tokens of document d.
+    """
+    reasons = {}
+    tape = [(d, t) for d in documents for t in range(lengths[d])]
+    blocks = []
+    while tape:
+        tokens, tape = tape[:block_len], tape[block_len:]
+        pieces = []
+        for document, t in tokens:
+            if pieces and pieces[-1][0] == document:
+                pieces[-1][2] += 1
+            else:
+                pieces.append([document, t, 1])
+        if any(trained[d] & set(range(start + 1, start + length)) for d, start, length in pieces):
+            blocks.append([tuple(piece) for piece in pieces])
+        else:
+            reasons.update(dict.fromkeys(tokens, "untrained"))
+    return blocks, reasons
+
+
 def pieces_of_blocks(plan):
     """(document, first token, tokens) of the pieces of each block."""
     rows = list(zip(plan.document.tolist(), plan.start.tolist(), plan.length.tolist(), strict=True))
@@ -108,7 +132,7 @@ def blocks_of(plan):
     return [plan.document[first:last].tolist() for first, last in pairwise(plan.block_offsets.tolist())]
 
 
-def literal_blocks(plan, documents, block_len, pad_id):
+def literal_blocks(plan, documents, block_len, pad_id, *, one_run=False):
     """Each block as lists: ids, labels, positions, weights, run lengths, (document, start, length, place) of each piece.
 
     A document is (ids, labels, weights). The slots a piece takes beyond its tokens hold padding.
@@ -128,6 +152,8 @@ def literal_blocks(plan, documents, block_len, pad_id):
             labels += [-100] * behind
             weights += [0.0] * behind
             runs.append(length + behind)
+        if one_run:
+            runs = [sum(runs)]
         padding = block_len - len(ids)
         if padding:
             runs.append(padding)

@@ -1,4 +1,4 @@
-"""The rules of a recipe, against documents cut and placed one by one."""
+"""Every mode by the rules of a recipe, against documents cut and placed one by one."""
 
 from collections import Counter
 from dataclasses import fields
@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pack.cases import arranged, corpora, packs
+from pack.cases import arranged, corpora, counter_of, packs
 from pack.oracles import literal_best_fit_decreasing, literal_cut, optimum, pieces_of_blocks, reasons_of
+from whole_documents import stream_of
 
 from packer.pack.overlong import REASONS
 from packer.pack.pack_plan import arrange
@@ -59,7 +61,7 @@ def test_blocks_hold_what_they_may(corpus, pack):
     assert not (packed.slots % pack.align).any()
 
 
-@given(corpora(), packs(), st.integers(1, 1000), st.data())
+@given(corpora(), packs(modes=("isolated",)), st.integers(1, 1000), st.data())
 def test_documents_with_images_are_whole_and_blocks_keep_the_limit_of_pixels(corpus, pack, most, data):
     pack = msgspec.structs.replace(pack, max_pixels=most)
     of_each = st.just(0) | st.integers(1, 1500)
@@ -76,7 +78,7 @@ def test_documents_with_images_are_whole_and_blocks_keep_the_limit_of_pixels(cor
     assert sorted(lost + fits) == [d for d, length in enumerate(corpus[0]) if length and pixels[d]]
 
 
-@given(corpora(), packs())
+@given(corpora(), packs(modes=("isolated",)))
 def test_pieces_are_those_of_the_literal_cut_in_the_blocks_of_the_literal_algorithm(corpus, pack):
     packed, left_out = arranged(corpus, pack)
     pieces, reasons = literal_cut(*corpus, pack.block_len, pack.overlong)
@@ -88,8 +90,16 @@ def test_pieces_are_those_of_the_literal_cut_in_the_blocks_of_the_literal_algori
     assert Counter(map(tuple, slots_of_blocks(packed))) == Counter(map(tuple, expected))
 
 
-def test_each_group_is_mixed_in_an_order_of_its_own():
-    lengths, pack = np.full(100, 10), Pack(block_len=100)
+@given(corpora(), packs(modes=("stream",)))
+def test_a_stream_is_arranged_as_such(corpus, pack):
+    lengths, trained = corpus
+    expected = stream_of(np.array(lengths, np.int32), pack.block_len, counter_of(lengths, trained), seed=pack.seed)
+    assert_equal(arranged(corpus, pack), expected)
+
+
+@pytest.mark.parametrize("mode", ["isolated", "stream"])
+def test_each_group_is_mixed_in_an_order_of_its_own(mode):
+    lengths, pack = np.full(100, 10), Pack(mode=mode, block_len=100)
     rules = lengths, pack, lambda d, s, e: e - s
     one, other = (arrange(*rules, group=group)[0] for group in (0, 1))
     assert one.document.tolist() != other.document.tolist()
@@ -101,7 +111,7 @@ def test_the_arrangement_is_the_same_every_time_and_for_every_integer_type(corpu
     assert_equal(arranged(corpus, pack), arranged(corpus, pack, dtype))
 
 
-@given(corpora(max_documents=8), packs())
+@given(corpora(max_documents=8), packs(modes=("isolated",)))
 def test_blocks_are_as_few_as_best_fit_decreasing_promises(corpus, pack):
     """Against the least number of any placing of up to eight pieces, by their slots."""
     packed, _ = arranged(corpus, pack)
@@ -137,6 +147,12 @@ def test_blocks_of_one_token():
         ones,
         [(1, 1, "untrained"), (1, 1, "truncated"), (2, 1, "untrained"), (2, 2, "truncated")],
     )
+
+
+def test_a_stream_of_blocks_of_one_token_trains_nothing():
+    blocks, left_out = corner(1, mode="stream")
+    assert blocks == []
+    assert [reason for _, _, reason in left_out] == ["untrained"] * 7
 
 
 def test_the_longest_blocks():

@@ -1,4 +1,4 @@
-"""Right at every border: blocks read every way a trainer may read them.
+"""Right at every border: blocks of every mode, read every way a trainer may read them.
 
 Every token of the documents has an id of its own, so that an id says whose token it is and which. A trainer may shift
 the labels or have them shifted, and may read a block as a row or lay the rows one behind another: four readings.
@@ -11,6 +11,10 @@ from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, pa
 from packer.layout import offsets_of
 from packer.pack.gather import gather
 
+FORMS = {
+    "isolated": {},
+    "stream": {"one_run": True},
+}
 NOBODY = (None, None)
 
 
@@ -27,7 +31,7 @@ def gathered(corpus, pack):
     ]
     packed, _ = arranged(corpus, pack)
     columns = make_columns(documents, [d % 2 for d in range(len(documents))])
-    return packed, gather(packed, columns, block_len=pack.block_len, pad_id=PAD)
+    return packed, gather(packed, columns, block_len=pack.block_len, pad_id=PAD, **FORMS[pack.mode])
 
 
 def owner(token):
@@ -105,14 +109,18 @@ def aligned(length, pack):
 
 @given(corpora(), packs())
 def test_positions_restart_where_runs_start_and_nowhere_else(corpus, pack):
-    """At each piece, and at padding."""
+    """Isolated: at each piece; else at the block alone. And at padding."""
     _, batch = gathered(corpus, pack)
     for row in range(batch.num_blocks):
         pieces = pieces_of_row(batch, row)
         positions = batch.position_ids[row].tolist()
         *_, length, place = pieces[-1]
-        starts = [place for *_, place in pieces]
-        filled = place + aligned(length, pack)
+        if pack.mode == "isolated":
+            starts = [place for *_, place in pieces]
+            filled = place + aligned(length, pack)
+        else:
+            starts = [0]
+            filled = pack.block_len - batch.input_ids[row].tolist().count(PAD)
         if filled < pack.block_len:
             starts.append(filled)
         assert [t for t, position in enumerate(positions) if position == 0] == starts
@@ -127,7 +135,7 @@ def mask(numbers):
     return np.tril(numbers[:, None] == numbers[None, :])
 
 
-@given(corpora(), packs())
+@given(corpora(), packs(modes=("isolated",)))
 def test_masks_by_documents_by_cumulative_lengths_and_by_positions_are_one_mask(corpus, pack):
     """Slots behind a piece are the piece's; padding sees padding. By rows, and flattened over all rows."""
     _, batch = gathered(corpus, pack)

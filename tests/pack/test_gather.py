@@ -22,8 +22,8 @@ def assert_batches_equal(one, other):
             assert np.array_equal(a, b), field.name
 
 
-def assert_is_literal(batch, packed, documents, block_len):
-    blocks = literal_blocks(packed, documents, block_len, PAD)
+def assert_is_literal(batch, packed, documents, block_len, **form):
+    blocks = literal_blocks(packed, documents, block_len, PAD, **form)
     assert batch.num_blocks == len(blocks)
     for row, (ids, labels, positions, weights, runs, pieces) in enumerate(blocks):
         assert batch.input_ids[row].tolist() == ids
@@ -47,8 +47,8 @@ def cases(draw, max_documents=40):
     return make_documents(lengths), block_len, chunks
 
 
-def gather_all(packed, columns, block_len):
-    return gather(packed, columns, block_len=block_len, pad_id=PAD)
+def gather_all(packed, columns, block_len, **form):
+    return gather(packed, columns, block_len=block_len, pad_id=PAD, **form)
 
 
 def plan_of(documents, block_len, **options):
@@ -74,16 +74,16 @@ def test_aligned_blocks_are_those_of_the_literal_layout(case, align):
     assert not (batch.seq_lengths[: batch.seq_offsets[-1]] % align).any()
 
 
-@given(cases(), st.lists(st.integers(0, 3), min_size=40, max_size=40))
-def test_blocks_with_slots_behind_pieces_are_those_of_the_literal_layout(case, behind):
+@given(cases(), st.lists(st.integers(0, 3), min_size=40, max_size=40), st.booleans())
+def test_blocks_with_slots_behind_pieces_are_those_of_the_literal_layout(case, behind, one_run):
     documents, block_len, chunks = case
     lengths = np.array([len(ids) for ids, _, _ in documents], np.int32)
     pieces, _ = cut_documents(lengths, block_len, lambda d, s, e: np.ones_like(d), overlong="split")
     packed = plan_pieces(pieces, block_len)
     packed = replace(packed, slots=packed.length + np.resize(behind, len(packed.length)).astype(np.int32))
     block_len = 4 * block_len  # room for three slots behind pieces of one token
-    batch = gather_all(packed, make_columns(documents, chunks), block_len)
-    assert_is_literal(batch, packed, documents, block_len)
+    batch = gather_all(packed, make_columns(documents, chunks), block_len, one_run=one_run)
+    assert_is_literal(batch, packed, documents, block_len, one_run=one_run)
 
 
 def test_large_blocks_of_many_documents_are_those_of_the_literal_layout():

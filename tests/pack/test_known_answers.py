@@ -15,8 +15,8 @@ Where packer differs, on purpose:
 - The first token of a row is masked too: flattened, it follows another row's last token.
 - Padding is a run of its own, the last entry of `seq_lengths`, with positions of its own. Others leave it out or count
   it to the last document.
-- A piece of a document that was cut is left out where it trains nothing: a lone last token, masked as the first of its
-  piece. Others keep them, and so does packer here, where every piece counts as trained; that
+- A piece of a document that was cut, and a block of a stream, are left out where they train nothing: a lone last token,
+  masked as the first of its piece. Others keep them, and so does packer here, where every piece counts as trained; that
   it leaves them out otherwise is a test of its own.
 """
 

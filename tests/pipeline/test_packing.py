@@ -51,7 +51,8 @@ MODES = [
     {"mode": "isolated", "overlong": "split"},
     {"mode": "isolated", "overlong": "truncate_right"},
     {"mode": "isolated", "overlong": "split", "align": 16},
-    {"overlong": "split", "group_documents": 40, "seed": 5},
+    {"mode": "stream"},
+    {"mode": "stream", "group_documents": 40, "seed": 5},
 ]
 
 
@@ -75,22 +76,32 @@ def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_bo
     assert report.ok, report.findings
 
 
-@pytest.mark.parametrize("block_len", [2, 1_048_576])
-def test_blocks_may_be_very_short_or_very_long(block_len, weighted_cache, tmp_path):
-    packed_again(weighted_cache, tmp_path / "again", {"mode": "isolated", "block_len": block_len, "overlong": "split"})
+@pytest.mark.parametrize(
+    ("block_len", "mode"),
+    [
+        *((2, mode) for mode in ("isolated", "stream")),
+        (1_048_576, "isolated"),
+        pytest.param(1_048_576, "stream", marks=pytest.mark.slow),
+    ],
+)
+def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, tmp_path):
+    overlong = {} if mode == "stream" else {"overlong": "split"}
+    packed_again(weighted_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong})
     num_blocks, _, _ = check_packing(tmp_path / "again")
     assert num_blocks == 1 if block_len > 1000 else num_blocks > 500
 
 
 def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
-    with pytest.raises(NothingKeptError, match="nothing is trained in a piece"):
-        packed_again(weighted_cache, tmp_path / "again", {"mode": "isolated", "block_len": 1, "overlong": "split"})
-    assert digests(tmp_path / "again") == digests(weighted_cache), "what was there stays"
+    for pack in ({"overlong": "split"}, {"mode": "stream"}):
+        folder = tmp_path / pack.get("mode", "isolated")
+        with pytest.raises(NothingKeptError, match="nothing is trained in a piece"):
+            packed_again(weighted_cache, folder, {"mode": "isolated", "block_len": 1, **pack})
+        assert digests(folder) == digests(weighted_cache), "what was there stays"
 
 
 BUILT = [
     ["pack.block_len=96", "pack.overlong=split"],
-    ["pack.overlong=split", "pack.seed=3", "shard_bytes=40KiB"],
+    ["pack.mode=stream", "pack.seed=3", "shard_bytes=40KiB"],
     ["pack.align=32", "pack.overlong=truncate_right", "pack.block_len=128", "pack.pad_id=5"],
     ["pack.mode=none"],
     ["pack.mode=isolated"],
@@ -117,6 +128,8 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cac
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     for keys, error, words in [
         (["pack.block_len=100", "pack.align=16"], RecipeError, "does not divide pack.block_len 100"),
+        (["pack.mode=stream", "pack.align=16"], RecipeError, "pack.align: in mode 'stream'"),
+        (["pack.mode=stream", "pack.overlong=split"], RecipeError, "pack.overlong: a stream is cut"),
         (["pack.blok_len=3"], RecipeError, "unknown key 'pack.blok_len'"),
         (["pack.block_len=8"], NothingKeptError, "24,950 overlong"),
         (["pack.pad_id=9999999"], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
@@ -127,14 +140,15 @@ def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cac
     assert digests(cache) == digests(starter_cache)
 
 
-def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(starter_cache, tmp_path):
+@pytest.mark.parametrize("mode", ["isolated", "stream"])
+def test_a_damaged_document_is_refused_with_the_cache_it_lies_in(mode, starter_cache, tmp_path):
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     path = cache / read_manifest(cache).shards[0].path
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckError, match="is damaged") as caught:
-        packed_again(cache, tmp_path / "again", {"overlong": "split", "block_len": 64})
+        packed_again(cache, tmp_path / "again", {"mode": mode, "block_len": 64})
     assert f"packer build … -o {tmp_path / 'again'} --repair" in str(caught.value.hint)
     assert read_manifest(tmp_path / "again") == read_manifest(cache), "nothing was committed"
 
@@ -147,7 +161,7 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
         raise StorageError("no space left on device")
 
     cache = Path(shutil.copytree(of_few_rows, tmp_path / "cache"))
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15", "pack.block_len=64", "pack.overlong=split"])
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15", "pack.block_len=64", "pack.mode=stream"])
     monkeypatch.setattr(run if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, fail_above=1, force=True)

@@ -144,11 +144,14 @@ def test_rules_about_rows_take_whole_pairs(starter: Path, tmp_path: Path, rows: 
     assert not verify(tmp_path / "cache", level="full").findings
 
 
-def test_a_cache_has_one_kind_of_rows_and_trains_answers_alone(starter: Path, tmp_path: Path) -> None:
+def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_path: Path) -> None:
     pairs = write(tmp_path / "pairs.jsonl", [row(0)])
     chats = write(tmp_path / "chats.jsonl", [{"messages": [*row(0)["prompt"], *row(0)["chosen"]]}])
     with pytest.raises(RecipeError, match=r"pairs\.jsonl holds pairs, .*chats\.jsonl holds examples"):
         build(recipe_of(starter, [pairs, chats]), tmp_path / "cache", jobs=1)
+    with pytest.raises(RecipeError, match=r"pack\.mode=stream is not for pairs, which are compared whole") as caught:
+        build(recipe_of(starter, [pairs], pack={"mode": "stream"}), tmp_path / "cache", jobs=1)
+    assert caught.value.hint == "pack={'mode': 'none'}"
     rated = write(tmp_path / "rated.jsonl", [{"prompt": "q", "completion": "a", "label": False}])
     for inputs, compared in (([pairs], "pairs"), ([rated], "rated answers")):
         with pytest.raises(RecipeError, match=f"trains questions, too, and of {compared} only the answers"):

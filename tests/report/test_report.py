@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import preference_rows
+import pytest
 from command_line import assert_refused, fields, run
 from hostile_rows import FILE_NAME, HOSTILE
 from hypothesis import given
@@ -37,8 +38,10 @@ def labels_of(item, tokens):
     return [token if kind == "t" else MASKED for kind, (token, _) in zip(kinds, tokens, strict=True)]
 
 
-def test_a_page_holds_the_ids_and_labels_of_its_blocks(starter_cache, tmp_path):
-    packed_again(starter_cache, tmp_path / "cache", {"block_len": 192, "overlong": "split"})
+@pytest.mark.parametrize("mode", ["isolated", "stream"])
+def test_a_page_holds_the_ids_and_labels_of_its_blocks(mode, starter_cache, tmp_path):
+    pack = {"mode": mode, "block_len": 192} | ({} if mode == "stream" else {"overlong": "split"})
+    packed_again(starter_cache, tmp_path / "cache", pack)
     page = page_of(tmp_path / "cache", tmp_path / "page.html")
     with Cache.open(tmp_path / "cache") as cache:
         blocks = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
@@ -55,7 +58,7 @@ def test_a_page_holds_the_ids_and_labels_of_its_blocks(starter_cache, tmp_path):
         assert (blocks.labels[number][len(ids) :] == MASKED).all()
         for document in item["documents"]:
             slots = blocks.position_ids[number][document["at"] :][: document["length"]]
-            assert slots.tolist() == [*range(document["length"])]
+            assert slots.tolist() == [*range(document["position"], document["position"] + document["length"])]
 
 
 def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 from mixing import mixing
 
 from packer.pack.overlong import Pieces, cut
-from packer.pack.pack_plan import plan
+from packer.pack.pack_plan import plan, stream
 from packer.recipe.pack_rules import Pack
 
 
@@ -31,6 +31,11 @@ def plan_whole(lengths, block_len, **rules):
 def cut_documents(lengths, block_len, count_trained, **rules):
     """Pieces of documents, and what is dropped of them."""
     return cut(np.asarray(lengths), rules_of(block_len, **rules), count_trained)
+
+
+def stream_of(lengths, block_len, count_trained, *, group=0, **rules):
+    pack = rules_of(block_len, mode="stream", **rules)
+    return stream(np.asarray(lengths), pack, count_trained, group=group)
 
 
 def mixing_of(planned, source, *, blocks=1):

@@ -113,7 +113,7 @@ def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
 def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any]) -> TokenLosses:
     """Find what keeps more of the documents of all splits than the recipe's `pack` does."""
     fits_all = fits_most = None
-    if splits and lost.cuts:  # a handmade manifest may have none
+    if splits and pack["mode"] != "stream" and lost.cuts:  # a handmade manifest may have none
         step = math.lcm(_STEP, pack.get("align", 1))
         lengths: npt.NDArray[np.integer] = np.concatenate([documents.lengths() for documents in splits])
         fits_all, fits_most = fitting(lengths, step=step)

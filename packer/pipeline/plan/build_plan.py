@@ -185,8 +185,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     images, unless it limits the pixels of a block.
 
     Raises:
-        RecipeError: a cache of several kinds of rows, or of answers to compare that are to be trained with what is
-            asked.
+        RecipeError: a cache of several kinds of rows, or of answers to compare with a mode that cuts or joins
+            documents, or that trains what is asked.
     """
     first_of: dict[str | None, Input] = {}
     for entry in inputs:
@@ -204,6 +204,9 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
             f"supervision.turns=conversation trains questions, too, and of {compared} only the answers are compared",
             hint="--set supervision.turns=all",
         )
+    if recipe.pack.mode == "stream":
+        whole = "documents with images, which are" if recipe.reads_images else f"{compared}, which are compared"
+        raise RecipeError(f"pack.mode=stream is not for {whole} whole", hint="--set pack.mode=none")
     if compared is None and recipe.pack.max_pixels is not None:
         return recipe
     return msgspec.structs.replace(recipe, pack=msgspec.structs.replace(recipe.pack, mode="none"))

@@ -40,28 +40,28 @@ def exported(starter_cache, tmp_path_factory):
     return folder
 
 
-CACHES = {"whole": None, "split": {"overlong": "split", "block_len": 128}}
-CASES = [("whole", "documents"), *((cuts, "blocks") for cuts in CACHES)]
+CACHES = {"isolated": None, "stream": {"mode": "stream", "block_len": 128}}
+CASES = [("isolated", "documents"), *((mode, "blocks") for mode in CACHES)]
 
 
 @pytest.fixture(scope="module")
 def caches(starter_cache, tmp_path_factory):
-    """The starter's documents in blocks, whole and in pieces."""
+    """The starter's documents in blocks of every mode."""
     made = {}
-    for cuts, changes in CACHES.items():
-        made[cuts] = starter_cache if changes is None else tmp_path_factory.mktemp("repacked") / "cache"
+    for mode, changes in CACHES.items():
+        made[mode] = starter_cache if changes is None else tmp_path_factory.mktemp("repacked") / "cache"
         if changes is not None:
-            packed_again(starter_cache, made[cuts], changes)
+            packed_again(starter_cache, made[mode], changes)
     return made
 
 
-@pytest.mark.parametrize(("cuts", "unit"), CASES)
-def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, tmp_path, cuts, unit):
-    out = export(caches[cuts], tmp_path / "out", to="datasets", unit=unit)
+@pytest.mark.parametrize(("mode", "unit"), CASES)
+def test_whatever_export_writes_is_taken_as_a_folder_and_has_no_finding(caches, tmp_path, mode, unit):
+    out = export(caches[mode], tmp_path / "out", to="datasets", unit=unit)
     report = audit_foreign(out.folder, sample=None)
-    # Documents that are cut where a block is full are said to be; some blocks hold the middle of an answer alone.
-    found = {(code, "warning") for code in ("no_terminator", "no_header")} if cuts == "split" else set()
-    assert {(each.code, each.level) for each in report.findings if each.code != "not_checked"} == found
+    # Blocks of one stream are cut where a block is full, and that is said; some hold the middle of an answer alone.
+    cut = {(code, "warning") for code in ("no_terminator", "no_header")} if mode == "stream" else set()
+    assert {(each.code, each.level) for each in report.findings if each.code != "not_checked"} == cut
     assert report.trained == sum(split.num_trained for split in out.splits) > 0
     assert report.tokens_looked_at == sum(split.num_tokens for split in out.splits)
     assert report.num_rows == report.rows_looked_at == sum(split.num_rows for split in out.splits)
