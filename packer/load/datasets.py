@@ -25,7 +25,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer.errors import CheckError
 from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
-from packer.load.columns import PREFIX, asked_columns
+from packer.load.layouts import PREFIX, asked_columns
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import check_weights, content_of, refuse_preference
 from packer.load.state import UNCHANGED

@@ -11,8 +11,7 @@ from torch.utils.data import get_worker_info
 from packer.batches import Int64
 from packer.errors import CheckError, UsageError
 from packer.load.agreement import Agreement
-from packer.load.arguments import check_instance, checked, open_cache, resolve_options
-from packer.load.batching import Batching, End
+from packer.load.arguments import Batching, End, check_instance, checked, open_cache, resolve_options
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
 from packer.load.ordering import Ordering
@@ -54,8 +53,8 @@ class PackedLoader:
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
             ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
             number of ranks.
-        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
-            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, by default
+        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a
+            :class:`packer.load.Padded`. None uses what the cache's recipe sets under `read`, by default
             ``packed``; departing from the recipe gives a warning.
         max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
@@ -94,8 +93,8 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
     | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Preference data has the
-    columns of :mod:`packer.load.sides`, and all sizes count pairs.
+    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Of preference data,
+    there are also ``sides``, ``pair_ids``, ``completion_mask`` and ``margins``, and all sizes count pairs.
 
     Raises:
         UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that

@@ -28,8 +28,7 @@ import numpy as np
 
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
-from packer.load.arguments import LoaderOptions
-from packer.load.batching import End
+from packer.load.arguments import End, LoaderOptions
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
 from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name

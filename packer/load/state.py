@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from packer.errors import CheckError
-from packer.load.batching import End
+from packer.load.arguments import End
 from packer.load.ordering import OrderName
 from packer.recipe.pack_rules import BatchingName
 

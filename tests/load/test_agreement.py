@@ -14,8 +14,7 @@ from small_documents import small_document_cache  # noqa: E402
 from torchrun import torchrun  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, agreement  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
+from packer.load import Mixture, PackedLoader, Padded, agreement  # noqa: E402
 
 NUM_BLOCKS, WORLD_SIZE = 40, 3
 CACHE, OTHER = small_cache(NUM_BLOCKS), small_cache(NUM_BLOCKS, fingerprint="cafe")

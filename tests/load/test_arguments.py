@@ -22,6 +22,7 @@ from packer.load import (  # noqa: E402
     Mixture,
     PackedDataset,
     PackedLoader,
+    Padded,
     StepDataset,
     collate,
     poison_test,
@@ -29,7 +30,6 @@ from packer.load import (  # noqa: E402
 )
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
 from packer.load.attention import documents_of, mask_4d  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
 from packer.load.trainers import StepBatches  # noqa: E402
 from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 

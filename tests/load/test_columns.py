@@ -14,8 +14,7 @@ from search_effort import percent_of_examples
 torch = pytest.importorskip("torch", reason="TORCH MISSING: columns are not read")
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, collate, columns  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate, layouts  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.store import document_shards  # noqa: E402
 from packer.store.manifest import sealed  # noqa: E402
@@ -88,7 +87,7 @@ def test_a_column_that_is_shifted_by_one_is_found_by_that_test(cache_of, layout,
     def one_late(found, column, right=document_shards.token_values):
         return [np.roll(values, 1, axis=0) for values in right(found, column)]
 
-    monkeypatch.setattr(columns, "token_values", one_late)
+    monkeypatch.setattr(layouts, "token_values", one_late)
     monkeypatch.setattr(document_shards, "token_values", one_late)
     with pytest.raises(AssertionError):
         read(folder, rows, **layout)

@@ -14,9 +14,8 @@ from tiny_decoder import TinyDecoder  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test, shift_labels  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
+from packer.load.adapters import huggingface, overlooks_positions  # noqa: E402
 from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
-from packer.load.model_masks import overlooks_positions  # noqa: E402
 from packer.load.poison import spans_of  # noqa: E402
 
 LENGTHS = [5, 9, 1, 4]
