@@ -31,7 +31,7 @@ from packer.load.ordered_rows import check_weights, content_of, refuse_preferenc
 from packer.load.state import UNCHANGED
 from packer.load.step import Step
 from packer.store.cache import Cache
-from packer.store.document_shards import block_values
+from packer.store.shards import block_values
 
 
 class Item(dict[str, Tensor]):

@@ -23,8 +23,8 @@ from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
 from packer.recipe.column_rules import Declared, declared
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
-from packer.store.document_shards import block_values, token_values
 from packer.store.numbered_rows import FoundRows
+from packer.store.shards import block_values, token_values
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
 

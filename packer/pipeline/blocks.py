@@ -28,9 +28,9 @@ from packer.pack import (
     trained_counter,
 )
 from packer.recipe.pack_rules import Pack
-from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
 from packer.store.manifest import Shard
+from packer.store.shards import DocumentShards
 from packer.store.writing import write_blocks
 
 _BATCH_TOKENS = 2**20

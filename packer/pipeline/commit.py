@@ -22,9 +22,8 @@ from packer.pipeline.selecting import Selected, values_of
 from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
-from packer.store.cache import Cache, check_conservation
+from packer.store.cache import Cache, check_conservation, content_fingerprint
 from packer.store.entries import Totals
-from packer.store.fingerprint import content_fingerprint
 from packer.store.folder import lock, sweep
 from packer.store.manifest import (
     FORMAT_VERSION,

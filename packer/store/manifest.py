@@ -3,7 +3,7 @@
 Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
 a newline at the end; equal manifests have equal bytes. Its first key is a checksum of all bytes after it, so that any
 flipped bit is detected. Protection against deliberate changes is the purpose of the fingerprint
-(:mod:`packer.store.fingerprint`).
+(:mod:`packer.store.cache`).
 """
 
 import json

@@ -18,10 +18,10 @@ from packer.batches import Int64, SelectedRows
 from packer.host.arrow_messages import batch_sizes
 from packer.layout import offsets_of
 from packer.rejections import ROW_REASONS
-from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Manifest, RowSelection, Shard, StoredTable
 from packer.store.mapping import as_damage, check_size
+from packer.store.shards import DocumentShards
 from packer.store.writing import IPC_OPTIONS
 
 FOLDER = "rows"

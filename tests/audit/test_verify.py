@@ -23,8 +23,7 @@ from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import rejected as rejected_module
 from packer.store.arrow_columns import document_rows
-from packer.store.cache import Cache
-from packer.store.fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.mapping import OutOfBounds, check_documents
 from packer.store.rejected import read_rejected

@@ -17,7 +17,7 @@ from packer.errors import PackerError
 from packer.store.cache import Cache
 from packer.store.digest import digest_file
 from xxhash import xxh3_128
-from packer.store.document_shards import DocumentShards
+from packer.store.shards import DocumentShards
 from packer.store.manifest import read_manifest
 from packer.store.writing import find_places, shard_name
 from packer.store.arrow_columns import shard_rows

@@ -19,8 +19,7 @@ from packer.names import is_file_name, is_file_path
 from packer.pipeline.identity import Provenance
 from packer.recipe.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
-from packer.store.cache import Cache
-from packer.store.fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.folder import inside
 from packer.store.manifest import Manifest, read_manifest, write_manifest
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: columns are not read
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate, layouts  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
-from packer.store import document_shards  # noqa: E402
+from packer.store import shards  # noqa: E402
 from packer.store.manifest import sealed  # noqa: E402
 
 PACKS = [
@@ -84,11 +84,11 @@ def test_each_value_is_at_its_token_in_every_layout(cache_of, lengths, pack, res
 def test_a_column_that_is_shifted_by_one_is_found_by_that_test(cache_of, layout, monkeypatch):
     folder, rows = cache_of([7, 12, 30, 5, 9, 16], overlong="split")
 
-    def one_late(found, column, right=document_shards.token_values):
+    def one_late(found, column, right=shards.token_values):
         return [np.roll(values, 1, axis=0) for values in right(found, column)]
 
     monkeypatch.setattr(layouts, "token_values", one_late)
-    monkeypatch.setattr(document_shards, "token_values", one_late)
+    monkeypatch.setattr(shards, "token_values", one_late)
     with pytest.raises(AssertionError):
         read(folder, rows, **layout)
 

@@ -14,9 +14,8 @@ from rejected_lines import write_rejected
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.store.cache import Cache, DocumentShards
+from packer.store.cache import Cache, DocumentShards, content_fingerprint, fingerprint
 from packer.store.digest import digest_file
-from packer.store.fingerprint import content_fingerprint, fingerprint
 from packer.store.manifest import write_manifest
 from packer.store.rejected import (
     Rejected,
