@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import DESIRABLE, BlockBatch
-from packer.export.writer import Batch, Files, FlatDocuments, SplitRows, lists
+from packer.export.run import Batch, Files, FlatDocuments, SplitRows, lists
 from packer.layout import MASKED
 from packer.recipe.column_rules import Declared, declared
 from packer.store.shards import block_values, document_values

@@ -19,8 +19,7 @@ from task_pages import python_of
 
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import datasets_folder, run
-from packer.export.run import export
-from packer.export.writer import Files, FlatDocuments, SplitRows
+from packer.export.run import Files, FlatDocuments, SplitRows, export
 from packer.layout import document_labels
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
@@ -281,7 +280,7 @@ def answers(starter, tmp_path_factory):
 
 
 def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monkeypatch):
-    monkeypatch.setattr("packer.export.writer._TOKENS", 64)  # windows that would end between the sides of a pair
+    monkeypatch.setattr("packer.export.run._TOKENS", 64)  # windows that would end between the sides of a pair
     found = export(pairs, tmp_path / "out", to="datasets")
     rows = readers.datasets_rows(tmp_path / "out")
     expected = readers.cache_documents(pairs, "train")
@@ -295,7 +294,7 @@ def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monk
 
 
 def test_rated_answers_say_whether_they_are_desirable(answers, tmp_path, monkeypatch):
-    monkeypatch.setattr("packer.export.writer._TOKENS", 64)  # several windows
+    monkeypatch.setattr("packer.export.run._TOKENS", 64)  # several windows
     export(answers, tmp_path / "out", to="datasets")
     expected, labels = readers.cache_documents(answers, "train"), [n % 3 > 0 for n in range(9)]
     rows = readers.datasets_rows(tmp_path / "out")

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.export.formats import FORMATS
-from packer.export.run import export
-from packer.export.writer import Files
+from packer.export.run import Files, export
 from packer.names import is_file_name, is_file_path
 from packer.pipeline.identity import Provenance
 from packer.recipe.recipe import make_recipe
