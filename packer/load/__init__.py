@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from packer.load.arguments import Padded as Padded
     from packer.load.batch_view import view_batch as view_batch
     from packer.load.contract import check_batch as check_batch
+    from packer.load.datasets import EvaluationBatches as EvaluationBatches
     from packer.load.datasets import PackedDataset as PackedDataset
     from packer.load.datasets import StepDataset as StepDataset
     from packer.load.datasets import collate as collate
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from packer.load.step import shift_labels as shift_labels
 
 _HOME = {
+    "EvaluationBatches": "datasets",
     "MicroBatch": "step",
     "Mixture": "mixture",
     "PackedDataset": "datasets",

@@ -1,4 +1,4 @@
-"""The reader as torch datasets, for frameworks with their own sampler or loop: blocks by number, and steps.
+"""The reader as datasets, for frameworks with their own sampler or loop: blocks by number, steps, evaluations.
 
 Frameworks that iterate over a dataset of steps expect two things that a :class:`~packer.load.PackedLoader` does
 differently:
@@ -22,14 +22,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer.errors import CheckError
+from packer.errors import CheckError, UsageError
 from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
 from packer.load.layouts import PREFIX, asked_columns
-from packer.load.loader import PackedLoader
+from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.ordered_rows import check_weights, content_of, refuse_preference
 from packer.load.state import UNCHANGED
-from packer.load.step import Step
+from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
 from packer.store.shards import block_values
 
@@ -222,3 +222,52 @@ def _refuse_collation(_: Any, **__: Any) -> NoReturn:
 # How a DataLoader collates items by default.
 default_collate_fn_map[Item] = _collated
 default_collate_fn_map[Step] = _refuse_collation
+
+
+Adapter = Callable[[MicroBatch], MicroBatch]
+"""Maps a micro-batch to the keyword arguments of a model."""
+
+
+class EvaluationBatches:
+    """A loader's micro-batches, restarted for each iteration, with ``num_items_in_batch`` among their arguments.
+
+    For trainers that average the losses of micro-batches: the average is then the mean over tokens. A mean of means
+    would give tokens in small micro-batches more weight. Each loss is a sum, divided by the average number of trained
+    targets of a micro-batch: T / K for T targets in K micro-batches. With W ranks, each has K, and a loss divided by
+    T / K and multiplied by W, as trainers do, averages to the same over all W · K.
+
+    Worked example, two micro-batches of 3 and 1 targets with summed losses 6 and 4: T / K = 2, so 3 and 2, on average
+    2.5, which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
+
+    Args:
+        loader: of the split to evaluate, not to be used elsewhere. Every iteration is the same pass over it: its
+            current epoch, or the next one if an evaluation that was cut short left it within an epoch.
+        adapter: converts a micro-batch to a model's arguments.
+
+    Raises:
+        UsageError: the loader's `end` is ``drop``, which may leave blocks out.
+    """
+
+    def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
+        self.loader = loader_of_examples("loader", loader, "an evaluation by losses")
+        if loader.end == "drop":
+            raise UsageError(
+                "an evaluation with end='drop' need not be one pass over the split",
+                hint="open the evaluation loader with end='short'",
+            )
+        self._adapter = adapter
+        if loader.state_dict()["cursor"]:
+            loader.set_epoch(loader.epoch + 1)
+        self._initial_state = loader.state_dict()
+        self._summary = loader.summary()
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank."""
+        return self._summary.micro_batches
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        self.loader.load_state_dict(self._initial_state)
+        per_micro_batch = self._summary.num_items / self._summary.micro_batches
+        for step in self.loader:
+            for micro_batch in step:
+                yield {**self._adapter(micro_batch), "num_items_in_batch": per_micro_batch}

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.errors import InputError, PackerError, UsageError  # noqa: E402
 from packer.load import (  # noqa: E402
+    EvaluationBatches,
     Mixture,
     PackedDataset,
     PackedLoader,
@@ -31,7 +32,6 @@ from packer.load import (  # noqa: E402
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
 from packer.load.attention import documents_of, mask_4d  # noqa: E402
 from packer.load.trainers import StepBatches  # noqa: E402
-from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 
 JUNK = [
     *(None, "", "x", "0", b"x", -1, 0, 1.5, True, 2**40, 2**70, -(2**70), float("nan"), float("inf")),

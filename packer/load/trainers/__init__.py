@@ -1,7 +1,6 @@
 """The reader in trainers that have their own loop: one module and one entry each.
 
-`evaluation` has micro-batches whose losses average to the mean over all trained tokens. Names are imported
-lazily, and no library is a dependency.
+Names are imported lazily, and no library is a dependency.
 """
 
 from importlib import import_module

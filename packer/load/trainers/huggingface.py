@@ -31,11 +31,10 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
-from packer.load.datasets import StepDataset
+from packer.load.datasets import Adapter, EvaluationBatches, StepDataset
 from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
-from packer.load.trainers.evaluation import Adapter, EvaluationBatches
 from packer.load.trainers.leaks import refuse_leaks, refuse_other_model
 
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):

@@ -10,10 +10,10 @@ from torch.utils._pytree import tree_map_only
 
 from packer.errors import UsageError
 from packer.load.attention import flattened
+from packer.load.datasets import Adapter
 from packer.load.pixels import BatchImages
 from packer.load.poison import evaluating, poison_test, rounding
 from packer.load.step import MicroBatch
-from packer.load.trainers.evaluation import Adapter
 
 _QUANTILE = 0.75
 """Fewer than a quarter of the tokens may differ: in low precision, rounding may lead a token to another expert."""
