@@ -8,9 +8,8 @@ Worked example: sequences 0, 1 and 2 are in one row, and attention ignores the b
 changing 1 moves 2, changing 2 moves no other: three leaks, all from earlier positions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
@@ -20,7 +19,6 @@ from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.load.adapters import huggingface
 from packer.load.attention import boundaries, documents_of
-from packer.load.leaking_layer import Places, first_leaking_layer, largest_difference
 from packer.load.poison_report import Leak, PoisonReport, Span
 from packer.load.step import MicroBatch
 
@@ -52,10 +50,6 @@ def poison_test(
     Runs the model S + 2 times for S sequences, in eval mode, without gradients, and every time from the same random
     state; modes, gradients and random state (of the CPU and of CUDA) are restored afterwards. Code that only runs
     in training mode (fused kernels of some state space models) is not tested. Under FSDP every rank has to call it.
-
-    If something leaks, three more runs find the layer where it begins, among the modules of `model`, or of `logits` if
-    that is a module. Without a module, or with layers whose tensors are not ``[B, T, …]`` or ``[B·T, …]`` (shards of
-    context parallelism), no layer is named.
 
     Args:
         model: a Hugging Face causal language model, or anything if `logits` is given; modules are put in eval mode.
@@ -94,11 +88,9 @@ def poison_test(
             for source, target in torch.nonzero(moved > atol).tolist()
             if source != target and not spans[target].is_padding
         )
-        is_told = runs.noise <= atol and not runs.has_nan
         return PoisonReport(
             spans=spans,
             leaks=leaks,
-            layer=runs.leaking_layer(module, leaks, atol) if module is not None and leaks and is_told else None,
             unmoved=tuple(at for at, span in enumerate(spans) if span.is_trained and not moved[at, at] > atol),
             noise=runs.noise,
             has_nan=runs.has_nan,
@@ -164,23 +156,6 @@ class _Runs:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
         return self._difference_by_sequence(self._poisoned(at))
 
-    def leaking_layer(self, model: nn.Module, leaks: Sequence[Leak], atol: float) -> str | None:
-        """Return the layer through which the source of the largest leak first reaches other sequences."""
-        source = max(leaks, key=lambda leak: leak.difference).source
-        poisoned = self._poisoned(source)
-        is_moved = _differences(self._baseline, self._run(poisoned)) > atol
-        spans = [self._spans[leak.target] for leak in leaks if leak.source == source]
-        width = is_moved.shape[1]
-        firsts = [span.start + int(is_moved[span.row, span.start : span.stop].nonzero()[0]) for span in spans]
-        numbers = torch.tensor([span.row * width + first for span, first in zip(spans, firsts, strict=True)])
-        return first_leaking_layer(
-            model,
-            partial(self._run, self._micro_batch),
-            partial(self._run, poisoned),
-            Places(is_moved.shape, numbers),
-            tolerance=atol / (float(self._baseline.nan_to_num(0, 0, 0).abs().max()) or 1.0),
-        )
-
     def difference_alone(self, at: int) -> float:
         """Return the largest difference of a logit between a sequence among the others and alone."""
         among = self._slice(self._baseline, self._spans[at])
@@ -245,9 +220,13 @@ def _single_sequence(micro_batch: MicroBatch, span: Span) -> MicroBatch:
 def _differences(first: Tensor, second: Tensor) -> Tensor:
     """Return the largest difference of a logit at each position; infinite if only one is NaN.  # float64[B, T]"""
     pieces = [torch.split(logits.flatten(0, 1), _CHUNK_POSITIONS) for logits in (first, second)]
-    return torch.cat([largest_difference(one, other) for one, other in zip(*pieces, strict=True)]).view(
-        first.shape[:-1]
-    )
+    return torch.cat([_largest(one, other) for one, other in zip(*pieces, strict=True)]).view(first.shape[:-1])
+
+
+def _largest(first: Tensor, second: Tensor) -> Tensor:
+    same = (first == second) | (first.isnan() & second.isnan())  # inf - inf is not a number
+    differences = (first.double() - second.double()).abs().masked_fill(same, 0)
+    return differences.nan_to_num(torch.inf, torch.inf).amax(-1).cpu()
 
 
 def _huggingface_logits(model: Any) -> Logits:

@@ -87,9 +87,8 @@ def refuse_leaks(
         return  # a model that only its own loss can call, or what its adapter refuses
     if report.leaks:
         difference = max(leak.difference for leak in report.leaks)
-        where = f", first in {report.layer}" if report.layer else ""
         raise UsageError(
-            f"{name} lets packed documents see each other{where}: other words in one move the logits of its neighbors "
+            f"{name} lets packed documents see each other: other words in one move the logits of its neighbors "
             f"by up to {difference:.2g}",
             hint="train one document a row, PackedLoader(..., batching='padded'); "
             "print(poison_test(model, micro_batch)) shows which leaks where",
