@@ -78,7 +78,7 @@ class Stats:
 
     image_tokens: int
     image_pixels: int
-    """What a vision tower reads for all of them: `pack.max_pixels` and the reader's `max_pixels` count the same."""
+    """What a vision tower reads for all of them: `pack.max_pixels` counts the same."""
 
     num_bytes: dict[str, int]
     """Of documents, of blocks, and of all else: manifest, rejected.jsonl, tokenizer files, images, tables of rules."""

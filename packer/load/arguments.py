@@ -81,7 +81,6 @@ class LoaderOptions:
     global_batch_size: Annotated[int, Meta(le=MAX_INT32)]
     batching: BatchingName
     padded: Padded | None
-    max_pixels: Size | None
     rank: int
     world_size: int
     seed: int
@@ -112,8 +111,6 @@ def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> Loader
         "order": ordering_of(given["order"]),
         "device": resolve_device(given["device"]),
     }
-    if given["max_pixels"] is not None and batching != "token_budget":
-        raise ValueError("max_pixels is a limit of batching='token_budget'")
     if given["global_batch_size"] is None:
         size = checked("micro_batch_size", given["micro_batch_size"], Size) * world_size
         given = {**given, "global_batch_size": size}

@@ -55,7 +55,7 @@ class Dealer:
         self._rows, self._padded = rows, options.padded
         self._counts_tokens = options.batching == "token_budget"
         self._rank, self._world_size = options.rank, options.world_size
-        self._micro_batch_size, self._max_pixels = options.micro_batch_size, options.max_pixels
+        self._micro_batch_size = options.micro_batch_size
         self._balance = options.balance if options.world_size > 1 else 0
 
     def share(self, rows: Int64) -> Share:
@@ -74,11 +74,10 @@ class Dealer:
         rows = np.append(rows, PADDING_ROW)  # that of place -1
         sides = self._rows.lengths_of_each(rows)
         tokens = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
-        costs = tokens if self._max_pixels is None else self._costs(rows, tokens, self._max_pixels)
         of_rows = None  # work of each row; that of padded micro-batches depends on their longest row instead
         if self._balance and self._padded is None:
             of_rows = self._balance * tokens + self._rows.squares(rows, sides)
-        groups = self._groups(costs, of_rows)
+        groups = self._groups(tokens, of_rows)
         places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
         firsts = offsets_of(sizes)[:-1]
         if self._padded is None:
@@ -100,22 +99,12 @@ class Dealer:
             return int(self._divided(rows).of_ranks.shape[1])
         return -(-len(rows) // (self._micro_batch_size * self._world_size))
 
-    def _costs(self, rows: Int64, tokens: Int64, max_pixels: int) -> Int64:
-        """Return what rows take of a token budget: the larger of their shares of tokens and of pixels.  # int64[R]
-
-        Rows whose costs fit into the budget keep both limits. Worked example: with a budget of 100 tokens and 1,000
-        pixels, rows of 30 tokens and 50 pixels, and of 20 tokens and 600 pixels, cost 30 and 60.
-        """
-        pixels = np.where(rows == PADDING_ROW, 0, self._rows.pixels[rows])
-        costs: Int64 = np.maximum(tokens, -(-pixels * self._micro_batch_size // max_pixels))
-        return costs
-
-    def _groups(self, costs: Int64, work: Int64 | None) -> Sequence[Int64]:
+    def _groups(self, tokens: Int64, work: Int64 | None) -> Sequence[Int64]:
         """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
-        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(costs) - 1
+        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(tokens) - 1
         if self._counts_tokens:
             work = None if work is None else work[:-1]
-            return split_by_tokens(costs[:-1], work, budget=size, multiple=num_ranks)
+            return split_by_tokens(tokens[:-1], work, budget=size, multiple=num_ranks)
         places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
         if work is None or size == 1:
             return [*places.reshape(-1, size)]

@@ -56,7 +56,6 @@ class PackedLoader:
         batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a
             :class:`packer.load.Padded`. None uses what the cache's recipe sets under `read`, by default
             ``packed``; departing from the recipe gives a warning.
-        max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
@@ -112,7 +111,6 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         batching: Batching | None = None,
-        max_pixels: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,

@@ -96,13 +96,6 @@ class OrderedRows:
         return np.concatenate([part.sides() for part in self._shards]).astype(np.int64)
 
     @cached_property
-    def pixels(self) -> Int64:
-        """What the vision tower reads for the images of each row.  # int64[N]"""
-        of_documents = np.concatenate([shards.pixels() for shards in self._shards])
-        pixels: Int64 = of_documents.reshape(-1, self.num_sides).sum(1)
-        return pixels
-
-    @cached_property
     def margins(self) -> Float32 | None:
         """Margin of the row of each document of preference data; None if no row has one.  # float32[documents]"""
         found = np.concatenate([part.margins() for part in self._shards])
@@ -219,8 +212,8 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
 
 
 def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
-    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens or pixels."""
-    limits, max_pixels = [], options.max_pixels
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens."""
+    limits = []
     if options.padded is not None and (length := options.padded.length) is not None:
         limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))
     if options.batching == "token_budget":
@@ -233,11 +226,6 @@ def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
                 f"{reason}",
                 hint="make the micro-batch larger, or leave these rows out: a filter of the recipe on `tokens`",
             )
-    if max_pixels is not None and (largest := int(rows.pixels.max(initial=0))) > max_pixels:
-        raise UsageError(
-            f"max_pixels is {max_pixels:,}, and a row has images of {largest:,} pixels",
-            hint="make max_pixels larger, or the images smaller, in preprocessor_config.json",
-        )
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:
