@@ -32,14 +32,12 @@ import numpy as np
 from msgspec import Meta
 
 from packer.errors import UsageError
-from packer.load.ordering import Ordering
+from packer.load.ordering import End, Ordering
 from packer.recipe.pack_rules import BatchingName, Read, Side, Tokens
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:
     import torch
-
-End = Literal["drop", "pad", "short"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

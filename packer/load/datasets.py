@@ -28,7 +28,7 @@ from packer.load.attention import boundaries
 from packer.load.layouts import PREFIX, asked_columns
 from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.ordered_rows import check_weights, content_of, refuse_preference
-from packer.load.state import UNCHANGED
+from packer.load.ordering import UNCHANGED
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
 from packer.store.shards import block_values

@@ -10,15 +10,14 @@ from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError, UsageError
-from packer.load.agreement import Agreement
 from packer.load.arguments import Batching, End, check_instance, checked, open_cache, resolve_options
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
-from packer.load.ordering import Ordering
+from packer.load.ordering import UNCHANGED, Counters, Ordering, ReaderState, restore
 from packer.load.pixels import BatchImages
+from packer.load.ranks import Agreement
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
-from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.near_names import answers_names
 from packer.store.cache import Cache
@@ -43,7 +42,7 @@ class PackedLoader:
 
     :meth:`endless` continues across epochs without stopping. Only one iteration can be active: starting another ends
     the first. Pickling keeps the position, so another process can continue where this one is. Where `torch.distributed`
-    connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.agreement`.
+    connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.ranks`.
 
     Args:
         cache: folder or URL of a cache; what :meth:`packer.Cache.open` gave, which says where copies of a cache in a
@@ -68,7 +67,7 @@ class PackedLoader:
             many masked rows as the micro-batches of all ranks need: for evaluation.
         balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
             attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
-            gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
+            gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.ranks`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         static_shapes: for blocks: every micro-batch has equal shapes and ``max_length_*``, as CUDA graphs and compiled

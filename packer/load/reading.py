@@ -18,12 +18,12 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.dealing import Dealer
 from packer.load.layouts import PREFIX, BatchColumns, Layout, with_sides
 from packer.load.ordered_rows import PADDING_ROW
+from packer.load.ordering import Counters, ReaderState
 from packer.load.pixels import images_of
+from packer.load.ranks import Dealer
 from packer.load.row_source import RowSource, StepPlan
-from packer.load.state import Counters, ReaderState
 from packer.load.step import MicroBatch, Step, shift_labels
 from packer.store.manifest import Manifest
 

@@ -31,8 +31,16 @@ from packer.errors import UsageError
 from packer.load.arguments import End, LoaderOptions
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
-from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name
-from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
+from packer.load.ordering import (
+    STATE_VERSION,
+    ZERO_COUNTERS,
+    BucketedOrder,
+    EpochOrder,
+    FunctionOrder,
+    Order,
+    ReaderState,
+    order_name,
+)
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 

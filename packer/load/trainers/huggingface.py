@@ -33,8 +33,8 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
 from packer.load.datasets import Adapter, EvaluationBatches, StepDataset
 from packer.load.loader import PackedLoader, loader_of_examples
+from packer.load.ordering import Count
 from packer.load.poison import refuse_leaks, refuse_other_model
-from packer.load.state import Count
 from packer.load.step import MicroBatch, Step
 
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):
