@@ -10,9 +10,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,13 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from packer.audit.stats import stats
-from packer.audit.view import token_texts
 from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
 from packer.names import refuse_address, shown
 from packer.report.facts import BASE, HEIGHT, WIDTH, Documents, histograms, reasons, source_facts
-from packer.report.tokens import PackedTokens, Thumbnails, pack_tokens, sample
+from packer.report.tokens import pack_tokens, sample
 from packer.store.cache import Cache
 from packer.store.folder import write_atomically
 from packer.version import __version__
@@ -66,51 +64,37 @@ def report(folder: Path | str, output: Path | str, *, sources: str | Path | Sequ
         sources: folders of the images that the cache only names, as in :meth:`packer.Cache.open`.
     """
     output = Path(output)
-    check_place(output, folder)
+    _check_place(output, folder)
     with Cache.open(folder, sources=sources) as cache:
-        page = _page_of(cache, documents := Documents.of(cache))
-        found = sample(cache, documents)
-        shell = len(page(note=_note(0, len(found)), packed=PackedTokens("", "", 0)))
-        control_ids, room = cache.manifest.model.control_ids, MAX_BYTES - shell
-        packed = pack_tokens(token_texts(cache), control_ids, found, room, Thumbnails(cache))
-    held = found[: packed.num_items]
-    content = page(note=_note(len(held), len(found)), packed=packed)
+        documents, found = Documents.of(cache), stats(cache.folder)
+        facts = {
+            "title": found.folder.resolve().name,
+            "found": found,
+            "manifest": cache.manifest,
+            "recipe": json.dumps(cache.manifest.recipe, indent=2, ensure_ascii=False),
+            "sources": source_facts(cache, documents),
+            "num_sources": _SOURCES,
+            "histograms": histograms(cache, documents),
+            "reasons": reasons(cache),
+        }
+        held = chosen = sample(cache, documents)
+        note = _WHOLE_SAMPLE
+        while len(content := _page(**facts, note=note, packed=pack_tokens(cache, held))) > MAX_BYTES and len(held) > 1:
+            held = held[: len(held) // 2]
+            note = f"The first {len(held):,} of {len(chosen):,} that were chosen; a page has no room for more."
     write_atomically(output, content)
     return Report(
         path=output,
         num_bytes=len(content),
         items=len(held),
-        chosen=len(found),
+        chosen=len(chosen),
         tokens=sum(item.num_tokens for item in held),
     )
 
 
-def _page_of(cache: Cache, documents: Documents) -> Callable[..., bytes]:
-    """Return what renders the page, given its tokens and a note on how they were chosen."""
-    found = stats(cache.folder)
-    return partial(
-        fill,
-        title=found.folder.resolve().name,
-        found=found,
-        manifest=cache.manifest,
-        recipe=json.dumps(cache.manifest.recipe, indent=2, ensure_ascii=False),
-        sources=source_facts(cache, documents),
-        num_sources=_SOURCES,
-        histograms=histograms(cache, documents),
-        reasons=reasons(cache),
-        width=WIDTH,
-        height=HEIGHT,
-        base=BASE,
-    )
-
-
-def _note(held: int, chosen: int) -> str:
-    if held < chosen:
-        return f"The first {held:,} of {chosen:,} that were chosen; a page has no room for more."
-    return (
-        "A sample: blocks spread evenly over each split, and the longest, shortest, most and least trained documents."
-    )
-
+_WHOLE_SAMPLE = (
+    "A sample: blocks spread evenly over each split, and the longest, shortest, most and least trained documents."
+)
 
 _TEMPLATES = ("macros", "cache")
 _STYLE, _SCRIPTS = "page.css", ("shell.js", "tokens.js")
@@ -121,7 +105,7 @@ _MARK = b'<meta name="generator" content="packer '
 _HEAD_BYTES = 512
 
 
-def fill(*, title: str, **values: Any) -> bytes:
+def _page(**values: Any) -> bytes:
     """Render the page as UTF-8."""
     html: str = (
         _environment()
@@ -130,8 +114,10 @@ def fill(*, title: str, **values: Any) -> bytes:
             policy=_content_security_policy(),
             style=Markup(_file(_STYLE)),  # noqa: S704 - a file of this package
             scripts=[Markup(_file(name)) for name in _SCRIPTS],  # noqa: S704 - as above
-            title=title,
             version=__version__,
+            width=WIDTH,
+            height=HEIGHT,
+            base=BASE,
             **values,
         )
     )
@@ -204,13 +190,12 @@ def _hash(name: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def check_place(output: Path, *caches: Path | str) -> None:
-    """Check that a page may be written to this file, which must not be in one of the caches."""
+def _check_place(output: Path, cache: Path | str) -> None:
+    """Check that a page may be written to this file, which must not be in the cache."""
     refuse_address(os.fspath(output), place="file")
     place = output.resolve()
-    for cache in caches:
-        if place.is_relative_to(Path(cache).resolve()):
-            raise UsageError(f"{output} is in the cache {cache}", hint="write the page beside it")
+    if place.is_relative_to(Path(cache).resolve()):
+        raise UsageError(f"{output} is in the cache {cache}", hint="write the page beside it")
     if not place.exists():
         return
     if not place.is_file():
