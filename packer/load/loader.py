@@ -10,10 +10,10 @@ from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError, UsageError
-from packer.load.arguments import Batching, End, check_instance, checked, open_cache, resolve_options
+from packer.load.arguments import Batching, check_instance, checked, open_cache, resolve_options
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
-from packer.load.ordering import UNCHANGED, Counters, Ordering, ReaderState, restore
+from packer.load.ordering import UNCHANGED, Counters, End, Ordering, ReaderState, restore
 from packer.load.pixels import BatchImages
 from packer.load.ranks import Agreement
 from packer.load.reading import EpochSummary, Prefetch, StepReader
