@@ -19,8 +19,8 @@ from packer.errors import CheckError
 from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import Change, compare, compare_recipes
 from packer.recipe.recipe import to_json
+from packer.store.arrow_columns import digest_rows
 from packer.store.cache import Cache, content_fingerprint
-from packer.store.digest import digest_rows
 from packer.store.entries import Totals
 from packer.store.manifest import Input
 from packer.store.row_tables import documents_of

@@ -12,6 +12,7 @@ left by a process that was killed, and are removed.
 
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import time
@@ -19,13 +20,14 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
+
+from xxhash import xxh3_128
 
 from packer.errors import BusyError, PackerError, StorageError
 from packer.host.limits import storage_errors
-from packer.host.regular_file import open_descriptor, special_file_error, walk
+from packer.host.regular_file import open_descriptor, open_regular, special_file_error, walk
 from packer.names import is_file_path
-from packer.store.digest import FileDigest
 
 PRIVATE = ".packer"
 """Folder within a cache for what is not part of it: the lock, and parts of an unfinished build."""
@@ -90,6 +92,50 @@ def _take(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
         raise BusyError(
             f"{folder}: {who} is writing this cache", hint="wait until it ends, or build into another folder"
         ) from None
+
+
+class FileDigest:
+    """Running digests of the bytes of one file."""
+
+    def __init__(self) -> None:
+        self._xxh3 = xxh3_128()
+        self._sha256 = hashlib.sha256()
+        self.num_bytes = 0
+
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        self._xxh3.update(data)
+        self._sha256.update(data)
+        self.num_bytes += len(data)
+
+    @property
+    def xxh3(self) -> str:
+        """xxh3-128 so far, 32 hexadecimal digits."""
+        return self._xxh3.hexdigest()
+
+    @property
+    def sha256(self) -> str:
+        """sha256 so far, 64 hexadecimal digits."""
+        return self._sha256.hexdigest()
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What a manifest says of a file with these bytes."""
+        return {"num_bytes": self.num_bytes, "xxh3": self.xxh3, "sha256": self.sha256}
+
+
+def digest_file(path: Path) -> FileDigest:
+    """Compute the digests of a file."""
+    digest = FileDigest()
+    with storage_errors("read", path), open_regular(path) as file:
+        # file_digest calls only the `update` method of the digest.
+        hashlib.file_digest(file, lambda: digest)  # type: ignore[arg-type, return-value]
+    return digest
+
+
+def digest_file_xxh3(path: Path) -> str:
+    """Compute the xxh3-128 of a file, several times as fast as :func:`digest_file`."""
+    with storage_errors("read", path), open_regular(path) as file:
+        return hashlib.file_digest(file, xxh3_128).hexdigest()
 
 
 class AtomicFile:

@@ -34,8 +34,15 @@ from packer.layout import (
     select_documents,
 )
 from packer.media.columns import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, shard_rows, value_pieces
-from packer.store.digest import document_ids
+from packer.store.arrow_columns import (
+    BlockRows,
+    DocumentRows,
+    Ragged,
+    digest_values,
+    document_ids,
+    shard_rows,
+    value_pieces,
+)
 from packer.store.entries import (
     OPTIONAL_COLUMNS,
     VALUES_OF_FILES,

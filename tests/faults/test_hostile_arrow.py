@@ -15,7 +15,7 @@ from faults.readers import read_shard
 from packer.audit.verify.shard_checks import audit_shard
 from packer.errors import PackerError
 from packer.store.cache import Cache
-from packer.store.digest import digest_file
+from packer.store.folder import digest_file
 from xxhash import xxh3_128
 from packer.store.shards import DocumentShards
 from packer.store.manifest import read_manifest

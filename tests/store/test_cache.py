@@ -15,7 +15,7 @@ from store.samples import block_batch, document_batch, small_cache, small_manife
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.store.cache import Cache, DocumentShards, content_fingerprint, fingerprint
-from packer.store.digest import digest_file
+from packer.store.folder import digest_file
 from packer.store.manifest import write_manifest
 from packer.store.rejected import (
     Rejected,

@@ -18,10 +18,11 @@ from packer.host.limits import path_errors
 from packer.host.regular_file import leads_outside
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
-from packer.store.digest import digest_file, digest_file_xxh3
 from packer.store.files import CacheFiles
 from packer.store.folder import (
     AtomicFile,
+    digest_file,
+    digest_file_xxh3,
     lock,
     refuse_busy,
     sweep,

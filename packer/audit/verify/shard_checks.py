@@ -18,13 +18,14 @@ from packer.store.arrow_columns import (
     BlockRows,
     DocumentRows,
     digest_values,
+    document_ids,
     flat_values,
     numbers,
     shard_rows,
     value_pieces,
 )
-from packer.store.digest import digest_file, digest_file_xxh3, document_ids
 from packer.store.files import CacheFiles
+from packer.store.folder import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
 from packer.store.mapping import OutOfBounds, check_blocks, check_documents, map_shard
 from packer.store.media_shards import MediaShards
