@@ -14,8 +14,7 @@ from packer.store.cache import Cache
 from packer.store.entries import Totals
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest
-from packer.store.rejected import rejected_path
-from packer.store.row_tables import read_selection
+from packer.store.row_tables import read_selection, rejected_path
 from packer.store.shards import BlockShards, DocumentShards
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

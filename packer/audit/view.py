@@ -16,7 +16,7 @@ from packer.media.columns import ImageSpan
 from packer.near_names import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
-from packer.store.rejected import Rejected, read_rejected
+from packer.store.row_tables import Rejected, read_rejected
 from packer.store.shards import DocumentShards
 
 

@@ -34,7 +34,7 @@ from packer.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from packer.store.rejected import Rejected, is_pending, publish_rejected, stage_rejected
+from packer.store.row_tables import Rejected, is_pending, publish_rejected, stage_rejected
 from packer.version import __version__, code_digest, library_version
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")

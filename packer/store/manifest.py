@@ -152,7 +152,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def pending_rejected(self) -> str:
-        """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.rejected`."""
+        """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.row_tables`."""
         return f"{PRIVATE}/{pending_name(self.rejected_sha256)}"
 
 

@@ -26,7 +26,7 @@ from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file
 from packer.store.cache import content_fingerprint
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import read_rejected, rejected_rows, stage_rejected
+from packer.store.row_tables import read_rejected, rejected_rows, stage_rejected
 from packer.store.shards import DocumentShards
 from packer.store.writing import write_documents
 

@@ -29,7 +29,7 @@ from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
 from packer.store.cache import fingerprint
 from packer.store.manifest import read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from packer.source.partition import FileStatus
 from packer.store import files
 from packer.store.folder import digest_file, lock
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import is_pending, read_rejected
+from packer.store.row_tables import is_pending, read_rejected
 
 
 @pytest.fixture

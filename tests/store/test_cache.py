@@ -17,7 +17,7 @@ from packer.errors import CheckError, InputError, UsageError
 from packer.store.cache import Cache, DocumentShards, content_fingerprint, fingerprint
 from packer.store.folder import digest_file
 from packer.store.manifest import write_manifest
-from packer.store.rejected import (
+from packer.store.row_tables import (
     Rejected,
     is_pending,
     publish_rejected,

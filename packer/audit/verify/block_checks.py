@@ -19,7 +19,7 @@ from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows
 from packer.store.entries import Totals
 from packer.store.manifest import MANIFEST_NAME, Manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 from packer.store.shards import BlockShards, DocumentShards
 
 BlocksAudit: TypeAlias = tuple[list[Finding], int]
