@@ -172,10 +172,10 @@ OWN_FILES = {
     "host/watchdog.py": "what the kernel says of this process",
     "recipe/named_options.py": "files of the package",
     "starter/__init__.py": "files of the package",
-    "report/shell.py": "files of the package",
+    "report/pages.py": "files of the package",
     "pipeline/messages/suggestions.py": "a file of the package",
     "store/folder.py": "folders, and temporary files that are new",
-    "export/writer.py": "files that it made",
+    "export/run.py": "files that it made",
 }
 """Modules that open files by themselves, and which."""
 

@@ -3,8 +3,7 @@
 import pytest
 
 from packer.errors import InputError
-from packer.hub.fetch import choose
-from packer.hub.names import data_name
+from packer.hub import choose, data_name
 from packer.source.files import data_set_files
 
 NAMES = [

@@ -24,7 +24,7 @@ from task_pages import (
 )
 
 import packer
-from packer.load import batching
+from packer.load import arguments
 
 TOOL = {
     "type": "function",
@@ -140,7 +140,7 @@ def assert_following_pages_train():
         for call in (node for node in found if isinstance(node, ast.Call) and is_cache(node)):
             text = ast.unparse(call)
             if not any(word in text for word in ("split='eval'", "device", "**", "sequential_by")):
-                step = next(iter(eval(text, {**vars(batching), "PackedLoader": packer.PackedLoader})))
+                step = next(iter(eval(text, {**vars(arguments), "PackedLoader": packer.PackedLoader})))
                 assert next(iter(step))["input_ids"].numel()
                 opened += 1
     assert opened > 10

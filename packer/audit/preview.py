@@ -30,7 +30,7 @@ from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, Source
 from packer.source.rows import InputFile, RawRow
 from packer.source.schema import SCHEMAS
-from packer.store.rejected import Rejected
+from packer.store.row_tables import Rejected
 from packer.store.writing import rows_of
 
 PREVIEWED = 1000

@@ -10,14 +10,12 @@ from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.pipeline.messages.build_result import BuildResult, RowReport
 from packer.pipeline.messages.losses import InNoBlock
-from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
-from packer.store.document_shards import DocumentShards
 from packer.store.entries import Totals
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest
-from packer.store.rejected import rejected_path
-from packer.store.row_tables import read_selection
+from packer.store.row_tables import read_selection, rejected_path
+from packer.store.shards import BlockShards, DocumentShards
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -79,7 +77,7 @@ class Stats:
 
     image_tokens: int
     image_pixels: int
-    """What a vision tower reads for all of them: `pack.max_pixels` and the reader's `max_pixels` count the same."""
+    """What a vision tower reads for all of them: `pack.max_pixels` counts the same."""
 
     num_bytes: dict[str, int]
     """Of documents, of blocks, and of all else: manifest, rejected.jsonl, tokenizer files, images, tables of rules."""

@@ -16,8 +16,8 @@ from packer.media.carried import ImageSpan
 from packer.near_names import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
-from packer.store.document_shards import DocumentShards
-from packer.store.rejected import Rejected, read_rejected
+from packer.store.row_tables import Rejected, read_rejected
+from packer.store.shards import DocumentShards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

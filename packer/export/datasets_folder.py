@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import DESIRABLE, BlockBatch
-from packer.export.writer import Batch, Files, FlatDocuments, SplitRows, lists
+from packer.export.run import Batch, Files, FlatDocuments, SplitRows, lists
 from packer.layout import MASKED
 from packer.recipe.column_rules import Declared, declared
-from packer.store.document_shards import block_values, document_values
+from packer.store.shards import block_values, document_values
 
 _BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")
 _TYPES = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32()}

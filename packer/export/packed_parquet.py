@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from packer.batches import BlockBatch, Int64
 from packer.errors import UsageError
-from packer.export.writer import Files, SplitRows, lists
+from packer.export.run import Files, SplitRows, lists
 from packer.layout import MASKED, concatenated_ranges, offsets_of
 
 _SCHEMA = pa.schema(

@@ -1,6 +1,11 @@
 """Adapts micro-batches to particular model libraries."""
 
-from collections.abc import Callable
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
@@ -9,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from packer.batches import CHOSEN, REJECTED
 from packer.errors import UsageError
 from packer.load.attention import documents_of, mask_4d
-from packer.load.model_masks import masks_of, overlooks_positions
 from packer.load.step import MicroBatch, shift_labels
 from packer.media.processor import first_with_state, text_config, wrong_when_packed
 
@@ -178,6 +183,33 @@ def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch
     return loss
 
 
+def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
+
+    Each is summed over the tokens where ``completion_mask`` is 1. Works for padded rows and for rows
+    without padding.
+
+    Args:
+        logits: the model's output for the micro-batch's ids.  # [B, T, V]
+        micro_batch: from a :class:`packer.load.PackedLoader` of pairs.
+
+    Returns:
+        float [P] each, of the pairs that are not padding: ``pair_ids[pair_ids >= 0]``
+    """
+    scores, targets = logits[:, :-1], micro_batch["input_ids"][:, 1:, None]
+    picked = scores.gather(-1, targets)[..., 0].to(torch.promote_types(scores.dtype, torch.float32))
+    # log_softmax would compute T · V log-probabilities, of which only T are needed.
+    of_tokens = (picked - scores.to(picked.dtype).logsumexp(-1)) * micro_batch["completion_mask"][:, 1:]
+    sums, sides = of_tokens.sum(-1), micro_batch.get("sides")
+    if sides is None:
+        chosen, rejected = sums.chunk(2)
+        return chosen, rejected
+    if "cu_seq_lens_q" in micro_batch or "document_ids" in micro_batch:
+        numbers = documents_of(micro_batch)[:, 1:].long().clamp(min=0)  # -1 is padding, where the mask is 0
+        sums = of_tokens.new_zeros(len(sides)).index_add(0, numbers.flatten(), of_tokens.flatten())
+    return sums[sides == CHOSEN], sums[sides == REJECTED]
+
+
 def _has_positions_in_3d(config: Any) -> bool:
     text = text_config(config)
     return any("mrope_section" in (getattr(text, name, None) or {}) for name in ("rope_parameters", "rope_scaling"))
@@ -246,3 +278,67 @@ def _has_packed_rows(micro_batch: MicroBatch) -> bool:
         return False
     left, right = micro_batch["document_ids"][..., :-1], micro_batch["document_ids"][..., 1:]
     return "attention_mask" not in micro_batch or bool(((left != right) & (left >= 0) & (right >= 0)).any())
+
+
+_MAKERS = {"create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask"}
+
+
+def overlooks_positions(config: Any) -> bool:
+    """Whether the model of a config makes its masks without ``position_ids``; False where its source is unknown.
+
+    It is in the calls of transformers' functions for masks (5.23: gpt-oss, AFMoE, Falcon, OPT); no config tells it.
+    """
+    module = type(config).__module__
+    return "configuration_" in module and _overlooks_positions(module.replace("configuration_", "modeling_"))
+
+
+@functools.cache
+def _overlooks_positions(module: str) -> bool:
+    try:
+        source = inspect.getsource(sys.modules.get(module) or import_module(module))
+    except (ImportError, OSError):
+        return False
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    return any("position_ids" not in names for function in functions for names in _handed_over(function))
+
+
+def _handed_over(function: ast.FunctionDef) -> Iterator[set[str]]:
+    """Yield the names of the arguments of each call that makes a mask, also of those that stand in a dict."""
+    nodes = list(ast.walk(function))
+    dicts = {
+        ast.unparse(node.targets[0]): {str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)}
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _MAKERS:
+            rest = [dicts.get(ast.unparse(each.value), {"position_ids"}) for each in node.keywords if each.arg is None]
+            yield {str(each.arg) for each in node.keywords}.union(*rest)
+
+
+def masks_of(config: Any, micro_batch: MicroBatch) -> Any:
+    """Return the masks of a flattened micro-batch, as transformers' own functions make them for a config.
+
+    So does ``generate``: sliding windows stay what they are.
+
+    Returns:
+        a mask, or one by kind of layer; None for flash attention, which needs none
+    """
+    masking = import_module("transformers.masking_utils")  # the config is of this library
+    create_masks = masking.create_masks_for_generate
+    positions = micro_batch["position_ids"]
+    # Only its shape, dtype and device are looked at. Other releases have other names, and ask for the places, too.
+    embeddings = torch.empty((*positions.shape, 0), dtype=config.dtype or torch.float32, device=positions.device)
+    known = {
+        "config": config,
+        "inputs_embeds": embeddings,
+        "input_embeds": embeddings,
+        "attention_mask": None,
+        "cache_position": torch.arange(positions.shape[1], device=positions.device),
+        "past_key_values": None,
+        "position_ids": positions,
+    }
+    asked = inspect.signature(create_masks).parameters
+    masks = create_masks(**{name: value for name, value in known.items() if name in asked})
+    is_none = all(mask is None for mask in masks.values()) if isinstance(masks, dict) else masks is None
+    return None if is_none else masks

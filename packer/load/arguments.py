@@ -1,6 +1,12 @@
-"""The arguments of the reader's public names, checked early and with defaults filled in.
+"""The arguments of the reader's public names: checked early, with defaults filled in; most need no torch.
 
-Nothing here needs torch before a loader is opened.
+A `batching` says how rows are laid out in micro-batches, and what sizes count.
+
+- ``packed``: the cache's blocks, as they were packed. Sizes count blocks.
+- ``padded``: documents as rows of one length. Sizes count documents.
+- ``padding_free``: documents one after another in one row, kept apart by ``cu_seq_lens``. Sizes count documents.
+- ``token_budget``: as many documents in one row as fit into `micro_batch_size` tokens. A step takes documents until
+  `global_batch_size` tokens are full, so the number of micro-batches varies. Sizes count tokens.
 """
 
 import os
@@ -14,6 +20,7 @@ from typing import (
     Any,
     Final,
     Literal,
+    TypeAlias,
     TypeVar,
     get_args,
     get_origin,
@@ -25,13 +32,33 @@ import numpy as np
 from msgspec import Meta
 
 from packer.errors import UsageError
-from packer.load.batching import Batching, End, Padded
-from packer.load.ordering import Ordering
-from packer.recipe.pack_rules import BatchingName, Read
+from packer.load.ordering import End, Ordering
+from packer.recipe.pack_rules import BatchingName, Read, Side, Tokens
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padded:
+    """How documents are padded, given as `batching`. Sizes count documents."""
+
+    length: Tokens | None = None
+    """Tokens to which every micro-batch is padded; None pads to its longest document."""
+
+    multiple_of: Tokens = 1
+    """The longest length is rounded up to a multiple of this: 8 or 128 suit matrix units."""
+
+    side: Side = "right"
+
+    def rounded(self, longest: int) -> int:
+        """Return the padded row length of a micro-batch whose longest document has `longest` tokens."""
+        return self.length or -(-longest // self.multiple_of) * self.multiple_of
+
+
+Batching: TypeAlias = BatchingName | Padded
+
 
 Kind = TypeVar("Kind")
 
@@ -52,7 +79,6 @@ class LoaderOptions:
     global_batch_size: Annotated[int, Meta(le=MAX_INT32)]
     batching: BatchingName
     padded: Padded | None
-    max_pixels: Size | None
     rank: int
     world_size: int
     seed: int
@@ -83,8 +109,6 @@ def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> Loader
         "order": ordering_of(given["order"]),
         "device": resolve_device(given["device"]),
     }
-    if given["max_pixels"] is not None and batching != "token_budget":
-        raise ValueError("max_pixels is a limit of batching='token_budget'")
     if given["global_batch_size"] is None:
         size = checked("micro_batch_size", given["micro_batch_size"], Size) * world_size
         given = {**given, "global_batch_size": size}

@@ -16,8 +16,8 @@ from packer.load.attention import documents_of
 from packer.load.contract import BatchCheck, check_batch
 from packer.load.loader import PackedLoader
 from packer.load.ordered_rows import PADDING_ROW, documents_of_pairs
+from packer.load.ordering import ReaderState, decode_state
 from packer.load.reading import pad_id_of
-from packer.load.state import ReaderState, decode_state
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import BlockShards, Cache, DocumentShards
 

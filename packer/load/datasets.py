@@ -1,4 +1,4 @@
-"""The reader as torch datasets, for frameworks with their own sampler or loop: blocks by number, and steps.
+"""The reader as datasets, for frameworks with their own sampler or loop: blocks by number, steps, evaluations.
 
 Frameworks that iterate over a dataset of steps expect two things that a :class:`~packer.load.PackedLoader` does
 differently:
@@ -22,16 +22,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from packer.errors import CheckError
+from packer.errors import CheckError, UsageError
 from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
-from packer.load.columns import PREFIX, asked_columns
-from packer.load.loader import PackedLoader
+from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.ordered_rows import check_weights, content_of, refuse_preference
-from packer.load.state import UNCHANGED
-from packer.load.step import Step
+from packer.load.ordering import UNCHANGED
+from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
-from packer.store.document_shards import block_values
 
 
 class Item(dict[str, Tensor]):
@@ -47,7 +45,6 @@ class PackedDataset(Dataset[Item]):
     | seq_lengths | int64 [S], sums to L; a padding run is its last entry |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
-    | columns.NAME, of `columns` that the recipe declares | int64 or float32 [L] or [L, width] |
 
     It pickles as the cache's folder and fingerprint, so workers reopen the same bytes. A DataLoader turns it into
     flattened micro-batches, see :func:`collate`. A sampler offers none of the order, resume and global step of
@@ -63,7 +60,6 @@ class PackedDataset(Dataset[Item]):
         split: str = "train",
         *,
         weights: Literal["refuse", "use"] = "refuse",
-        columns: Sequence[str] = (),
     ) -> None:
         self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
@@ -72,7 +68,6 @@ class PackedDataset(Dataset[Item]):
         self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"
         self._rows = self._cache.blocks(split)
         check_weights(weighted=self._rows.weighted, wanted=self._weighted)
-        self._declared = asked_columns([self._cache], checked("columns", columns, tuple[str, ...]))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -101,22 +96,12 @@ class PackedDataset(Dataset[Item]):
         if self._weighted:
             columns["loss_weights"] = [values.astype(np.float32) for values in found.values("loss_weights")]
         columns["num_trained"] = np.array(found.values("num_trained"), np.int64)
-        columns |= self._values_beside(found)
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
     def __reduce__(self) -> tuple[Any, ...]:
         weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
-        names = [each.name for each in self._declared]
-        return partial(type(self), weights=weights, columns=names), (self._cache, self._split)
-
-    def _values_beside(self, found: Any) -> dict[str, Any]:
-        columns = self._declared
-        if not columns:
-            return {}
-        values = block_values(found, self._rows.block_len, self._cache.documents(self._split), columns)
-        wide = {each.name: np.int64 if each.rule.kind == "int32" else np.float32 for each in columns}
-        return {f"{PREFIX}{name}": [each.astype(wide[name]) for each in own] for name, own in values.items()}
+        return partial(type(self), weights=weights), (self._cache, self._split)
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:
@@ -130,8 +115,7 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     if not items:
         raise ValueError("items is empty; expected blocks of a PackedDataset")
     has_weights = any("loss_weights" in item for item in items)
-    beside = [name for name in items[0] if name.startswith(PREFIX)]
-    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()), *beside)
+    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()))
     missing = {name for item in items for name in (*names, "seq_lengths") if name not in item}
     if missing:
         raise ValueError(
@@ -139,12 +123,10 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
             "the same columns: a transformers Trainer removes some unless remove_unused_columns=False"
         )
     flat: dict[str, Any] = {name: torch.cat([item[name] for item in items]).unsqueeze(0) for name in names}
-    if beside:
-        flat["columns"] = {name.removeprefix(PREFIX): flat.pop(name) for name in beside}
     return flat | boundaries(torch.cat([item["seq_lengths"] for item in items]))
 
 
-class StepDataset(IterableDataset[Any]):
+class StepDataset(IterableDataset[Step]):
     """Steps of a loader as a dataset; stateful frameworks look for its ``state_dict`` and ``load_state_dict``.
 
     Iterating yields the rest of the current epoch, or the next epoch if nothing is left of it: never an empty pass.
@@ -160,16 +142,14 @@ class StepDataset(IterableDataset[Any]):
 
     Args:
         loader: determines everything else: sizes, rank, order, layout.
-        transform: applied to each step; its result is yielded instead.
     """
 
-    def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
+    def __init__(self, loader: PackedLoader) -> None:
         self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
-        self._transform = checked("transform", transform, Callable[[Step], Any] | None)
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Step]:
         """Begin or continue an epoch."""
         if not self.loader.steps_left:
             deque(self.loader, maxlen=0)  # exhausting it moves it on to the next epoch
@@ -200,11 +180,11 @@ class StepDataset(IterableDataset[Any]):
         self.loader.load_state_dict(state["reader"])
         self._epoch, self._taken = self.loader.epoch, taken
 
-    def _steps(self) -> Iterator[Any]:
+    def _steps(self) -> Iterator[Step]:
         for step in self.loader:
             self._taken = self._taken + 1 if step.epoch == self._epoch else 1
             self._epoch = step.epoch
-            yield step if self._transform is None else self._transform(step)
+            yield step
 
     def _num_taken(self) -> int:
         """Count the steps returned of the loader's current epoch."""
@@ -222,3 +202,52 @@ def _refuse_collation(_: Any, **__: Any) -> NoReturn:
 # How a DataLoader collates items by default.
 default_collate_fn_map[Item] = _collated
 default_collate_fn_map[Step] = _refuse_collation
+
+
+Adapter = Callable[[MicroBatch], MicroBatch]
+"""Maps a micro-batch to the keyword arguments of a model."""
+
+
+class EvaluationBatches:
+    """A loader's micro-batches, restarted for each iteration, with ``num_items_in_batch`` among their arguments.
+
+    For trainers that average the losses of micro-batches: the average is then the mean over tokens. A mean of means
+    would give tokens in small micro-batches more weight. Each loss is a sum, divided by the average number of trained
+    targets of a micro-batch: T / K for T targets in K micro-batches. With W ranks, each has K, and a loss divided by
+    T / K and multiplied by W, as trainers do, averages to the same over all W · K.
+
+    Worked example, two micro-batches of 3 and 1 targets with summed losses 6 and 4: T / K = 2, so 3 and 2, on average
+    2.5, which is 10 / 4. The mean of means would be (2 + 4) / 2 = 3.
+
+    Args:
+        loader: of the split to evaluate, not to be used elsewhere. Every iteration is the same pass over it: its
+            current epoch, or the next one if an evaluation that was cut short left it within an epoch.
+        adapter: converts a micro-batch to a model's arguments.
+
+    Raises:
+        UsageError: the loader's `end` is ``drop``, which may leave blocks out.
+    """
+
+    def __init__(self, loader: PackedLoader, adapter: Adapter) -> None:
+        self.loader = loader_of_examples("loader", loader, "an evaluation by losses")
+        if loader.end == "drop":
+            raise UsageError(
+                "an evaluation with end='drop' need not be one pass over the split",
+                hint="open the evaluation loader with end='short'",
+            )
+        self._adapter = adapter
+        if loader.state_dict()["cursor"]:
+            loader.set_epoch(loader.epoch + 1)
+        self._initial_state = loader.state_dict()
+        self._summary = loader.summary()
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank."""
+        return self._summary.micro_batches
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        self.loader.load_state_dict(self._initial_state)
+        per_micro_batch = self._summary.num_items / self._summary.micro_batches
+        for step in self.loader:
+            for micro_batch in step:
+                yield {**self._adapter(micro_batch), "num_items_in_batch": per_micro_batch}

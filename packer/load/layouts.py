@@ -1,6 +1,7 @@
 """Lays out rows as micro-batches: blocks flattened or as rows, documents padded or concatenated.
 
 Each column is written once, converting the file's int32 to int64, and then split into the tensors of its micro-batches.
+Beside tokens, a micro-batch has columns that the recipe declares, and of preference data the side of each answer.
 """
 
 from collections import deque
@@ -14,11 +15,16 @@ import torch
 from torch import Tensor
 
 from packer.batches import Int32, Int64
+from packer.errors import UsageError
 from packer.layout import MASKED, offsets_of, positions
 from packer.load.arguments import LoaderOptions
-from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW
+from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW, OrderedRows
+from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
+from packer.recipe.column_rules import Declared, declared
+from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.numbered_rows import FoundRows
+from packer.store.shards import block_values, token_values
 
 Columns: TypeAlias = dict[str, Sequence[Any]]
 
@@ -90,7 +96,10 @@ class Layout:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         columns |= sequences
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        made = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        for each in made if beside else ():
+            each["columns"] = {name.removeprefix(_PREFIX): each.pop(name) for name in beside}
+        return made
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return room for a column as losses and embeddings take it: float32, or int64."""
@@ -228,3 +237,73 @@ class _PooledArray:
 
     def __del__(self) -> None:
         self._free.append(self._memory)
+
+
+_PREFIX = "columns."
+"""Before the name of a column while it is laid out, as a column may be called as anything else of a micro-batch."""
+
+
+def _asked_columns(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
+    """Return the columns with these names; UsageError if a cache has no such column, or another than the others."""
+    there = [{each.name: each for each in declared(cache.manifest.recipe)} for cache in caches]
+    for name in names:
+        for cache, own in zip(caches, there, strict=True):
+            if name not in own:
+                raise UsageError(f"{cache.folder} has no column {name}", hint=f"it has: {', '.join(own) or 'none'}")
+            if own[name].form != there[0][name].form:
+                raise UsageError(
+                    f"the column {name} is not the same in all caches", hint="kind, width and missing agree"
+                )
+    return [there[0][name] for name in names]
+
+
+class BatchColumns:
+    """The columns that a loader was asked for."""
+
+    def __init__(self, source: RowSource, options: LoaderOptions) -> None:
+        self._columns = _asked_columns(source.caches, options.columns)
+        self._rows = source.rows
+        self._documents = [cache.documents(options.split) for cache in source.caches]
+
+    def values(self, rows: Int64, found: FoundBlocks | FoundDocuments) -> dict[str, Beside]:
+        """Return the values of blocks or documents for a layout, by the prefix and name."""
+        made: dict[str, list[Any]] = {each.name: [None] * len(rows) for each in self._columns}
+        if isinstance(found, FoundDocuments):
+            made = {each.name: token_values(found, each) for each in self._columns}
+        else:
+            for (places, shards, numbers), documents in zip(self._rows.by_part(rows), self._documents, strict=True):
+                own = block_values(shards.locate(numbers), self._rows.block_len, documents, self._columns)
+                for name, blocks in own.items():
+                    for place, block in zip(places.tolist(), blocks, strict=True):
+                        made[name][place] = block
+        size = self._rows.block_len or 1
+        return {
+            f"{_PREFIX}{each.name}": (made[each.name], np.full((size, *each.inner), each.fill, each.rule.kind))
+            for each in self._columns
+        }
+
+
+def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: OrderedRows) -> list[MicroBatch]:
+    """Return micro-batches of preference data with an entry for each answer or pair, and a mask of what is trained.
+
+    In `parts` of pairs all chosen answers come before the rejected ones, in the same order, as in TRL.
+
+    Args:
+        micro_batches: of tokens.
+        parts: documents of each, PADDING_ROW for padding.
+        rows: the rows they belong to.
+    """
+    extended = []
+    for micro_batch, documents in zip(micro_batches, parts, strict=True):
+        is_real = documents != PADDING_ROW
+        columns = {"sides": np.where(is_real, rows.sides[documents], -1)}
+        firsts = documents
+        if rows.content == "pairs":
+            firsts = documents[: len(documents) // 2]
+            columns["pair_ids"] = np.where(firsts == PADDING_ROW, -1, firsts // 2)
+        if rows.margins is not None:
+            margins: Any = np.where(is_real, rows.margins[documents], np.float32(np.nan))
+            columns["margins"] = margins[: len(firsts)]
+        trained = {"completion_mask": (micro_batch["labels"] != MASKED).to(torch.int64)}
+        extended.append(micro_batch | {name: torch.from_numpy(each) for name, each in columns.items()} | trained)
+    return extended

@@ -10,16 +10,14 @@ from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
 from packer.errors import CheckError, UsageError
-from packer.load.agreement import Agreement
-from packer.load.arguments import check_instance, checked, open_cache, resolve_options
-from packer.load.batching import Batching, End
+from packer.load.arguments import Batching, check_instance, checked, open_cache, resolve_options
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
-from packer.load.ordering import Ordering
+from packer.load.ordering import UNCHANGED, Counters, End, Ordering, ReaderState, restore
 from packer.load.pixels import BatchImages
+from packer.load.ranks import Agreement
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
-from packer.load.state import UNCHANGED, Counters, ReaderState, restore
 from packer.load.step import Step
 from packer.near_names import answers_names
 from packer.store.cache import Cache
@@ -44,7 +42,7 @@ class PackedLoader:
 
     :meth:`endless` continues across epochs without stopping. Only one iteration can be active: starting another ends
     the first. Pickling keeps the position, so another process can continue where this one is. Where `torch.distributed`
-    connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.agreement`.
+    connects the ranks, iterating raises UsageError if they do not read the same: see :mod:`packer.load.ranks`.
 
     Args:
         cache: folder or URL of a cache; what :meth:`packer.Cache.open` gave, which says where copies of a cache in a
@@ -54,10 +52,9 @@ class PackedLoader:
         global_batch_size: blocks (documents, tokens) per step over all ranks, a multiple of
             ``micro_batch_size * world_size``. None means one micro-batch per rank, so the size then changes with the
             number of ranks.
-        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a ``Padded(…)``
-            of :mod:`packer.load.batching`. None uses what the cache's recipe sets under `read`, by default
+        batching: ``packed``; or, made of documents, ``padded``, ``padding_free``, ``token_budget``, or a
+            :class:`packer.load.Padded`. None uses what the cache's recipe sets under `read`, by default
             ``packed``; departing from the recipe gives a warning.
-        max_pixels: with ``token_budget``, the most pixels that a vision tower reads for the images of a micro-batch.
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
@@ -70,7 +67,7 @@ class PackedLoader:
             many masked rows as the micro-batches of all ranks need: for evaluation.
         balance: rows of a step are dealt to ranks and micro-batches so that they finish together, by work that counts
             attention: the length at which it costs as much as everything else, about 12 times the hidden size. 0
-            gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.dealing`.
+            gives each rank a contiguous share. No result and no state depends on it: see :mod:`packer.load.ranks`.
         device: ``cpu`` or ``cuda``; None is ``cpu``. For cuda, steps wait in pinned memory; the host waits for no copy.
         flatten: for blocks, True lays a micro-batch out as one row, for variable-length attention; False as B rows.
         static_shapes: for blocks: every micro-batch has equal shapes and ``max_length_*``, as CUDA graphs and compiled
@@ -94,8 +91,8 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
     | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Preference data has the
-    columns of :mod:`packer.load.sides`, and all sizes count pairs.
+    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Of preference data,
+    there are also ``sides``, ``pair_ids``, ``completion_mask`` and ``margins``, and all sizes count pairs.
 
     Raises:
         UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
@@ -113,7 +110,6 @@ class PackedLoader:
         micro_batch_size: int = 1,
         global_batch_size: int | None = None,
         batching: Batching | None = None,
-        max_pixels: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         seed: int = 0,

@@ -28,32 +28,6 @@ FILLER_ROW = -2
 """Placeholder, in a micro-batch to be laid out, for a masked document with a small image."""
 
 
-class CacheRows:
-    """The rows of one split of one cache, numbered from 0."""
-
-    def __init__(self, cache: Cache, split: str, *, kind: RowKind) -> None:
-        self.fingerprint = cache.manifest.content_fingerprint
-        self.shards: Any = cache.blocks(split) if kind == "blocks" else cache.documents(split)
-        self.num_sides = 2 if content_of(cache) == "pairs" else 1
-        """Documents per row: pair i consists of documents 2i and 2i + 1."""
-
-        if not len(self.shards):
-            raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
-        lengths, trained = self.shards.stored_together({"length": np.int32, "num_trained": np.int32})
-        self.num_trained: Int32 = trained.reshape(-1, self.num_sides).sum(1, dtype=np.int32)
-        """Trained targets of each row.  # int32[N]"""
-
-        self.lengths_of_sides: Int32 = lengths.reshape(-1, self.num_sides)
-        """Tokens of each document of a row.  # int32[N, 1 or 2]"""
-
-    def __len__(self) -> int:
-        return len(self.shards) // self.num_sides
-
-    def num_tokens(self) -> int:
-        """Count the tokens of all rows."""
-        return int(self.lengths_of_sides.sum(dtype=np.int64))
-
-
 class OrderedRows:
     """The rows of one split of some caches. Safe to read from two threads."""
 
@@ -65,17 +39,24 @@ class OrderedRows:
                 hint="trainers of pairs and rated answers are in packer.load.trainers, and read PreferenceData; in a "
                 "loop of your own, batching='padding_free', 'padded' or 'token_budget'",
             )
-        self.parts = [CacheRows(cache, split, kind=kind) for cache in caches]
-        self.num_sides = self.parts[0].num_sides
-        self._shards = [part.shards for part in self.parts]
-        self.bounds = offsets_of([len(part) for part in self.parts])
-        self.block_len = _block_len(self._shards) if kind == "blocks" else 0
-        self.weighted = any(shards.weighted for shards in self._shards)
+        self.num_sides = 2 if self.content == "pairs" else 1
+        """Documents per row: pair i consists of documents 2i and 2i + 1."""
+
+        opened = Cache.blocks if kind == "blocks" else Cache.documents
+        self.shards: list[Any] = [opened(cache, split) for cache in caches]
+        for cache, shards in zip(caches, self.shards, strict=True):
+            if not len(shards):
+                raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
+        self.bounds = offsets_of([len(shards) // self.num_sides for shards in self.shards])
+        self.block_len = _block_len(self.shards) if kind == "blocks" else 0
+        self.weighted = any(shards.weighted for shards in self.shards)
         self._weight_sums: Float64 | None = None  # NaN if not yet known
-        self.num_trained = np.concatenate([part.num_trained for part in self.parts])
+        read = [shards.stored_together({"length": np.int32, "num_trained": np.int32}) for shards in self.shards]
+        lengths, trained = (np.concatenate(column).reshape(-1, self.num_sides) for column in zip(*read, strict=True))
+        self.num_trained: Int32 = trained.sum(1, dtype=np.int32)
         """Trained targets of each row; a first label is always -100, so shifting loses none.  # int32[N]"""
 
-        self.lengths_of_sides = np.concatenate([part.lengths_of_sides for part in self.parts])
+        self.lengths_of_sides: Int32 = lengths
         """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
 
         if self.content != "examples":
@@ -83,6 +64,12 @@ class OrderedRows:
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
+
+    def tokens_of_caches(self) -> list[int]:
+        """Count the tokens of the rows of each cache."""
+        of_rows: Int64 = self.lengths_of_sides.sum(1, dtype=np.int64)
+        counts: list[int] = np.add.reduceat(of_rows, self.bounds[:-1]).tolist()
+        return counts
 
     @cached_property
     def lengths(self) -> Int32:
@@ -93,19 +80,12 @@ class OrderedRows:
     @cached_property
     def sides(self) -> Int64:
         """Side of each document of preference data, such as chosen or rejected.  # int64[documents]"""
-        return np.concatenate([part.sides() for part in self._shards]).astype(np.int64)
-
-    @cached_property
-    def pixels(self) -> Int64:
-        """What the vision tower reads for the images of each row.  # int64[N]"""
-        of_documents = np.concatenate([shards.pixels() for shards in self._shards])
-        pixels: Int64 = of_documents.reshape(-1, self.num_sides).sum(1)
-        return pixels
+        return np.concatenate([part.sides() for part in self.shards]).astype(np.int64)
 
     @cached_property
     def margins(self) -> Float32 | None:
         """Margin of the row of each document of preference data; None if no row has one.  # float32[documents]"""
-        found = np.concatenate([part.margins() for part in self._shards])
+        found = np.concatenate([part.margins() for part in self.shards])
         return None if np.isnan(found).all() else found
 
     def documents_of(self, rows: Int64) -> Int64:
@@ -138,7 +118,7 @@ class OrderedRows:
 
     def most_sequences(self) -> int:
         """Return the most sequences that a block has."""
-        counts = (np.diff(blocks.seq_lengths.offsets).max() for part in self._shards for blocks, _ in part.chunks())
+        counts = (np.diff(blocks.seq_lengths.offsets).max() for part in self.shards for blocks, _ in part.chunks())
         return int(max(counts))
 
     def weight_sums(self, rows: Int64) -> Float64:
@@ -154,8 +134,8 @@ class OrderedRows:
 
     def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
         """Find and check some blocks or documents, ready to be copied."""
-        if len(self._shards) == 1:
-            first: FoundBlocks | FoundDocuments = self._shards[0].locate(rows)
+        if len(self.shards) == 1:
+            first: FoundBlocks | FoundDocuments = self.shards[0].locate(rows)
             return first
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
@@ -169,7 +149,7 @@ class OrderedRows:
         """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""
         bounds = self.bounds * self.num_sides
         part_of = np.searchsorted(bounds, rows, side="right") - 1  # that of a padding row is -1
-        for number, shards in enumerate(self._shards):
+        for number, shards in enumerate(self.shards):
             places = np.flatnonzero(part_of == number)
             yield places, shards, rows[places] - bounds[number]
 
@@ -219,8 +199,8 @@ def check_weights(*, weighted: bool, wanted: bool) -> None:
 
 
 def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
-    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens or pixels."""
-    limits, max_pixels = [], options.max_pixels
+    """Refuse rows that fit into no micro-batch: of a length, or of a budget of tokens."""
+    limits = []
     if options.padded is not None and (length := options.padded.length) is not None:
         limits.append((length, rows.lengths_of_sides.max(1), f"micro-batches are padded to {length}"))
     if options.batching == "token_budget":
@@ -233,11 +213,6 @@ def check_rows_fit(rows: OrderedRows, options: LoaderOptions) -> None:
                 f"{reason}",
                 hint="make the micro-batch larger, or leave these rows out: a filter of the recipe on `tokens`",
             )
-    if max_pixels is not None and (largest := int(rows.pixels.max(initial=0))) > max_pixels:
-        raise UsageError(
-            f"max_pixels is {max_pixels:,}, and a row has images of {largest:,} pixels",
-            hint="make max_pixels larger, or the images smaller, in preprocessor_config.json",
-        )
 
 
 def _block_len(parts: Sequence[BlockShards]) -> int:

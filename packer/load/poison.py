@@ -6,21 +6,25 @@
 
 Worked example: sequences 0, 1 and 2 are in one row, and attention ignores the boundaries. Changing 0 moves 1 and 2,
 changing 1 moves 2, changing 2 moves no other: three leaks, all from earlier positions.
+
+A trainer refuses a model that fails, gets packed documents wrong, or is not that of the cache.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from packer.errors import UsageError
 from packer.layout import MASKED
 from packer.load.adapters import huggingface
-from packer.load.attention import boundaries, documents_of
-from packer.load.leaking_layer import Places, first_leaking_layer, largest_difference
+from packer.load.attention import boundaries, documents_of, flattened
+from packer.load.datasets import Adapter
+from packer.load.pixels import BatchImages
 from packer.load.poison_report import Leak, PoisonReport, Span
 from packer.load.step import MicroBatch
 
@@ -52,10 +56,6 @@ def poison_test(
     Runs the model S + 2 times for S sequences, in eval mode, without gradients, and every time from the same random
     state; modes, gradients and random state (of the CPU and of CUDA) are restored afterwards. Code that only runs
     in training mode (fused kernels of some state space models) is not tested. Under FSDP every rank has to call it.
-
-    If something leaks, three more runs find the layer where it begins, among the modules of `model`, or of `logits` if
-    that is a module. Without a module, or with layers whose tensors are not ``[B, T, …]`` or ``[B·T, …]`` (shards of
-    context parallelism), no layer is named.
 
     Args:
         model: a Hugging Face causal language model, or anything if `logits` is given; modules are put in eval mode.
@@ -94,11 +94,9 @@ def poison_test(
             for source, target in torch.nonzero(moved > atol).tolist()
             if source != target and not spans[target].is_padding
         )
-        is_told = runs.noise <= atol and not runs.has_nan
         return PoisonReport(
             spans=spans,
             leaks=leaks,
-            layer=runs.leaking_layer(module, leaks, atol) if module is not None and leaks and is_told else None,
             unmoved=tuple(at for at, span in enumerate(spans) if span.is_trained and not moved[at, at] > atol),
             noise=runs.noise,
             has_nan=runs.has_nan,
@@ -164,23 +162,6 @@ class _Runs:
         """Return the largest difference of a logit of each sequence when sequence `at` is changed.  # float64[S]"""
         return self._difference_by_sequence(self._poisoned(at))
 
-    def leaking_layer(self, model: nn.Module, leaks: Sequence[Leak], atol: float) -> str | None:
-        """Return the layer through which the source of the largest leak first reaches other sequences."""
-        source = max(leaks, key=lambda leak: leak.difference).source
-        poisoned = self._poisoned(source)
-        is_moved = _differences(self._baseline, self._run(poisoned)) > atol
-        spans = [self._spans[leak.target] for leak in leaks if leak.source == source]
-        width = is_moved.shape[1]
-        firsts = [span.start + int(is_moved[span.row, span.start : span.stop].nonzero()[0]) for span in spans]
-        numbers = torch.tensor([span.row * width + first for span, first in zip(spans, firsts, strict=True)])
-        return first_leaking_layer(
-            model,
-            partial(self._run, self._micro_batch),
-            partial(self._run, poisoned),
-            Places(is_moved.shape, numbers),
-            tolerance=atol / (float(self._baseline.nan_to_num(0, 0, 0).abs().max()) or 1.0),
-        )
-
     def difference_alone(self, at: int) -> float:
         """Return the largest difference of a logit between a sequence among the others and alone."""
         among = self._slice(self._baseline, self._spans[at])
@@ -245,9 +226,13 @@ def _single_sequence(micro_batch: MicroBatch, span: Span) -> MicroBatch:
 def _differences(first: Tensor, second: Tensor) -> Tensor:
     """Return the largest difference of a logit at each position; infinite if only one is NaN.  # float64[B, T]"""
     pieces = [torch.split(logits.flatten(0, 1), _CHUNK_POSITIONS) for logits in (first, second)]
-    return torch.cat([largest_difference(one, other) for one, other in zip(*pieces, strict=True)]).view(
-        first.shape[:-1]
-    )
+    return torch.cat([_largest(one, other) for one, other in zip(*pieces, strict=True)]).view(first.shape[:-1])
+
+
+def _largest(first: Tensor, second: Tensor) -> Tensor:
+    same = (first == second) | (first.isnan() & second.isnan())  # inf - inf is not a number
+    differences = (first.double() - second.double()).abs().masked_fill(same, 0)
+    return differences.nan_to_num(torch.inf, torch.inf).amax(-1).cpu()
 
 
 def _huggingface_logits(model: Any) -> Logits:
@@ -288,3 +273,90 @@ def _parameters(model: Any) -> Iterable[Tensor]:
 
 def _has_shape(value: Any, shape: torch.Size) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.shape == shape
+
+
+_QUANTILE = 0.75
+"""Fewer than a quarter of the tokens may differ: in low precision, rounding may lead a token to another expert."""
+
+_LENGTHS = (12, 9, 15)
+"""Of the documents that are tested: together they take six forward passes of 36 tokens, and alone one each."""
+
+_MOST_PER_TOKEN = 2
+"""Embeddings that a model may have for each id of its tokenizer: tables are filled up to a round number."""
+
+
+def refuse_other_model(model: Any, micro_batch: MicroBatch, vocab_size: int, *, name: str) -> None:
+    """Refuse a model that lacks embeddings of ids in a micro-batch, and warn of one made for a larger tokenizer.
+
+    Models may have fewer embeddings than their tokenizer has ids, if nobody uses those.
+    """
+    num_embeddings = None
+    with suppress(AttributeError, NotImplementedError):  # as models without such a table have it
+        num_embeddings = model.get_input_embeddings().num_embeddings
+    if not isinstance(num_embeddings, int):
+        return
+    highest = int(micro_batch["input_ids"].max())
+    if highest >= num_embeddings:
+        raise UsageError(
+            f"{name} has {num_embeddings:,} embeddings, and the cache has token {highest:,}",
+            hint="build the cache with the tokenizer of this model",
+        )
+    if num_embeddings > _MOST_PER_TOKEN * vocab_size:
+        warnings.warn(
+            f"{name} has {num_embeddings:,} embeddings, and the tokenizer of the cache only {vocab_size:,} tokens: it "
+            "is that of another model",
+            stacklevel=2,
+        )
+
+
+def refuse_leaks(
+    model: Any, adapter: Adapter, micro_batch: MicroBatch, images: BatchImages | None, *, name: str
+) -> None:
+    """Test a model, as it is called in training, on three short documents of ids of a packed micro-batch.
+
+    They must not see each other, and be to the model what they are alone. With images, so must the documents of their
+    probe be packed what they are padded.
+
+    Padded micro-batches are not tested, nor are models that return no logits. Until something is wrong, every rank runs
+    the same number of forward passes, so that parameters may be spread over ranks.
+    """
+    if "cu_seq_lens_q" not in micro_batch:
+        return
+
+    def logits(given: MicroBatch) -> Tensor:
+        arguments = {name: value for name, value in adapter(given).items() if name != "labels"}
+        found: Tensor = model(**arguments).logits  # with labels, a fused loss gives none
+        return found
+
+    def of_tokens(given: MicroBatch) -> Tensor:
+        given = tree_map_only(Tensor, lambda each: each.to(ids.device), given)
+        return logits(given)[given.get("attention_mask", given["input_ids"] >= 0).bool()]
+
+    ids = micro_batch["input_ids"]
+    total = sum(_LENGTHS)
+    short = ids.flatten().repeat(-(-total // ids.numel()))[:total]
+    packed, alone = flattened(short.split(_LENGTHS)), [flattened([each]) for each in short.split(_LENGTHS)]
+    try:
+        report = poison_test(model, packed, logits=logits, atol=None)
+        with evaluating(model), torch.no_grad():
+            compared = {"": (of_tokens(packed), torch.cat([of_tokens(each) for each in alone]))}
+            if images is not None:
+                probe, padded = images.probe()
+                compared[" with images"] = (of_tokens(probe), of_tokens(padded))
+    except (AttributeError, TypeError, UsageError):
+        return  # a model that only its own loss can call, or what its adapter refuses
+    if report.leaks:
+        difference = max(leak.difference for leak in report.leaks)
+        raise UsageError(
+            f"{name} lets packed documents see each other: other words in one move the logits of its neighbors "
+            f"by up to {difference:.2g}",
+            hint="train one document a row, PackedLoader(..., batching='padded'); "
+            "print(poison_test(model, micro_batch)) shows which leaks where",
+        )
+    for what, (together, apart) in compared.items():
+        difference = float((together - apart).abs().amax(-1).float().quantile(_QUANTILE))
+        if difference > rounding(apart, model):
+            raise UsageError(
+                f"{name} gets packed documents{what} wrong: a quarter of the tokens has logits off by {difference:.2g}",
+                hint="train one document a row, PackedLoader(..., batching='padded')",
+            )

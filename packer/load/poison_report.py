@@ -73,10 +73,6 @@ class PoisonReport:
 
     spans: tuple[Span, ...]
     leaks: tuple[Leak, ...]
-    layer: str | None
-    """Where the largest leak begins: the first module whose outputs changed for a sequence although its inputs did not.
-    None if there is no leak, or none that can be told (:func:`packer.load.poison_test`)."""
-
     unmoved: tuple[int, ...]
     """Trained sequences whose own logits did not change when they were changed: the model ignores them."""
 
@@ -134,8 +130,7 @@ class PoisonReport:
             return head, [names[at] for at in self.unmoved], [_UNMOVED_HINT]
         if self.leaks:
             moved = len({leak.target for leak in self.leaks})
-            where = f", first in {self.layer}" if self.layer else ""
-            head = f"boundaries leak{where}: {moved} of {len(self.spans)} sequences moved when others were changed"
+            head = f"boundaries leak: {moved} of {len(self.spans)} sequences moved when others were changed"
             lines = [
                 f"{names[leak.source]} leaks into {leak.target}: by up to {leak.difference:.2g}" for leak in self.leaks
             ]

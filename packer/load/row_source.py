@@ -29,11 +29,19 @@ import numpy as np
 from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import LoaderOptions
-from packer.load.batching import End
 from packer.load.mixture import Mixture, MixtureOrder
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
-from packer.load.ordering import BucketedOrder, EpochOrder, FunctionOrder, Order, order_name
-from packer.load.state import STATE_VERSION, ZERO_COUNTERS, ReaderState
+from packer.load.ordering import (
+    STATE_VERSION,
+    ZERO_COUNTERS,
+    BucketedOrder,
+    End,
+    EpochOrder,
+    FunctionOrder,
+    Order,
+    ReaderState,
+    order_name,
+)
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 
@@ -79,11 +87,12 @@ class RowSource:
         self.unit = "pairs" if rows.num_sides == 2 else kind
         """What one row is: ``blocks``, ``documents`` or ``pairs``."""
 
-        self._fingerprint = rows.parts[0].fingerprint if self._mixture is None else self._mixture.fingerprint
+        of_caches = self.caches[0].manifest.content_fingerprint if self._mixture is None else self._mixture.fingerprint
+        self._fingerprint = of_caches
         if self._mixture is not None:
-            mean_lengths = [Fraction(part.num_tokens(), len(part)) for part in rows.parts]
-            self._shares = self._mixture.shares_of_rows(mean_lengths)
-            self._num_items = self._mixture.num_items(self._shares, [len(part) for part in rows.parts])
+            sizes = np.diff(rows.bounds).tolist()
+            self._shares = self._mixture.shares_of_rows([*map(Fraction, rows.tokens_of_caches(), sizes)])
+            self._num_items = self._mixture.num_items(self._shares, sizes)
         else:
             self._num_items = self._order().num_items
         check_weights(weighted=rows.weighted, wanted=options.weights == "use")
@@ -162,9 +171,9 @@ class RowSource:
 
         A loader that prefetches no step, as for a look at one, gets the shards when it reads them.
         """
-        for part, cache in zip(self.rows.parts, self.caches, strict=True) if self._options.prefetch else ():
+        for shards, cache in zip(self.rows.shards, self.caches, strict=True) if self._options.prefetch else ():
             documents = cache.documents(self._options.split).shards if self._options.columns else ()
-            CacheFiles(part.shards.folder).fetch_all(shard.path for shard in (*part.shards.shards, *documents))
+            CacheFiles(shards.folder).fetch_all(shard.path for shard in (*shards.shards, *documents))
 
     def _order(self, epoch: int = 0, cursor: int = 0, taken: tuple[int, ...] | None = None) -> Order:
         order, mixture = self._options.order, self._mixture
@@ -174,12 +183,12 @@ class RowSource:
             return FunctionOrder(order, len(self.rows))
         orders = [
             EpochOrder(
-                fingerprint=part.fingerprint,
+                fingerprint=cache.manifest.content_fingerprint,
                 seed=self._options.seed,
-                num_items=len(part),
+                num_items=size,
                 shuffled=order != "sequential",
             )
-            for part in self.rows.parts
+            for cache, size in zip(self.caches, np.diff(self.rows.bounds).tolist(), strict=True)
         ]
         if mixture is not None:
             bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + cursor
@@ -217,7 +226,7 @@ class RowSource:
         if not self._counts_tokens:
             check_fits(size=size, num_items=self._num_items, unit=self.unit)
         elif self._mixture is None and not self._is_function:
-            check_fits(size=size, num_items=self.rows.parts[0].num_tokens(), unit="tokens")
+            check_fits(size=size, num_items=self.rows.tokens_of_caches()[0], unit="tokens")
 
 
 def plan_step(

@@ -21,9 +21,9 @@ from packer.pack.gather import gather
 from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, trained_counter
 from packer.pack.pack_plan import arrange
 from packer.recipe.pack_rules import Pack
-from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
 from packer.store.manifest import Shard
+from packer.store.shards import DocumentShards
 from packer.store.writing import write_blocks
 
 _BATCH_TOKENS = 2**20

@@ -33,8 +33,8 @@ from packer.source.file_bytes import changed_error, file_sha256
 from packer.source.partition import TABLE_FORMATS
 from packer.source.table_files import read_errors, record_batches, table_schema
 from packer.store.arrow_columns import DocumentRows, Ragged
-from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
+from packer.store.shards import DocumentShards
 from packer.store.writing import rewrite_documents
 
 _HINT = "a row names a document by `doc_id` and has its values, or with `start` those from one of its tokens on"

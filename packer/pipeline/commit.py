@@ -22,9 +22,8 @@ from packer.pipeline.selecting import Selected, values_of
 from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
-from packer.store.cache import Cache, check_conservation
+from packer.store.cache import Cache, check_conservation, content_fingerprint
 from packer.store.entries import Totals
-from packer.store.fingerprint import content_fingerprint
 from packer.store.folder import lock, sweep
 from packer.store.manifest import (
     FORMAT_VERSION,
@@ -35,7 +34,7 @@ from packer.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from packer.store.rejected import Rejected, is_pending, publish_rejected, stage_rejected
+from packer.store.row_tables import Rejected, is_pending, publish_rejected, stage_rejected
 from packer.version import __version__, code_digest, library_version
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")

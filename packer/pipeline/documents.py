@@ -39,7 +39,7 @@ from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.media_shards import MediaShards
-from packer.store.rejected import rejected_path, rejected_rows
+from packer.store.row_tables import rejected_path, rejected_rows
 from packer.tokenize.fast import compare
 
 

@@ -48,11 +48,11 @@ from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
-from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.place import build_place
+from packer.store.shards import DocumentShards
 from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError
 
 

@@ -14,10 +14,10 @@ from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
-from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
 from packer.store.row_tables import read_table, rows_of_documents, split_documents, write_selection
+from packer.store.shards import DocumentShards
 
 _ROWS_HELD = 2**14
 

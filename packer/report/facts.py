@@ -19,7 +19,7 @@ from packer.display import plural
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.store.cache import Cache
 from packer.store.manifest import Input
-from packer.store.rejected import Rejected, read_rejected
+from packer.store.row_tables import Rejected, read_rejected
 
 WIDTH, HEIGHT, BASE = 360, 172, 136
 """Sizes of a plot: the axis is :data:`BASE` below the top, its labels and its name are under it."""

@@ -44,25 +44,14 @@
     const text = atob(base64), bytes = new Uint8Array(text.length);
     for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-    return new Response(stream).arrayBuffer();
+    return new Response(stream).json();
   }
-
-  const decode = (buffer) => JSON.parse(new TextDecoder().decode(buffer));
 
   // The items of the page, by key.
   async function unpack(packedTable, packedItems) {
-    const table = decode(await inflate(packedTable)), buffer = await inflate(packedItems);
+    const table = await inflate(packedTable), items = await inflate(packedItems);
     table.control = new Set(table.control);
-    const Places = table.ids.length <= 65536 ? Uint16Array : Uint32Array;
-    const view = new DataView(buffer), items = new Map();
-    for (let at = 0; at < buffer.byteLength;) {
-      const size = view.getUint32(at, true);
-      const item = decode(new Uint8Array(buffer, at + 4, size));
-      const places = new Places(buffer, at + 4 + size, item.num_tokens);
-      items.set(item.key, { item, table, places });
-      at += 4 + size + 4 * Math.ceil(places.byteLength / 4);
-    }
-    return items;
+    return new Map(items.map((item) => [item.key, { item, table, places: item.tokens }]));
   }
 
   const held = unpack(find("table").textContent, find("items").textContent);

@@ -1,19 +1,15 @@
 """The token view of a page: a sample of blocks and documents, and a compact encoding of their tokens.
 
-The encoding is a table of distinct tokens, and for each item the indices of its tokens. A page contains both
-compressed, and its script decompresses what is viewed. For a cache of chats this took 1.2 bytes a token, where HTML
-elements take 26.
+A page contains two texts in JSON, compressed with raw deflate (no header) and encoded in base64, and its script
+decompresses what is viewed. For a cache of chats this took 1.2 bytes a token, where HTML elements take 26.
 
-    table    JSON {"ids": [...], "texts": [...], "control": [indices]}, the most frequent token first
-    items    of each, uint32 bytes of its header, the header in JSON, and an index for each token: uint16 if the table
-             has at most 65,536 entries, else uint32; little-endian, header and indices padded to a multiple of four
-
-Both are compressed with raw deflate (no header) and encoded in base64.
+    table    {"ids": [...], "texts": [...], "control": [indices]}: the distinct tokens, the most frequent one first
+    items    [{..., "tokens": [indices into the table]}]
 """
 
 import base64
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
@@ -23,7 +19,7 @@ import msgspec
 import numpy as np
 
 from packer.audit.token_texts import TokenTexts
-from packer.audit.view import DocumentView, ImageView, view_block, view_document
+from packer.audit.view import DocumentView, ImageView, token_texts, view_block, view_document
 from packer.batches import Int32
 from packer.display import visible
 from packer.errors import CheckError, UsageError
@@ -169,42 +165,22 @@ class PackedTokens(NamedTuple):
 
     table: str
     items: str
-    num_items: int
-    """Number of items that fit, counted from the first."""
 
 
-def pack_tokens(
-    texts: TokenTexts, control_ids: Collection[int], items: Sequence[Item], room: int, thumbnails: Thumbnails
-) -> PackedTokens:
-    """Compress as many items as fit into `room` bytes, but at least one."""
+def pack_tokens(cache: Cache, items: Sequence[Item]) -> PackedTokens:
+    """Encode some items with their tokens."""
+    texts, thumbnails, control_ids = token_texts(cache), Thumbnails(cache), cache.manifest.model.control_ids
     numbers = [_numbers(texts, item) for item in items]
-    tokens = texts.tokens
-    counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *numbers]), minlength=len(tokens))
-    order = np.argsort(-counts, kind="stable").astype(np.int32)[: np.count_nonzero(counts)]
+    counts = np.bincount(np.concatenate([np.zeros(0, np.int32), *numbers]), minlength=len(texts.tokens))
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     place = np.zeros(len(counts), np.int32)
     place[order] = np.arange(len(order))
-    dtype = "<u2" if len(order) <= 2**16 else "<u4"
-    deflate = _deflate()
-    table = _table([tokens[number] for number in order.tolist()], control_ids)
-    written = _base64(deflate.compress(table) + deflate.flush())
-    deflate, num_bytes = _deflate(), 0
-    parts: list[bytes] = []
-    for item, own in zip(items, numbers, strict=True):
-        header, content = _header(item, thumbnails), place[own].astype(dtype).tobytes()
-        longer = deflate.copy()
-        part = longer.compress(len(header).to_bytes(4, "little") + header + content + bytes(-len(content) % 4))
-        with_end = num_bytes + len(part) + len(longer.copy().flush())
-        if parts and len(written) + -(-with_end // 3) * 4 > room:
-            break
-        deflate, num_bytes = longer, num_bytes + len(part)
-        parts.append(part)
-    return PackedTokens(written, _base64(b"".join(parts) + deflate.flush()), len(parts))
-
-
-def _table(tokens: Sequence[tuple[int, str]], control_ids: Collection[int]) -> bytes:
-    ids, texts = [id_ for id_, _ in tokens], [text for _, text in tokens]
+    ids, shown = [texts.tokens[number][0] for number in order], [texts.tokens[number][1] for number in order]
     control = [place for place, id_ in enumerate(ids) if id_ in control_ids]
-    return msgspec.json.encode({"ids": ids, "texts": texts, "control": control})
+    described = (
+        _described(item, thumbnails) | {"tokens": place[own].tolist()} for item, own in zip(items, numbers, strict=True)
+    )
+    return PackedTokens(_deflated({"ids": ids, "texts": shown, "control": control}), _deflated([*described]))
 
 
 def _numbers(texts: TokenTexts, item: Item) -> Int32:
@@ -216,8 +192,8 @@ def _numbers(texts: TokenTexts, item: Item) -> Int32:
     return np.concatenate(numbers)
 
 
-def _header(item: Item, thumbnails: Thumbnails) -> bytes:
-    """Encode an item's data other than its tokens, padded so that the tokens begin at a multiple of four."""
+def _described(item: Item, thumbnails: Thumbnails) -> dict[str, Any]:
+    """Return an item's data other than its tokens."""
     documents, at = [], 0
     for document in item.documents:
         documents.append(
@@ -231,15 +207,10 @@ def _header(item: Item, thumbnails: Thumbnails) -> bytes:
             }
         )
         at += document.num_slots
-    fields = {name: getattr(item, name) for name in _ITEM_FIELDS} | {"documents": documents}
-    fields |= {"title": visible(item.title), "note": visible(item.note)}
-    header = msgspec.json.encode(fields)
-    return header + b" " * (-len(header) % 4)
+    fields = {name: getattr(item, name) for name in _ITEM_FIELDS}
+    return fields | {"title": visible(item.title), "note": visible(item.note), "documents": documents}
 
 
-def _deflate() -> "zlib._Compress":
-    return zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+def _deflated(value: Any) -> str:
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return base64.b64encode(deflate.compress(msgspec.json.encode(value)) + deflate.flush()).decode()

@@ -3,11 +3,32 @@
 A reader's arrays are views of the record batch's own memory. Arrow keeps no checksums, so a flipped bit in a file's
 metadata can result in any length and any offset: a batch of a file is validated before it is viewed. The values
 themselves are checked by the digests.
+
+**doc_id**: xxh3-64 of int64 (number of tokens, then 1 with weights or 0 without), input_ids, labels and, only if a
+weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. If it has images, the second number
+is 2 more, and the sha256 and then the five int32 of each follow. If the recipe takes columns from rows, it is 4 more,
+and the document's values of each follow, by name. It depends on the document alone, not on its row, its file, its
+neighbors, or the columns that files give.
+
+**Row digest**: xxh3-64 (seed 0) of one row's bytes, little-endian as Arrow stores them.
+
+First a header of int64 values, then the bytes of each list column of the row, in the order of the schema. The header
+contains the length of every list, so that no two different rows have the same bytes. The digest is stored in the column
+``digest``, which it does not cover.
+
+- documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, loss_weights (-1 if the
+  file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the file has these columns, also
+  side, and the four bytes of margin as an int32. Bytes: input_ids, labels, loss_weights, spans' messages, starts and
+  ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each; then its values of
+  columns that the recipe declares, by name.
+- blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
+  doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
+  doc_places, seq_lengths, loss_weights.
 """
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeAlias
 
@@ -20,8 +41,10 @@ from packer.arrow_arrays import numbers_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
 from packer.layout import MASKED
 from packer.media.carried import Media
-from packer.store.digest import Pieces, digest_rows
 from packer.store.entries import BLOCK_PIECES, VALUES_OF_FILES, value_fields
+
+Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
+"""A flat array, with the start and end of each row's piece of it (counted in values)."""
 
 _BLOCK_HEADER = struct.Struct("<9q")
 
@@ -100,7 +123,7 @@ class DocumentRows:
         return self.sample_id[index].tobytes().decode(errors="backslashreplace") if self.has_sample_id[index] else None
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
-        """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
+        """Compute row digests as defined above; by default of all rows.  # uint64[R]"""
         rows = np.arange(len(self.length)) if indices is None else indices
         lists = [self.input_ids, self.labels, *([] if self.loss_weights is None else [self.loss_weights])]
         spans = (self.span_message, self.span_start, self.span_end)
@@ -178,7 +201,7 @@ class BlockRows:
         )
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
-        """Compute row digests as defined in :mod:`packer.store.digest`; by default of all rows.  # uint64[R]"""
+        """Compute row digests as defined above; by default of all rows.  # uint64[R]"""
         numbers = range(len(self.length)) if indices is None else indices.tolist()
         return np.fromiter(map(self.digest, numbers), np.uint64, len(numbers))
 
@@ -196,6 +219,64 @@ class BlockRows:
         if self.loss_weights is not None:
             state.update(self.loss_weights[row].data)
         return state.intdigest()
+
+
+def document_ids(
+    *,
+    input_ids: Int32,
+    labels: Int32,
+    loss_weights: Float32 | None,
+    offsets: Int64,
+    media: Media | None = None,
+    values: Sequence[Pieces] = (),
+) -> Int64:
+    """Compute the doc_id of each of D documents of K tokens, as defined above.  # int64[D]
+
+    `loss_weights` may be None if every weight is 0 or 1; `values` are of columns that come from rows.
+    """
+    starts, ends = offsets[:-1], offsets[1:]
+    header = np.zeros((len(starts), 2), np.int64)
+    header[:, 0] = ends - starts
+    columns: list[Pieces] = [(input_ids, starts, ends), (labels, starts, ends)]
+    if loss_weights is not None:
+        fractional = np.zeros(len(loss_weights) + 1, np.int64)
+        np.cumsum((loss_weights != 0) & (loss_weights != 1), out=fractional[1:])
+        has = fractional[ends] > fractional[starts]
+        header[:, 1] = has
+        columns.append((loss_weights, starts, np.where(has, ends, starts)))
+    if media is not None:
+        first, last = media.offsets[:-1], media.offsets[1:]
+        header[:, 1] += 2 * (last > first)
+        columns.append((media.sha256.reshape(-1), first * 32, last * 32))
+        columns.append((media.places.reshape(-1), first * 5, last * 5))
+    header[:, 1] += 4 * bool(values)
+    return digest_rows(header, [*columns, *values]).view(np.int64)
+
+
+def digest_rows(header: Int64, columns: Sequence[Pieces]) -> UInt64:
+    """Compute the xxh3-64 of each row: its line of the header [R, H], then its piece of each column.  # uint64[R]
+
+    Worked example: header [[2], [1]] and one int32 column ([7, 8, 9], starts [0, 2], ends [2, 3]) digest the bytes
+    of int64 2, int32 7, 8 and of int64 1, int32 9.
+    """
+    num_rows, width = header.shape[0], header.shape[1] * header.itemsize
+    heads = _bytes_of(np.ascontiguousarray(header))
+    views = [
+        (_bytes_of(values), (starts * values.itemsize).tolist(), (ends * values.itemsize).tolist())
+        for values, starts, ends in columns
+        if len(values)
+    ]
+    digests = np.empty(num_rows, np.uint64)
+    for i in range(num_rows):
+        state = xxh3_64(heads[i * width : (i + 1) * width])
+        for view, starts, ends in views:
+            state.update(view[starts[i] : ends[i]])
+        digests[i] = state.intdigest()
+    return digests
+
+
+def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
+    return values.reshape(-1).view(np.uint8).data
 
 
 def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> None:

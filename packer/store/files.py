@@ -34,8 +34,18 @@ from packer.errors import BusyError, CheckError, StorageError, url_of
 from packer.host.limits import storage_errors
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
-from packer.store.digest import FileDigest, digest_file, digest_file_xxh3
-from packer.store.folder import AtomicFile, inside, locked, opened_folder, sync, sync_folder, write_atomically
+from packer.store.folder import (
+    AtomicFile,
+    FileDigest,
+    digest_file,
+    digest_file_xxh3,
+    inside,
+    locked,
+    opened_folder,
+    sync,
+    sync_folder,
+    write_atomically,
+)
 
 T = TypeVar("T")
 

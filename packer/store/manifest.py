@@ -3,7 +3,7 @@
 Canonical JSON: UTF-8, keys sorted, no spaces, one line for each key and for each input and shard, POSIX relative paths,
 a newline at the end; equal manifests have equal bytes. Its first key is a checksum of all bytes after it, so that any
 flipped bit is detected. Protection against deliberate changes is the purpose of the fingerprint
-(:mod:`packer.store.fingerprint`).
+(:mod:`packer.store.cache`).
 """
 
 import json
@@ -152,7 +152,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def pending_rejected(self) -> str:
-        """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.rejected`."""
+        """Path of its rejected.jsonl until the commit is finished; see :mod:`packer.store.row_tables`."""
         return f"{PRIVATE}/{pending_name(self.rejected_sha256)}"
 
 

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
-from packer.host.cache_dir import cache_dir
+from packer.host import cache_dir
 from packer.host.limits import path_errors, storage_errors
 from packer.host.regular_file import open_regular
 from packer.hub import SCHEME, HubName, data_name, pin, snapshot

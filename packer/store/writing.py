@@ -34,9 +34,15 @@ from packer.layout import (
     select_documents,
 )
 from packer.media.carried import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, shard_rows, value_pieces
-from packer.store.digest import document_ids
-from packer.store.document_shards import DocumentShards
+from packer.store.arrow_columns import (
+    BlockRows,
+    DocumentRows,
+    Ragged,
+    digest_values,
+    document_ids,
+    shard_rows,
+    value_pieces,
+)
 from packer.store.entries import (
     OPTIONAL_COLUMNS,
     VALUES_OF_FILES,
@@ -48,6 +54,7 @@ from packer.store.entries import (
 )
 from packer.store.files import CacheFiles
 from packer.store.manifest import Place, Shard
+from packer.store.shards import DocumentShards
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V5, compression=None, use_threads=False)
 

@@ -21,13 +21,12 @@ from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.starter import write_starter
 from packer.store import manifest as manifest_module
-from packer.store import rejected as rejected_module
+from packer.store import row_tables
 from packer.store.arrow_columns import document_rows
-from packer.store.cache import Cache
-from packer.store.fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.mapping import OutOfBounds, check_documents
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 from packer.store.writing import write_blocks
 
 LEVELS = ("default", "full")
@@ -534,8 +533,8 @@ def test_rows_that_break_rules_in_a_file_that_is_as_written_are_not_sent_to_repa
 def test_a_line_of_a_rejected_list_that_has_no_end_is_not_held(starter_cache, tmp_path, monkeypatch):
     manifest = read_manifest(starter_cache)
     longest = max(map(len, (starter_cache / "rejected.jsonl").read_bytes().splitlines(keepends=True)))
-    monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest)
+    monkeypatch.setattr(row_tables, "_MAX_LINE_BYTES", longest)
     assert [*read_rejected(starter_cache, manifest)]
-    monkeypatch.setattr(rejected_module, "_MAX_LINE_BYTES", longest - 1)
+    monkeypatch.setattr(row_tables, "_MAX_LINE_BYTES", longest - 1)
     with pytest.raises(CheckError, match=f"expected at most {longest - 1:,} bytes"):
         [*read_rejected(starter_cache, manifest)]

@@ -15,7 +15,7 @@ import numpy as np
 from rich.table import Table
 
 from packer.load import PackedLoader
-from packer.load.dealing import Dealer
+from packer.load.ranks import Dealer
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 

@@ -12,7 +12,7 @@ from rejected_lines import write_rejected
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import Rejected
+from packer.store.row_tables import Rejected
 
 
 def row_of(shown, name):

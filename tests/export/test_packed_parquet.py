@@ -15,8 +15,7 @@ from small_blocks import Document, pack_literally
 
 from packer.errors import UsageError
 from packer.export.packed_parquet import sequences, write
-from packer.export.run import export
-from packer.export.writer import Files
+from packer.export.run import Files, export
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 
@@ -44,7 +43,7 @@ def literal_rows(blocks, *, align, eos):
 
 @pytest.mark.parametrize(("mode", "align"), [("isolated", 1), ("isolated", 8), ("stream", 1)])
 def test_rows_are_the_sequences_of_blocks_with_the_mask_of_the_next_token(mode, align, starter, tmp_path, monkeypatch):
-    monkeypatch.setattr("packer.export.writer._TOKENS", 1024)  # several row groups
+    monkeypatch.setattr("packer.export.run._TOKENS", 1024)  # several row groups
     sources = [{"path": str(starter / "data" / f"{name}.jsonl"), "split": split, "limit": 40}
                for name, split in (("chat", "train"), ("tools", "eval"))]  # fmt: skip
     pack = {"block_len": 512, "mode": mode, "align": align}

@@ -18,9 +18,8 @@ from faults.forging import forgeries
 
 from packer.errors import PackerError
 from packer.load import PackedLoader
-from packer.store.cache import Cache
-from packer.store.fingerprint import content_fingerprint
-from packer.store.rejected import read_rejected
+from packer.store.cache import Cache, content_fingerprint
+from packer.store.row_tables import read_rejected
 from packer_cli.main import cli
 
 _MEMORY, _SECONDS = 8 * 2**30, 60

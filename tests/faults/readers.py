@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from packer.errors import CheckError
-from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
-from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard
+from packer.store.shards import BlockShards, DocumentShards
 
 
 def read_shard(folder: Path, shard: Shard) -> list[Any]:

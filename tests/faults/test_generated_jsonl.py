@@ -19,7 +19,7 @@ from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
 from packer.store.cache import check_conservation
 from packer.store.manifest import read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 def verdicts(path: Path, schema: str, **options: Any) -> list[tuple[int | None, Sample | tuple[str, str]]]:

@@ -15,9 +15,9 @@ from faults.readers import read_shard
 from packer.audit.verify.shard_checks import audit_shard
 from packer.errors import PackerError
 from packer.store.cache import Cache
-from packer.store.digest import digest_file
+from packer.store.folder import digest_file
 from xxhash import xxh3_128
-from packer.store.document_shards import DocumentShards
+from packer.store.shards import DocumentShards
 from packer.store.manifest import read_manifest
 from packer.store.writing import find_places, shard_name
 from packer.store.arrow_columns import shard_rows

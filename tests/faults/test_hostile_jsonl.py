@@ -19,7 +19,7 @@ from faults.lab import Lab, Outcome
 
 from packer.model.backend import load_backend
 from packer.store.cache import Cache, check_conservation
-from packer.store.rejected import Rejected, read_rejected
+from packer.store.row_tables import Rejected, read_rejected
 
 MARK = b"\xef\xbb\xbf"
 
@@ -256,7 +256,7 @@ from pathlib import Path
 from packer.pipeline.from_python import build
 from packer.errors import PackerError
 from packer.recipe.recipe import load_recipe
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 recipe, rows, folder, *overrides = sys.argv[1:]
 overrides = ["pack.block_len=1048576", f"sources=[{{path: {rows}}}]", *overrides]

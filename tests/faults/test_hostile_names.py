@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.export.formats import FORMATS
-from packer.export.run import export
-from packer.export.writer import Files
+from packer.export.run import Files, export
 from packer.names import is_file_name, is_file_path
 from packer.pipeline.identity import Provenance
 from packer.recipe.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
-from packer.store.cache import Cache
-from packer.store.fingerprint import content_fingerprint
+from packer.store.cache import Cache, content_fingerprint
 from packer.store.folder import inside
 from packer.store.manifest import Manifest, read_manifest, write_manifest
 

@@ -15,7 +15,7 @@ from packer.errors import TemplateError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import Recipe, load_recipe
 from packer.store.cache import Cache
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 PLAIN = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

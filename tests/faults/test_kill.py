@@ -19,7 +19,7 @@ from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 CODE = "from packer_cli.main import main; main()"
 

@@ -15,7 +15,7 @@ from packer.audit.verify.verify_cache import verify
 from packer.errors import InputError
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 def states(start: Path, trace: list[list], rng: random.Random, num_states: int):

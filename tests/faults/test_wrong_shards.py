@@ -13,7 +13,7 @@ from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError
 from packer.store.cache import Cache
 from packer.store.manifest import Shard, read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 def some(cache: Path, kind: str) -> list[Shard]:

@@ -14,8 +14,7 @@ from small_documents import small_document_cache  # noqa: E402
 from torchrun import torchrun  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, agreement  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
+from packer.load import Mixture, PackedLoader, Padded, ranks  # noqa: E402
 
 NUM_BLOCKS, WORLD_SIZE = 40, 3
 CACHE, OTHER = small_cache(NUM_BLOCKS), small_cache(NUM_BLOCKS, fingerprint="cafe")
@@ -28,9 +27,9 @@ def connect(monkeypatch):
 
     def connected(world_size=WORLD_SIZE):
         store = torch.distributed.HashStore()
-        monkeypatch.setattr(agreement, "_store", lambda: store)
+        monkeypatch.setattr(ranks, "_store", lambda: store)
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: world_size)
-        monkeypatch.setattr(agreement, "_num_loaders", type(agreement._num_loaders)())
+        monkeypatch.setattr(ranks, "_num_loaders", type(ranks._num_loaders)())
         return store
 
     connected()
@@ -162,7 +161,7 @@ def test_an_evaluation_that_is_begun_again_is_one_comparison(connect):
         for _ in range(1 + rank):
             loader.load_state_dict(states[rank])
             list(loader)
-    store = agreement._store()
+    store = ranks._store()
     assert store.check(["packer/0/0/first"]) and not store.check(["packer/0/1/first"])
 
 
@@ -172,7 +171,7 @@ def test_a_rank_looks_no_more_once_all_have_come(connect, monkeypatch):
     for _ in range(2):
         for steps in iterations:
             next(steps)
-    monkeypatch.setattr(agreement, "_store", lambda: pytest.fail("the store was asked again"))
+    monkeypatch.setattr(ranks, "_store", lambda: pytest.fail("the store was asked again"))
     for steps in iterations:
         next(steps)
 
@@ -198,7 +197,7 @@ def test_ranks_of_another_world_than_torchs_are_warned(connect):
 
 
 def test_a_loader_of_one_rank_asks_nobody(monkeypatch):
-    monkeypatch.setattr(agreement, "_store", lambda: pytest.fail("the store was asked"))
+    monkeypatch.setattr(ranks, "_store", lambda: pytest.fail("the store was asked"))
     assert len(list(open_rank(0, world_size=1))) == NUM_BLOCKS // 6
 
 

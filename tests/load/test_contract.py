@@ -11,9 +11,8 @@ from small_blocks import PAD_ID, small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from small_micro_batches import flattened, padded, rows  # noqa: E402
 
-from packer.load import PackedLoader, check_batch, shift_labels  # noqa: E402
+from packer.load import PackedLoader, Padded, check_batch, shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
 
 CODES = ("dtypes", "shapes", "labels", "shift", "first_targets", "positions", "mask", "padding_targets", "num_items")
 

@@ -14,7 +14,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.dealing import dealt, filled  # noqa: E402
+from packer.load.ranks import dealt, filled  # noqa: E402
 
 WORK = st.lists(st.integers(0, 12), min_size=1, max_size=24)
 

@@ -15,8 +15,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import PAD_ID, small_document_cache  # noqa: E402
 
 from packer.errors import InputError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
+from packer.load import Mixture, PackedLoader, Padded  # noqa: E402
 from packer.load.ordering import EpochOrder  # noqa: E402
 
 BATCHINGS = [

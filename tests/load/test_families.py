@@ -107,12 +107,12 @@ def outcome(family, attention):
 
 
 def found_in(model, micro_batch):
-    """`as alone`, `leaks` with the layer, `positions run on`, or why the model refuses."""
+    """`as alone`, `leaks`, `positions run on`, or why the model refuses."""
     try:
         report = poison_test(model, micro_batch, atol=1e-6, alone=True)
     except (UsageError, ValueError) as error:
         return f"refused: {str(error)[:60]}"
-    return f"leaks in {report.layer}" if report.leaks else "positions run on" if report.deviating else "as alone"
+    return "leaks" if report.leaks else "positions run on" if report.deviating else "as alone"
 
 
 def table(families, attentions=("eager", "sdpa")):
@@ -147,7 +147,6 @@ def test_packed_documents_are_what_they_are_alone_but_in_these_families_and_padd
 
     assert len(found) > 200
     assert families("leaks") == LEAKING and families("positions") == RUNNING_ON
-    assert not families("leaks in None")
     assert families("as alone", 1) == {family for family, _ in found} - {"prophetnet"}
     assert {"gpt_oss", "qwen3", "llama", "gemma3_text", "glm4_moe", "olmo3", "granite"} <= families("as alone")
 

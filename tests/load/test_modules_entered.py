@@ -9,7 +9,7 @@ from modules_entered import modules_entered  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
-MOST = 27
+MOST = 25
 """A number to lower whenever the way gets shorter."""
 
 

@@ -15,12 +15,10 @@ from tiny_decoder import TinyDecoder, causal  # noqa: E402
 
 import packer  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, answer_logps, view_batch  # noqa: E402
+from packer.load import EvaluationBatches, Mixture, PackedDataset, PackedLoader, Padded, answer_logps, view_batch  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
-from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
 NUM_PAIRS = 23

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import UsageError
-from packer.load.dealing import filled, split_by_tokens
 from packer.load.ordering import EpochOrder
+from packer.load.ranks import filled, split_by_tokens
 from packer.load.row_source import check_batch_size, plan_step, steps_left
 
 

@@ -9,8 +9,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from packed_again import packed_again  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
+from packer.load import Mixture, PackedLoader, Padded  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402

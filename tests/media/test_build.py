@@ -32,8 +32,7 @@ from packer.media.processor import Processor, RefusedSizesError, processor_of
 from packer.pack.overlong import cut
 from packer.pipeline.images import RowImages
 from packer.report import report
-from packer.store.cache import Cache
-from packer.store.fingerprint import fingerprint
+from packer.store.cache import Cache, fingerprint
 from packer.store.manifest import read_manifest
 from packer.store.media_shards import MediaShards
 

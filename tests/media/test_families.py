@@ -27,7 +27,7 @@ import packer  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402  # noqa: E402
-from packer.load.trainers.leaks import refuse_leaks  # noqa: E402
+from packer.load.poison import refuse_leaks  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -260,27 +260,6 @@ def test_a_trainer_refuses_a_model_that_gets_packed_images_wrong(cache, model, t
         trainer.train()
 
 
-def test_no_micro_batch_has_more_pixels_than_its_budget(cache):
-    def pixels(micro_batch):
-        return micro_batch["pixel_values"].numel() // 3 if "pixel_values" in micro_batch else 0
-
-    options = {"micro_batch_size": 4096, "global_batch_size": 4096, "end": "short"}
-    large = options | {"global_batch_size": 8192}
-    (whole,) = micro_batches(cache, batching="token_budget", **options)
-    most = pixels(whole) // 2
-    made = micro_batches(cache, batching="token_budget", max_pixels=most, **options)
-    assert 0 < max(map(pixels, made)) <= most < pixels(whole)
-    assert sum(int((each["labels"] >= 0).sum()) for each in made) == int((whole["labels"] >= 0).sum())
-    ranks = [
-        micro_batches(cache, batching="token_budget", max_pixels=most, rank=r, world_size=2, **large) for r in (0, 1)
-    ]
-    assert 0 < max(map(pixels, ranks[0] + ranks[1])) <= most and len(ranks[0]) == len(ranks[1])
-    with pytest.raises(UsageError, match="max_pixels is 100"):
-        PackedLoader(cache, batching="token_budget", max_pixels=100, **options)
-    with pytest.raises(ValueError, match="token_budget"):
-        PackedLoader(cache, batching="padded", max_pixels=most)
-
-
 def test_what_reads_tokens_alone_refuses_images(cache, tmp_path):
     for read in (
         lambda: PackedDataset(cache),

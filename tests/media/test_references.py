@@ -29,8 +29,7 @@ from packer.load import PackedLoader
 from packer.media.images import ImageFiles, examine
 from packer.pipeline.images import RowImages
 from packer.report import report
-from packer.store.cache import Cache
-from packer.store.fingerprint import fingerprint
+from packer.store.cache import Cache, fingerprint
 from packer.store.manifest import read_manifest
 from packer.store.media_shards import MediaShards, MediaWriter
 

@@ -10,9 +10,9 @@ import pytest
 from packer.pipeline.blocks import BlockForm, BlockTask, block_worker, pack_split
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
-from packer.store.document_shards import DocumentShards
 from packer.store.manifest import Shard, read_manifest
 from packer.store.row_tables import documents_of
+from packer.store.shards import DocumentShards
 
 RULES = {"split": {"shares": {"validation": 0.3}}}
 

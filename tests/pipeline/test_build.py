@@ -27,9 +27,9 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe
 from packer.rejections import CODES
 from packer.source.file_bytes import read_chunks
-from packer.store.fingerprint import fingerprint
+from packer.store.cache import fingerprint
 from packer.store.manifest import read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 @pytest.fixture

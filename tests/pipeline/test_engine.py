@@ -19,7 +19,7 @@ from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.plan.build_plan import plan_build
 from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe
-from packer.store.fingerprint import fingerprint
+from packer.store.cache import fingerprint
 from packer.store.manifest import read_manifest
 from packer.tokenize import fast
 from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError

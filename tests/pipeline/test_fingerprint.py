@@ -22,7 +22,7 @@ from packer.pipeline import commit
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import document_rows
-from packer.store.fingerprint import fingerprint
+from packer.store.cache import fingerprint
 from packer.store.manifest import Manifest, decode_manifest, encode_manifest, read_manifest, sealed, write_manifest
 from packer.store.writing import shard_name
 

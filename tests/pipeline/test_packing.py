@@ -16,7 +16,7 @@ from packer.pipeline import commit, run
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 @pytest.fixture(scope="module")

@@ -27,10 +27,9 @@ from packer.recipe.pack_rules import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
 from packer.store import files
-from packer.store.digest import digest_file
-from packer.store.folder import lock
+from packer.store.folder import digest_file, lock
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.rejected import is_pending, read_rejected
+from packer.store.row_tables import is_pending, read_rejected
 
 
 @pytest.fixture

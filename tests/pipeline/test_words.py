@@ -20,7 +20,7 @@ from packer.recipe.recipe import make_recipe
 from packer.source.decode import Refused
 from packer.source.schema import read_row
 from packer.store.manifest import read_manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 KEYS = ("content", "value", "text", "output", "result", "body", "thinking", "name", "refusal", "train", "tool_call_id")
 ROLES = ("system", "user", "assistant", "tool", "function_call")

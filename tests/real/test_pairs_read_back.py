@@ -14,7 +14,7 @@ from packer.layout import MASKED
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 pytestmark = pytest.mark.real
 

@@ -9,9 +9,8 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: training from a real
 
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
-from packer.load import PackedLoader  # noqa: E402
+from packer.load import PackedLoader, Padded  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
-from packer.load.batching import Padded  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import make_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402

@@ -24,7 +24,7 @@ from packer.recipe.recipe import make_recipe
 from packer.report import report
 from packer.report.facts import Documents, _lengths, histograms
 from packer.store.cache import Cache
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
 
 
 def page_of(cache, path):

@@ -13,7 +13,7 @@ from packer.layout import MASKED
 from packer.store import writing
 from packer.store.entries import Cut, Totals
 from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, write_manifest
-from packer.store.rejected import Rejected
+from packer.store.row_tables import Rejected
 
 
 def document_batch(

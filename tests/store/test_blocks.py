@@ -17,8 +17,8 @@ from xxhash import xxh3_64_intdigest
 from packer.batches import BlockBatch
 from packer.layout import MASKED
 from packer.store.arrow_columns import BlockRows
-from packer.store.block_shards import BlockShards
 from packer.store.entries import blocks_schema
+from packer.store.shards import BlockShards
 
 
 def _table(path: Path) -> pa.Table:

@@ -14,11 +14,10 @@ from rejected_lines import write_rejected
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.store.cache import Cache, DocumentShards
-from packer.store.digest import digest_file
-from packer.store.fingerprint import content_fingerprint, fingerprint
+from packer.store.cache import Cache, DocumentShards, content_fingerprint, fingerprint
+from packer.store.folder import digest_file
 from packer.store.manifest import write_manifest
-from packer.store.rejected import (
+from packer.store.row_tables import (
     Rejected,
     is_pending,
     publish_rejected,

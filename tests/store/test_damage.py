@@ -11,11 +11,10 @@ from store.samples import block_batch, document_batch, small_cache, write_blocks
 
 from packer.errors import CheckError, StorageError
 from packer.store import writing as documents_module
-from packer.store.block_shards import BlockShards
 from packer.store.cache import Cache
-from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
+from packer.store.shards import BlockShards, DocumentShards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -21,8 +21,8 @@ from packer.layout import MASKED, document_labels, document_weights, offsets_of,
 from packer.media.carried import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
-from packer.store.document_shards import Document, DocumentShards
 from packer.store.entries import documents_schema
+from packer.store.shards import Document, DocumentShards
 from packer.store.writing import concatenate_documents, find_places
 
 

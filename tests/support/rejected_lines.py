@@ -3,7 +3,7 @@
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE
 from packer.store.manifest import pending_name
-from packer.store.rejected import REJECTED_NAME, stage_rejected
+from packer.store.row_tables import REJECTED_NAME, stage_rejected
 
 
 def write_rejected(folder, lines):

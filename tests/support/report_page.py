@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import struct
 import zlib
 from html.parser import HTMLParser
 
@@ -62,16 +61,10 @@ class Page(HTMLParser):
 
 def read_items(table, items):
     """Items and their tokens, (id, text) each."""
-    tokens, content, at = json.loads(_inflated(table)), _inflated(items), 0
-    width = "H" if len(tokens["ids"]) <= 2**16 else "I"
-    while at < len(content):
-        (size,) = struct.unpack_from("<I", content, at)
-        item = json.loads(content[at + 4 : at + 4 + size])
-        form = f"<{item['num_tokens']}{width}"
-        places = struct.unpack_from(form, content, at + 4 + size)
-        yield item, [(tokens["ids"][place], tokens["texts"][place]) for place in places]
-        at += 4 + size + -(-struct.calcsize(form) // 4) * 4
+    tokens = _inflated(table)
+    for item in _inflated(items):
+        yield item, [(tokens["ids"][place], tokens["texts"][place]) for place in item["tokens"]]
 
 
 def _inflated(text):
-    return zlib.decompress(base64.b64decode(text), -15)
+    return json.loads(zlib.decompress(base64.b64decode(text), -15))

@@ -12,9 +12,8 @@ from small_blocks import small_cache  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
 from trainer_runs import adamw, loader_of, plain_loop, same_weights  # noqa: E402
 
-from packer.load import StepDataset  # noqa: E402
+from packer.load import EvaluationBatches, StepDataset  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.trainers.evaluation import EvaluationBatches  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # it advises, and uses what torch deprecated
 

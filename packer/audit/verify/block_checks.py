@@ -17,11 +17,10 @@ from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
 from packer.pipeline.blocks import BlockForm
 from packer.store.arrow_columns import BlockRows
-from packer.store.block_shards import BlockShards
-from packer.store.document_shards import DocumentShards
 from packer.store.entries import Totals
 from packer.store.manifest import MANIFEST_NAME, Manifest
-from packer.store.rejected import read_rejected
+from packer.store.row_tables import read_rejected
+from packer.store.shards import BlockShards, DocumentShards
 
 BlocksAudit: TypeAlias = tuple[list[Finding], int]
 """Findings of the blocks of one split, and its trained tokens that are masked as they begin a piece."""

@@ -29,8 +29,7 @@ from packer.store.manifest import (
     StoredTable,
     encode_manifest,
 )
-from packer.store.rejected import content_of, read_rejected, rejected_path
-from packer.store.row_tables import read_selection
+from packer.store.row_tables import content_of, read_rejected, read_selection, rejected_path
 from packer.version import __version__
 
 

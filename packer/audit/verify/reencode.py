@@ -39,11 +39,10 @@ from packer.pipeline.workers.executor import Workers
 from packer.progress import Progress
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
-from packer.store.document_shards import DocumentShards
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
 from packer.store.place import fresh_place
-from packer.store.rejected import Rejected, rejected_path, rejected_rows
-from packer.store.row_tables import read_table
+from packer.store.row_tables import Rejected, read_table, rejected_path, rejected_rows
+from packer.store.shards import DocumentShards
 from packer.store.writing import rows_of
 
 _WHAT = "re-encoded"

@@ -18,18 +18,19 @@ from packer.store.arrow_columns import (
     BlockRows,
     DocumentRows,
     digest_values,
+    document_ids,
     flat_values,
     numbers,
     shard_rows,
     value_pieces,
 )
-from packer.store.digest import digest_file, digest_file_xxh3, document_ids
-from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles
+from packer.store.folder import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
 from packer.store.mapping import OutOfBounds, check_blocks, check_documents, map_shard
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
+from packer.store.shards import DocumentShards
 
 MAX_ROWS = 20
 """Maximum number of rows named for one rule and record batch; one more finding counts the rest."""

@@ -37,8 +37,7 @@ from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
-from packer.store.document_shards import DocumentShards
-from packer.store.fingerprint import content_fingerprint, fingerprint
+from packer.store.cache import content_fingerprint, fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Input,
@@ -52,6 +51,7 @@ from packer.store.manifest import (
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 from packer.store.row_tables import documents_of
+from packer.store.shards import DocumentShards
 
 if TYPE_CHECKING:
     from packer.audit.verify.reencode import Reencoded

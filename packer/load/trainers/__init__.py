@@ -1,7 +1,6 @@
 """The reader in trainers that have their own loop: one module and one entry each.
 
-`evaluation` has micro-batches whose losses average to the mean over all trained tokens. Names are imported
-lazily, and no library is a dependency.
+Names are imported lazily, and no library is a dependency.
 """
 
 from importlib import import_module
@@ -29,7 +28,6 @@ TRAINERS = {
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedTrainer": Trainer("huggingface", ("transformers", "accelerate"), "transformers.md", ("train",)),
     "PreferenceData": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
-    "StepBatches": Trainer("torchtitan", (), "torchtitan.md"),
 }
 
 __all__ = list(TRAINERS)

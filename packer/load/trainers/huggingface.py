@@ -31,12 +31,11 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
 from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
-from packer.load.datasets import StepDataset
+from packer.load.datasets import Adapter, EvaluationBatches, StepDataset
 from packer.load.loader import PackedLoader, loader_of_examples
-from packer.load.state import Count
+from packer.load.ordering import Count
+from packer.load.poison import refuse_leaks, refuse_other_model
 from packer.load.step import MicroBatch, Step
-from packer.load.trainers.evaluation import Adapter, EvaluationBatches
-from packer.load.trainers.leaks import refuse_leaks, refuse_other_model
 
 if tuple(map(int, transformers.__version__.split(".")[:2])) < (4, 57):
     raise ImportError(f"PackedTrainer needs transformers 4.57 or newer, found {transformers.__version__}")

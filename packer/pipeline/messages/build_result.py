@@ -19,9 +19,8 @@ from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosse
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS
-from packer.store.cache import Cache
+from packer.store.cache import Cache, fingerprint
 from packer.store.entries import Totals
-from packer.store.fingerprint import fingerprint
 from packer.store.manifest import Manifest
 from packer.store.row_tables import read_selection
 

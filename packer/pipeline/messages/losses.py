@@ -34,11 +34,10 @@ from packer.pipeline.stages import turn_end_marker
 from packer.recipe.pack_rules import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES, ROW_REASONS
-from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut, Totals
 from packer.store.manifest import Manifest, Shard
-from packer.store.rejected import read_rejected
-from packer.store.row_tables import documents_of
+from packer.store.row_tables import documents_of, read_rejected
+from packer.store.shards import DocumentShards
 
 WORTH_A_WARNING = 0.01
 """Share of tokens in no block above which a build warns."""

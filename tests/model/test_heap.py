@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.host.heap import return_freed
+from packer.model.backend import return_freed
 
 
 def _own_bytes() -> int:

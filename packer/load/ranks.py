@@ -1,4 +1,4 @@
-"""Who reads which rows of a step: its micro-batches, and which rank has them. Arithmetic that all ranks do alike.
+"""Who reads which rows of a step, and that all ranks read the same data: arithmetic that they do alike, and compared.
 
 The order and the size alone say which rows a step has. Who reads them is free, and no result, state or count depends
 on it; but the slowest rank sets the pace, and attention costs the square of a sequence's length. So rows are dealt by
@@ -14,18 +14,40 @@ Worked example, work 9 5 4 8 1 3 of six rows, one a micro-batch, for two ranks: 
 16 and 14; in the order's own order it would be 18 and 12.
 
 R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17 (1969).
+
+Ranks that would read different data are refused (:class:`Agreement`). What is compared is in the store through which
+`torch.distributed` brought the processes together, and no collective is used. The first rank to begin an iteration
+leaves what decides its steps there, and each later one compares its own. So nobody waits for anybody: a loader that
+only some ranks open or iterate over cannot hang, whatever the backend is.
+
+A rank that was first, and so found nothing to compare with, looks again with each of its next steps, until all ranks
+have begun or one of them has refused. Where steps are synchronized, as by gradients, that is its second step, before
+which the ranks that came later have raised.
+
+Loaders of different ranks belong together by their number, counted among the loaders of a process that read for several
+ranks, in the order in which they begin; comparisons of a loader by their number too. An iteration that begins where the
+one before it began is the same comparison.
 """
 
-from collections.abc import Sequence
+import json
+import os
+import reprlib
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
+import torch
 
 from packer.batches import Int64
+from packer.errors import UsageError
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
 from packer.load.ordered_rows import PADDING_ROW, OrderedRows
+from packer.load.ordering import ReaderState
 
 
 class Share(NamedTuple):
@@ -55,7 +77,7 @@ class Dealer:
         self._rows, self._padded = rows, options.padded
         self._counts_tokens = options.batching == "token_budget"
         self._rank, self._world_size = options.rank, options.world_size
-        self._micro_batch_size, self._max_pixels = options.micro_batch_size, options.max_pixels
+        self._micro_batch_size = options.micro_batch_size
         self._balance = options.balance if options.world_size > 1 else 0
 
     def share(self, rows: Int64) -> Share:
@@ -74,11 +96,10 @@ class Dealer:
         rows = np.append(rows, PADDING_ROW)  # that of place -1
         sides = self._rows.lengths_of_each(rows)
         tokens = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
-        costs = tokens if self._max_pixels is None else self._costs(rows, tokens, self._max_pixels)
         of_rows = None  # work of each row; that of padded micro-batches depends on their longest row instead
         if self._balance and self._padded is None:
             of_rows = self._balance * tokens + self._rows.squares(rows, sides)
-        groups = self._groups(costs, of_rows)
+        groups = self._groups(tokens, of_rows)
         places, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
         firsts = offsets_of(sizes)[:-1]
         if self._padded is None:
@@ -100,22 +121,12 @@ class Dealer:
             return int(self._divided(rows).of_ranks.shape[1])
         return -(-len(rows) // (self._micro_batch_size * self._world_size))
 
-    def _costs(self, rows: Int64, tokens: Int64, max_pixels: int) -> Int64:
-        """Return what rows take of a token budget: the larger of their shares of tokens and of pixels.  # int64[R]
-
-        Rows whose costs fit into the budget keep both limits. Worked example: with a budget of 100 tokens and 1,000
-        pixels, rows of 30 tokens and 50 pixels, and of 20 tokens and 600 pixels, cost 30 and 60.
-        """
-        pixels = np.where(rows == PADDING_ROW, 0, self._rows.pixels[rows])
-        costs: Int64 = np.maximum(tokens, -(-pixels * self._micro_batch_size // max_pixels))
-        return costs
-
-    def _groups(self, costs: Int64, work: Int64 | None) -> Sequence[Int64]:
+    def _groups(self, tokens: Int64, work: Int64 | None) -> Sequence[Int64]:
         """Return the places of the rows of each micro-batch, -1 for a padding row; the last row is that of place -1."""
-        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(costs) - 1
+        size, num_ranks, num_rows = self._micro_batch_size, self._world_size, len(tokens) - 1
         if self._counts_tokens:
             work = None if work is None else work[:-1]
-            return split_by_tokens(costs[:-1], work, budget=size, multiple=num_ranks)
+            return split_by_tokens(tokens[:-1], work, budget=size, multiple=num_ranks)
         places = np.append(np.arange(num_rows), np.full(-num_rows % (size * num_ranks), -1))
         if work is None or size == 1:
             return [*places.reshape(-1, size)]
@@ -199,3 +210,97 @@ def split_by_tokens(lengths: Int64, work: Int64 | None, *, budget: int, multiple
     if work is not None:
         groups = filled(work, lengths, room=budget, number=number) or groups
     return [group if len(group) else np.array([PADDING_ROW]) for group in groups]
+
+
+T = TypeVar("T")
+
+_num_loaders: Counter[int] = Counter()
+"""Loaders of this process that were compared, by their rank."""
+
+_is_store_inherited = False
+"""Whether this process was forked from one that was connected: its connection then belongs to the other."""
+
+
+class Agreement:
+    """Compares one loader with those of the other ranks.
+
+    Where `world_size` is not that of `torch.distributed`, as with tensor parallelism, only the user knows which
+    processes train together: a difference is a warning there.
+    """
+
+    def __init__(self, options: LoaderOptions) -> None:
+        self._rank, self._world_size = options.rank, options.world_size
+        names = ("world_size", "micro_batch_size", "global_batch_size", "padded", "balance", "flatten")
+        self._form = msgspec.to_builtins({name: getattr(options, name) for name in (*names, "labels", "weights")})
+        self._loader: int | None = None
+        self._begun: ReaderState | None = None
+        self._num_begun = 0
+        self._awaited: str | None = None  # the comparison that some ranks have not come to yet
+
+    def checked(self, steps: Iterable[T], state: ReaderState) -> Iterator[T]:
+        """Yield the steps of an iteration that begins at a state."""
+        if state != self._begun:
+            self._compare(str(self._num_begun), state)
+            self._begun = state
+            self._num_begun += 1
+        for step in steps:
+            if self._awaited is not None and (store := _store()) is not None:
+                self._look(store, self._awaited)
+            yield step
+
+    def _compare(self, name: str, state: ReaderState) -> None:
+        store = _store() if self._world_size > 1 else None
+        if store is None:
+            return
+        if self._loader is None:
+            self._loader = _num_loaders[self._rank]
+            _num_loaders[self._rank] += 1
+        key = f"packer/{self._loader}/{name}"
+        own = {"rank": self._rank, **self._form, **state.to_dict()}
+        first = json.loads(store.compare_set(f"{key}/first", "", json.dumps(own)))
+        different = [name for name in own if name != "rank" and own[name] != first[name]]
+        if different:
+            shown = (f"{name} {reprlib.repr(first[name])} and {reprlib.repr(own[name])}" for name in different)
+            found = f"the loaders of ranks {first['rank']} and {own['rank']} differ: {'; '.join(shown)}"
+            store.compare_set(self._refused, "", found)
+        store.add(f"{key}/num_ranks", 1)
+        self._look(store, key)
+
+    @property
+    def _refused(self) -> str:
+        """Key of what a rank found to differ: once there, it holds for all comparisons of these loaders."""
+        return f"packer/{self._loader}/refused"
+
+    def _look(self, store: Any, key: str) -> None:
+        """Refuse if a rank has found a difference; look no more once all have come."""
+        is_complete = store.add(f"{key}/num_ranks", 0) >= self._world_size
+        is_refused = store.check([self._refused])
+        self._awaited = None if is_complete or is_refused else key
+        if not is_refused:
+            return
+        what = store.get(self._refused).decode()
+        hint = (
+            "open the loaders of all ranks alike and resume them from one state; one that a single rank reads alone "
+            "takes rank=0, world_size=1"
+        )
+        if self._world_size == torch.distributed.get_world_size():
+            raise UsageError(what, hint=hint)
+        warnings.warn(f"{what}; {hint}", stacklevel=4)
+
+
+def _store() -> Any:
+    """Return the store of `torch.distributed`; None if this process has none of its own."""
+    distributed = torch.distributed
+    if _is_store_inherited or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    if distributed.get_backend() == "fake":
+        return None  # the other ranks do not exist
+    return distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public name for it
+
+
+def _note_fork() -> None:
+    global _is_store_inherited  # noqa: PLW0603 - a fact of the process
+    _is_store_inherited = torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+os.register_at_fork(after_in_child=_note_fork)
