@@ -37,7 +37,7 @@ def out_of(error: BaseException, action: str | None = None) -> ResourceError | N
 _RAN_OUT: Mapping[int | None, tuple[str, str]] = {
     errno.EMFILE: ("too many open files", "ulimit -n"),
     errno.ENFILE: ("too many open files on this machine", "sysctl fs.file-max"),
-    errno.ENOMEM: ("out of memory", "ulimit -v` or `sysctl vm.max_map_count"),  # a process may map some 65,000 files
+    errno.ENOMEM: ("out of memory", "ulimit -v"),
     errno.EAGAIN: ("no more processes or threads", "ulimit -u"),
 }
 """By errno: what is exhausted, and the setting that limits it."""

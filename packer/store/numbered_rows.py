@@ -1,9 +1,11 @@
 """The rows of many shards of one kind under one numbering, each shard mapped on first access.
 
-A chunk is one record batch of one shard. Rows are numbered consecutively across the shards, counting either all rows or
-only the chosen ones.
+At most `MOST_MAPS` shards are mapped at a time, as a process is limited to 65,530 maps; an unmapped shard is mapped
+again on demand. A chunk is one record batch of one shard. Rows are numbered consecutively across the shards, counting
+either all rows or only the chosen ones.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +29,13 @@ Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
 _OTHER_ROWS = "is damaged: its rows are not those the manifest names"
+
+MOST_MAPS = 8_192
+"""Shards that are mapped at a time; the one mapped first is unmapped first.
+
+An eighth of a process's maps, as there may be several splits and caches. Mapping a shard again takes about a
+millisecond, so with random access a smaller limit would slow down caches that do not need it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,9 @@ class NumberedRows(Generic[Rows]):
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
         self._shard_of = [i for i, shard in enumerate(self.shards) for _ in shard.places]
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]
+        self._first_chunk = offsets_of([len(shard.places) for shard in self.shards])
         self._mapped: list[MappedShard | None] = [None] * len(self.shards)
+        self._in_order: deque[int] = deque()  # mapped shards, oldest first
         self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(self._shard_of)
         self._checked: Bool = np.zeros(int(self._bounds[-1]), np.bool_)
         self._verified_shards: set[int] = set()  # shards whose row digests match the manifest
@@ -187,14 +198,22 @@ class NumberedRows(Generic[Rows]):
         return (self.chunk(number) for number in range(len(self._opened)))
 
     def mapped(self, shard: int) -> MappedShard:
-        """Return a shard, mapping it if necessary.
+        """Return a shard, mapping it if necessary. Arrays taken from it stay valid after it is unmapped.
 
         Two threads may both map it; a lock would avoid that, but a fork while it is held would leave it locked forever.
         """
         mapped = self._mapped[shard]
         if mapped is None:
             mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
+            self._in_order.append(shard)
+            if len(self._in_order) > MOST_MAPS:
+                self._unmap(self._in_order.popleft())
         return mapped
+
+    def _unmap(self, shard: int) -> None:
+        self._mapped[shard] = None
+        first, end = self._first_chunk[shard : shard + 2].tolist()
+        self._opened[first:end] = [None] * (end - first)
 
     def path_of(self, chunk: int) -> str:
         return self.shards[self._shard_of[chunk]].path
