@@ -31,6 +31,7 @@ from packer.load import (  # noqa: E402
 )
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
 from packer.load.attention import documents_of, mask_4d  # noqa: E402
+from packer.load.trainers import StepBatches  # noqa: E402
 
 JUNK = [
     *(None, "", "x", "0", b"x", -1, 0, 1.5, True, 2**40, 2**70, -(2**70), float("nan"), float("inf")),
@@ -87,6 +88,7 @@ CALLS = {
     "split": lambda junk: PackedDataset(small_cache(12), junk),
     "weights": lambda junk: PackedDataset(small_cache(12), weights=junk),
     "loader": StepDataset,
+    "loader of batches": StepBatches,
     "loader to evaluate": lambda junk: EvaluationBatches(junk, dict),
     "length": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(length=junk)),
     "multiple_of": lambda junk: loader_of(small_document_cache(12)[0], batching=Padded(multiple_of=junk)),

@@ -1,57 +1,33 @@
-"""The dataloader of torchtitan's page, over a stand-in for its base class: pairs of rows, and a state between steps."""
+"""A loader in torchtitan's shape: pairs of rows, as many as its step has, and a state between steps."""
 
-import sys
-from dataclasses import dataclass
 from itertools import islice
-from types import ModuleType
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
-from task_pages import python_of  # noqa: E402
 from tiny_decoder import TinyDecoder  # noqa: E402
 
-from packer.load import PackedLoader  # noqa: E402
+from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.load import PackedLoader, poison_test  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
+from packer.load.trainers import StepBatches  # noqa: E402
 
 CACHE = small_cache(23, 16)
-ALONE = {"dp_rank": 0, "dp_world_size": 1, "seq_len": 16, "local_batch_size": 2, "tokenizer": None}
 
 
-class BaseDataLoader:
-    @dataclass(kw_only=True)
-    class Config:
-        dataset_path: str | None = None
+def loader_of(**options):
+    sizes = {"micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 5}
+    return PackedLoader(CACHE, **{**sizes, "flatten": False, "labels": "shifted", **options})
 
 
-@pytest.fixture
-def batches_of(monkeypatch):
-    base = ModuleType("torchtitan.components.dataloader")
-    base.BaseDataLoader = BaseDataLoader
-    for name in ("torchtitan", "torchtitan.components", base.__name__):
-        monkeypatch.setitem(sys.modules, name, base)
-    (code,) = python_of("trainers/torchtitan.md")
-    names = {"__name__": "page"}
-    exec(code, names)
-    config = names["PackedDataLoader"].Config(dataset_path=CACHE.folder, seed=5, global_batch_size=8)
-    opened = []
-
-    def batches(**runtime):
-        opened.append(names["PackedDataLoader"](config, **ALONE | runtime))
-        return opened[-1]
-
-    yield batches
-    for each in opened:
-        each.loader.close()
-
-
-def test_pairs_are_the_loaders_micro_batches_over_ends_of_epochs(batches_of):
-    options = {"micro_batch_size": 2, "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 5}
-    with PackedLoader(CACHE, flatten=False, labels="shifted", **options) as loader:
+def test_pairs_are_the_loaders_micro_batches_over_ends_of_epochs():
+    with loader_of() as loader:
         expected = [micro_batch for step in islice(loader.endless(), 7) for micro_batch in step]
-    pairs = list(islice(batches_of(), 28))
+    batches = StepBatches(loader_of())
+    pairs = list(islice(batches, 28))
+    batches.loader.close()
     assert len(expected) == 28
     for (inputs, labels), micro_batch in zip(pairs, expected, strict=True):
         assert set(inputs) == {"input", "positions"}
@@ -61,40 +37,107 @@ def test_pairs_are_the_loaders_micro_batches_over_ends_of_epochs(batches_of):
         assert torch.equal(labels, micro_batch["shift_labels"])
 
 
-def test_the_loss_of_a_step_is_the_mean_over_its_documents_alone(batches_of):
+def test_of_a_loader_that_flattens_a_batch_is_one_row_with_the_same_documents():
+    rows, flat = (StepBatches(loader_of(flatten=flatten)) for flatten in (False, True))
+    for (inputs, labels), (one_row, its_labels) in islice(zip(rows, flat, strict=True), 12):
+        assert its_labels.tolist() == labels.flatten().tolist()
+        assert {name: value.tolist() for name, value in one_row.items()} == {
+            name: value.flatten().tolist() for name, value in inputs.items()
+        }
+    for batches in (rows, flat):
+        batches.loader.close()
+
+
+def torchtitan_loss(model, pairs):
     """As torchtitan's loop has it: documents begin where positions are 0; summed losses over the labels counted."""
-    model, pairs = TinyDecoder(), list(islice(batches_of(), 4))
-    together = apart = counted = num_documents = 0
+    total = 0.0
+    counted = sum(int((labels != -100).sum()) for _, labels in pairs)
     for inputs, labels in pairs:
-        counted += int((labels != -100).sum())
         documents = torch.cumsum((inputs["positions"] == 0).int(), dim=1) - 1
         logits = model(inputs["input"], inputs["positions"], block_diagonal_mask(documents)[:, None])
-        together += torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+        total += torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
+        )
+    return total / counted, counted
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_documents_alone():
+    model = TinyDecoder()
+    pairs = list(islice(StepBatches(loader_of(prefetch=0)), 4))
+    loss, counted = torchtitan_loss(model, pairs)
+    with loader_of() as loader:
+        step = next(iter(loader))
+    assert counted == step.num_items_in_batch
+    total, num_documents = 0.0, 0
+    for inputs, labels in pairs:
         for ids, positions, targets in zip(inputs["input"], inputs["positions"], labels, strict=True):
             starts = torch.nonzero(positions == 0).flatten().tolist()
             for start, stop in zip(starts, [*starts[1:], 16], strict=True):
                 mask = torch.ones(stop - start, stop - start, dtype=torch.bool).tril()
-                alone = model(ids[None, start:stop], positions[None, start:stop], mask)[0]
-                apart += torch.nn.functional.cross_entropy(alone, targets[start:stop], reduction="sum")
+                logits = model(ids[None, start:stop], positions[None, start:stop], mask)[0]
+                total += torch.nn.functional.cross_entropy(
+                    logits, targets[start:stop], ignore_index=-100, reduction="sum"
+                )
                 num_documents += 1
     assert num_documents > 10
-    torch.testing.assert_close(together / counted, apart / counted, rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss, total / counted, rtol=1e-12, atol=0)
 
 
-def test_a_state_between_steps_goes_on_at_the_next_step_on_other_ranks_and_none_is_saved_within_one(batches_of):
-    batches = batches_of()
+def test_a_model_with_masks_by_positions_keeps_documents_apart():
+    """Where positions are 0 a document begins: rows of a loader say so at every border, padding's among them."""
+    model = TinyDecoder()
+    loader = loader_of(labels="unshifted", prefetch=0)
+    (micro_batch, *_) = next(iter(loader))
+
+    def logits(rows):
+        documents = torch.cumsum((rows["position_ids"] == 0).int(), dim=1) - 1
+        return model(rows["input_ids"], rows["position_ids"], block_diagonal_mask(documents)[:, None])
+
+    assert poison_test(model, micro_batch, logits=logits, alone=True)
+
+
+def test_a_state_between_steps_goes_on_at_the_next_step_on_other_ranks():
+    batches = StepBatches(loader_of())
     pairs = iter(batches)
-    next(pairs)
-    with pytest.raises(ValueError, match="within a step"):
-        batches.state_dict()
-    for _ in range(7):
+    for _ in range(8):
         next(pairs)
     state = batches.state_dict()
     expected = torch.cat([inputs["input"] for inputs, _ in islice(pairs, 4)])
     parts = []
     for rank in range(2):
-        resumed = batches_of(local_batch_size=4, dp_rank=rank, dp_world_size=2)
+        resumed = StepBatches(loader_of(micro_batch_size=4, rank=rank, world_size=2))
         resumed.load_state_dict({})
         resumed.load_state_dict(state)
         parts.append(next(iter(resumed))[0]["input"])
+        resumed.loader.close()
     assert sorted(torch.cat(parts).tolist()) == sorted(expected.tolist())  # who reads which is free
+    batches.loader.close()
+
+
+def test_a_state_within_a_step_and_rows_of_another_form_are_refused(starter_cache):
+    batches = StepBatches(loader_of(prefetch=0))
+    next(iter(batches))
+    with pytest.raises(UsageError, match="within a step"):
+        batches.state_dict()
+    padded = PackedLoader(
+        starter_cache,
+        batching="padded",
+        labels="shifted",
+        micro_batch_size=2,
+        global_batch_size=8,
+        rank=0,
+        world_size=1,
+    )
+    for loader in (loader_of(labels="unshifted"), padded):
+        with pytest.raises(UsageError, match="takes shifted labels"):
+            next(iter(StepBatches(loader)))
+        loader.close()
+    with pytest.raises(CheckError, match="expected reader"):
+        batches.load_state_dict({"dp_rank_0": b""})
+
+
+def test_weights_that_torchtitan_would_not_apply_are_refused():
+    batches = StepBatches(loader_of(weights="use"))
+    with pytest.raises(UsageError, match="shift_loss_weights would be lost"):
+        next(iter(batches))
+    batches.loader.close()

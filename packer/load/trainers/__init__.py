@@ -28,6 +28,7 @@ TRAINERS = {
     "PackedSFTTrainer": Trainer("sft", ("trl", "transformers", "datasets"), "trl.md"),
     "PackedTrainer": Trainer("huggingface", ("transformers", "accelerate"), "transformers.md", ("train",)),
     "PreferenceData": Trainer("preference", ("trl", "transformers", "datasets"), "trl.md"),
+    "StepBatches": Trainer("torchtitan", (), "torchtitan.md"),
 }
 
 __all__ = list(TRAINERS)
