@@ -33,7 +33,7 @@ from packer.curate.filters import ConditionTester
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import content_key, integral_as_int, prompt_key, utterances, value_key
 from packer.curate.trait_rules import TraitRules
-from packer.recipe.rule_checks import microseconds
+from packer.recipe.row_rules import microseconds
 
 NO_TIME = -(2**63)
 _OF_EVERY_ROW = {

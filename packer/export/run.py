@@ -22,7 +22,7 @@ from packer.host.limits import storage_errors
 from packer.layout import MASKED
 from packer.names import refuse_address
 from packer.progress import Progress, Silent
-from packer.recipe.column_rules import declared
+from packer.recipe.groups import declared
 from packer.store.cache import Cache
 from packer.store.folder import sync_folder, work_folder
 

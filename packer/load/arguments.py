@@ -27,7 +27,7 @@ from msgspec import Meta
 from packer.errors import UsageError
 from packer.load.batching import Batching, End, Padded
 from packer.load.ordering import Ordering
-from packer.recipe.pack_rules import BatchingName, Read
+from packer.recipe.groups import BatchingName, Read
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:

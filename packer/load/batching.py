@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from packer.recipe.pack_rules import BatchingName, Side, Tokens
+from packer.recipe.groups import BatchingName, Side, Tokens
 
 End = Literal["drop", "pad", "short"]
 

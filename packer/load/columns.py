@@ -10,7 +10,7 @@ from packer.errors import UsageError
 from packer.load.arguments import LoaderOptions
 from packer.load.layouts import Beside
 from packer.load.row_source import RowSource
-from packer.recipe.column_rules import Declared, declared
+from packer.recipe.groups import Declared, declared
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.document_shards import block_values, token_values
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from packer.errors import CheckError
 from packer.load.batching import End
 from packer.load.ordering import OrderName
-from packer.recipe.pack_rules import BatchingName
+from packer.recipe.groups import BatchingName
 
 STATE_VERSION: Final = 7
 

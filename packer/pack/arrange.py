@@ -11,7 +11,7 @@ from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.keyed_order import order_key, shuffled
 from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Ranges, Selection, cut
 from packer.pack.pack_plan import plan
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 
 def arrange(

@@ -24,7 +24,7 @@ from packer.layout import offsets_of
 from packer.pack.decreasing import decreasing
 from packer.pack.keyed_order import keyed_order, order_key, shuffled
 from packer.pack.overlong import Pieces
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 
 def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int = 0) -> PackPlan:

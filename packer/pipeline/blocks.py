@@ -27,7 +27,7 @@ from packer.pack import (
     select,
     trained_counter,
 )
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 from packer.store.document_shards import DocumentShards
 from packer.store.entries import Cut
 from packer.store.manifest import Shard

@@ -15,8 +15,8 @@ import xxhash
 
 from packer.batches import Rejection, Sample, TurnBatch
 from packer.layout import offsets_of
+from packer.recipe.groups import Infilling
 from packer.recipe.recipe import Recipe
-from packer.recipe.supervision import Infilling
 from packer.render.control import TypedControl
 from packer.render.environment import RenderError
 from packer.render.rewritten_history import EncodedText, Range, encoded

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from packer.batches import Rejection, Sample
-from packer.recipe.supervision import Part
+from packer.recipe.groups import Part
 from packer.render.conversation import Turns
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.parts import parts_of

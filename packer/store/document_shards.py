@@ -19,7 +19,7 @@ from packer.batches import CHOSEN, SIDES, DocumentColumns, Float32, Int8, Int32,
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.media.columns import ImageSpan
-from packer.recipe.column_rules import Declared
+from packer.recipe.groups import Declared
 from packer.store.arrow_columns import DocumentRows, Ragged, document_rows
 from packer.store.block_shards import FoundBlocks
 from packer.store.entries import Kind, has_column

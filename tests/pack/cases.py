@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packer.batches import DocumentColumns
 from packer.layout import offsets_of
 from packer.pack import arrange, select, trained_counter
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])
 

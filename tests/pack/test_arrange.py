@@ -14,7 +14,7 @@ from pack.oracles import literal_best_fit_decreasing, literal_cut, optimum, piec
 from whole_documents import stream_of
 
 from packer.pack import REASONS, arrange, select
-from packer.recipe.pack_rules import MAX_BLOCK_LEN, Pack
+from packer.recipe.groups import MAX_BLOCK_LEN, Pack
 
 
 def slots_of_blocks(plan):

@@ -12,8 +12,8 @@ from tokenizers import AddedToken, Tokenizer
 from packer import verify_cache
 from packer.errors import RecipeError
 from packer.pipeline.from_python import build
+from packer.recipe.groups import Infilling
 from packer.recipe.recipe import make_recipe, to_json
-from packer.recipe.supervision import Infilling
 from packer.render.plain_rows import infilled
 
 P, S, M = TOKENS = ("<P>", "<S>", "<M>")

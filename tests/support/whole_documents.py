@@ -4,7 +4,7 @@ import numpy as np
 from mixing import mixing
 
 from packer.pack import Pieces, cut, plan, select, stream
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 
 def rules_of(block_len, **rules):

@@ -31,7 +31,7 @@ from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
-from packer.recipe.pack_rules import MAX_BLOCK_LEN
+from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.document_shards import DocumentShards

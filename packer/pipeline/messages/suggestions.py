@@ -35,10 +35,10 @@ from packer.questions.exchanges import turns_hint
 from packer.questions.exports import export_hint
 from packer.questions.proposals import Reading, ways_to_read_variables
 from packer.questions.schema_errors import columns_hint, schema_hint
+from packer.recipe.groups import DroppedKind
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
-from packer.recipe.supervision import DroppedKind
 from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render import ChatTemplate
 from packer.render.asked_modes import CONTRADICTS, SEVERAL_EFFORTS

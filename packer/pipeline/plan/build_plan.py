@@ -29,8 +29,7 @@ from packer.pipeline.stages import named_template, overruns_at, with_role_marker
 from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.progress import Progress
-from packer.recipe.column_rules import declared
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack, declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
 from packer.source.detect import has_field
