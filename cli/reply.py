@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import masked
-from packer.errors import PackerError
+from packer.errors import PackerError, did_you_mean, near
 from packer.host.limits import is_panic, out_of
-from packer.near_names import did_you_mean, near
 from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 

@@ -9,8 +9,7 @@ from command_line import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.errors import InputError, UsageError
-from packer.near_names import did_you_mean, near, near_paths
+from packer.errors import InputError, UsageError, did_you_mean, near, near_paths
 from packer_cli.main import cli
 
 KNOWN = ("mode", "block_len", "overlong", "max_pixels", "align", "pad_id", "seed")

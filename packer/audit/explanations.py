@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from packer import rejections
 from packer.audit.findings import TEMPLATE_CODES
-from packer.errors import UsageError
-from packer.near_names import did_you_mean, near
+from packer.errors import UsageError, did_you_mean, near
 from packer.recipe.named_options import NAMED_OPTIONS, as_option, key_values, recipe_keys
 from packer.recipe.recipe import Recipe
 from packer.recipe.strict_yaml import kind_of

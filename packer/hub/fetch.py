@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from packer.display import shown_cause
-from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError
+from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError, did_you_mean, near_paths
 from packer.hub.names import HubName
 from packer.names import data_ending, fits
-from packer.near_names import did_you_mean, near_paths
 
 _SHOWN_FILES = 6
 

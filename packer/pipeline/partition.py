@@ -23,7 +23,7 @@ from packer.layout import distinct
 from packer.media.places import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.columns import RowColumns
-from packer.pipeline.plan.benchmarks import questions_of
+from packer.pipeline.plan.input_resolution import questions_of
 from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import MediaRules

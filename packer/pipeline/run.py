@@ -37,9 +37,8 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import LIMIT, InNoBlock, LeftOutError, refuse_existing, refuse_lost_tokens
 from packer.pipeline.partition import journal_entries
-from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
-from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources, tokenizer_place
+from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.selecting import select
 from packer.pipeline.tokenizer import remember, write_model

@@ -20,6 +20,7 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
+from packer.recipe import ROW_SCHEMAS
 from packer.recipe.groups import (
     EVERY_KEY,
     ColumnRules,
@@ -33,7 +34,6 @@ from packer.recipe.groups import (
 )
 from packer.recipe.named_options import also_of_all, of_one_source
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
-from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
 
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]

@@ -13,10 +13,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import yaml
 
-from packer.errors import RecipeError
+from packer.errors import RecipeError, did_you_mean, near, near_paths
 from packer.host.regular_file import read_regular_bytes
 from packer.names import in_words
-from packer.near_names import did_you_mean, near, near_paths
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 

@@ -14,7 +14,7 @@ from rejected_lines import write_rejected
 from watched_builds import Notes, digests
 
 from packer import __version__
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.display import repair_hint
 from packer.errors import InputError, StorageError
 from packer.pipeline import commit, run

@@ -19,7 +19,6 @@ from msgspec import structs
 from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.messages.reasoning_hints import IN_FIELD, has_foreign_tags, reasons, with_fields
 from packer.pipeline.messages.tool_hints import (
     PARALLEL_CALLS,
@@ -28,6 +27,7 @@ from packer.pipeline.messages.tool_hints import (
     about_results,
     other_forms,
 )
+from packer.pipeline.plan.open_keys import says_its_rows
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.questions.answers_in_a_row import in_a_row_hint
 from packer.questions.conversations import step
