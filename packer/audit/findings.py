@@ -14,8 +14,6 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 TEMPLATE_CODES = {
     "opening_learned": "every answer opens with text of the template, which is trained: a header, an empty reasoning "
     "block",
-    "history_rewritten": "earlier answers change when a conversation continues, at a price, and the recipe has not "
-    "chosen",
     "tokenizer_read_otherwise": "transformers 5 gives a chat other ids than tokenizer.json does, because of its "
     "tokenizer_class",
 }

@@ -19,7 +19,6 @@ from packer.batches import Rejection, Sample, has_content
 from packer.errors import UsageError
 from packer.literals import common_length
 from packer.model.model import Model
-from packer.pipeline.messages.losses import last_tokens, rewrite_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
@@ -46,9 +45,6 @@ class PreviewedRow:
 
     view: RowView
     split: str
-    num_last_tokens: int
-    """Tokens of its last document, or of the last of each side."""
-
     excerpts: tuple[Example, ...]
     """Of a rejected row."""
 
@@ -163,7 +159,7 @@ def preview(
         ),
         rows=tuple(shown),
         totals=_totals(seen),
-        findings=_of_template(recipe, model, seen if files else None) if is_templated else (),
+        findings=tuple(template_findings(recipe, model)) if is_templated else (),
         hint=hint,
     )
 
@@ -221,18 +217,7 @@ def _previewed(
             excerpts = excerpts_of(each, sample=sample, content=raw.content, renderer=stages.renderer)
             hint = remedy(each.code, each.reason, entry, recipe, model)
     found = RowView(source=source, row=row, documents=documents, rejected=rejected)
-    num_last_tokens = last_tokens(done.documents) if documents else 0
-    return PreviewedRow(view=found, split=entry.split, num_last_tokens=num_last_tokens, excerpts=excerpts, hint=hint)
-
-
-def _of_template(recipe: Recipe, model: Model, rows: Sequence[PreviewedRow] | None) -> tuple[CodedFinding, ...]:
-    """Return what the template does besides; what its rewriting costs is measured on rows, if they are the user's."""
-    price = None
-    if rows is not None:
-        tokens = sum(document.length for row in rows for document in row.view.documents)
-        price = rewrite_cost(tokens, sum(row.num_last_tokens for row in rows))
-    with overruns_at(lambda _: named_template(recipe)):
-        return tuple(template_findings(recipe, model, price))
+    return PreviewedRow(view=found, split=entry.split, excerpts=excerpts, hint=hint)
 
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
