@@ -31,7 +31,6 @@ from packer.audit.verify.shard_checks import check_media, check_references, shar
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import plural
 from packer.errors import CheckError, RecipeError, url_of
-from packer.pipeline.blocks import BlockForm
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.progress import Progress, Silent
@@ -251,8 +250,7 @@ class _Audit:
             return  # reported as a separate finding
         if pack.mode == "none" or not documents:
             return
-        form = BlockForm.of(pack, pad_id=manifest.model.pad_id)
-        audits = [check_blocks(manifest, split, own, form) for split, own in documents.items()]
+        audits = [check_blocks(manifest, split, own, pack) for split, own in documents.items()]
         findings = [finding for found, _ in audits for finding in found]
         self.findings += findings or check_counts(manifest.totals, audits)
 

@@ -15,7 +15,8 @@ from packer.audit.verify.verify_report import Finding, differing
 from packer.batches import Int32, Int64, PackPlan, UInt64
 from packer.errors import PackerError
 from packer.layout import MASKED, offsets_of
-from packer.pipeline.blocks import BlockForm
+from packer.pipeline.blocks import gathered
+from packer.recipe.groups import Pack
 from packer.store.arrow_columns import BlockRows
 from packer.store.block_shards import BlockShards
 from packer.store.document_shards import DocumentShards
@@ -27,13 +28,13 @@ BlocksAudit: TypeAlias = tuple[list[Finding], int]
 """Findings of the blocks of one split, and its trained tokens that are masked as they begin a piece."""
 
 
-def check_blocks(manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm) -> BlocksAudit:
+def check_blocks(manifest: Manifest, split: str, documents: DocumentShards, pack: Pack) -> BlocksAudit:
     """Compare a split's blocks with its documents.
 
     Call it only if the shards' digests and rows are intact: it checks what digests cannot show.
     """
     try:
-        comparison = _Comparison(manifest, split, documents, form)
+        comparison = _Comparison(manifest, split, documents, pack)
         findings = list(comparison.compare())
         parts = [
             (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
@@ -61,9 +62,9 @@ def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]
 class _Comparison:
     """Gathers the blocks of a split again from its documents, and compares."""
 
-    def __init__(self, manifest: Manifest, split: str, documents: DocumentShards, form: BlockForm) -> None:
+    def __init__(self, manifest: Manifest, split: str, documents: DocumentShards, pack: Pack) -> None:
         blocks = tuple(shard for shard in manifest.shards if (shard.kind, shard.split) == ("blocks", split))
-        self._form = form
+        self._pack, self._pad_id = pack, manifest.model.pad_id
         self._blocks = BlockShards(documents.folder, blocks)
         self._documents = documents
         self._columns = self._documents.columns()
@@ -116,7 +117,7 @@ class _Comparison:
             raise ValueError("a piece that is not inside its document")
         if self._pixels is not None and (length < self.length[document])[self._pixels[document] > 0].any():
             raise ValueError("a piece of a document with images, which are not cut")
-        slots = -(-length // self._form.align) * self._form.align
+        slots = -(-length // self._pack.align) * self._pack.align
         plan = PackPlan(
             document=document,
             start=start,
@@ -124,7 +125,7 @@ class _Comparison:
             slots=slots.astype(np.int32),
             block_offsets=offsets_of(counts),
         )
-        made = self._form.gather(plan, self._columns)
+        made = gathered(plan, self._columns, self._pack, pad_id=self._pad_id)
         self.packed.append(np.stack([doc_id, start, start + length], axis=1))
         self.piece_starts += self._count_trained(document, start)
         return BlockRows.of(made, weighted=rows.loss_weights is not None)
