@@ -10,8 +10,8 @@ from packer_cli.page import FindingsPage, failed, findings_fields
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
+    from packer.audit import CodedFinding
     from packer.audit.check import CheckReport
-    from packer.audit.findings import CodedFinding
 
 _FEW = 4
 """Examples that a check shows without `-v`: two pairs of rows."""

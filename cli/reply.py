@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import masked
+from packer.display import Lines, Progress, Silent, masked
 from packer.errors import PackerError, did_you_mean, near
 from packer.host.limits import is_panic, out_of
-from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"

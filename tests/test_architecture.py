@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
-    "version", "display", "errors", "names", "literals", "progress", "host", "named_templates", "recipe", "rejections",
+    "version", "display", "errors", "names", "literals", "host", "named_templates", "recipe", "rejections",
     "media", "arrow_arrays", "batches", "layout", "permute", "hub", "model", "source", "questions", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit",
     "report", "load", "export", "starter",
 )  # fmt: skip

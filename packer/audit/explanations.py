@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from packer import rejections
-from packer.audit.findings import TEMPLATE_CODES
+from packer.audit import TEMPLATE_CODES
 from packer.errors import UsageError, did_you_mean, near
 from packer.recipe.named_options import NAMED_OPTIONS, as_option, key_values, recipe_keys
 from packer.recipe.recipe import Recipe

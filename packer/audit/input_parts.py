@@ -31,13 +31,12 @@ import msgspec
 import numpy as np
 
 from packer.batches import Int64, RowBatch, Sample
-from packer.display import in_shell
+from packer.display import Progress, in_shell
 from packer.errors import InputError, PackerError, UsageError
 from packer.hub import SCHEME, data_name
 from packer.names import is_address
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.workers.executor import ALONE, Workers
-from packer.progress import Progress
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FilePath, file_sha256
 from packer.source.file_cuts import partition_file

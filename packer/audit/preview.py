@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from packer.audit.findings import CodedFinding, Example
+from packer.audit import CodedFinding, Example
 from packer.audit.token_texts import TokenTexts
 from packer.audit.view import RowView, find_inputs, make_document_view
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
+from packer.display import Progress, Silent
 from packer.errors import UsageError
 from packer.literals import common_length
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
@@ -30,7 +31,6 @@ from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, Source
 from packer.render import Renderer, RenderError
 from packer.render.message_form import renderable

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from packer.arrow_arrays import array_of, numbers_of
 from packer.batches import Bool, Int64, RowBatch, Sample
+from packer.curate import TraitRules
 from packer.curate.contamination import Hits, Questions
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import (
@@ -42,7 +43,6 @@ from packer.curate.texts import (
     utterances,
     value_key,
 )
-from packer.curate.trait_rules import TraitRules
 from packer.errors import RecipeError
 from packer.recipe.row_rules import MEASURES, Condition, Filter, Range, Scalar, microseconds
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from packer.display import Progress, Silent
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
 from packer.export.writer import Batch, ExportedFile, Files, SplitRows
 from packer.host.limits import storage_errors
 from packer.layout import MASKED
 from packer.names import refuse_address
-from packer.progress import Progress, Silent
 from packer.recipe.groups import declared
 from packer.store.cache import Cache
 from packer.store.folder import sync_folder, work_folder

@@ -18,7 +18,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from packer.batches import DocumentBatch, RowBatch
-from packer.curate.trait_rules import TraitRules
+from packer.curate import TraitRules
 from packer.layout import distinct
 from packer.media.places import ImageFiles
 from packer.model.model import Model

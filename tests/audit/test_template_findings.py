@@ -11,7 +11,7 @@ import pytest
 import twins
 from hints import settings_in
 
-from packer.audit.findings import TEMPLATE_CODES, CodedFinding
+from packer.audit import TEMPLATE_CODES, CodedFinding
 from packer.audit.preview import Preview, preview
 from packer.errors import PackerError
 from packer.recipe.recipe import make_recipe

@@ -12,8 +12,8 @@ from command_line import assert_refused, fields, run
 from hints import arguments_in, settings_in
 
 import packer
+from packer.audit import TEMPLATE_CODES
 from packer.audit.explanations import explanations
-from packer.audit.findings import TEMPLATE_CODES
 from packer.errors import InputError
 from packer.recipe.named_options import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe

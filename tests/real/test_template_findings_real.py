@@ -12,7 +12,7 @@ from hints import settings_in
 from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
 
-from packer.audit.findings import TEMPLATE_CODES
+from packer.audit import TEMPLATE_CODES
 from packer.audit.preview import Preview, preview
 from packer.errors import TemplateError
 from packer.recipe.recipe import make_recipe

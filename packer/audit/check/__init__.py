@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packer.audit import CodedFinding, Example, Findings
 from packer.audit.check.row_checks import CheckResult, RowFacts, checked, compare_rows, read_facts
-from packer.audit.findings import CodedFinding, Example, Findings
 from packer.audit.input_parts import InputPart, SourceRoots, read_inputs
 from packer.batches import Sample
 from packer.curate.texts import utterances
+from packer.display import Progress, Silent
 from packer.literals import common_length
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
-from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input

@@ -17,17 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.arrow_arrays import array_of, numbers_of
-from packer.audit.findings import CodedFinding, Level
+from packer.audit import CodedFinding, Level
 from packer.audit.input_parts import InputPart
 from packer.batches import Int64, UInt64
+from packer.curate import TraitRules
 from packer.curate.near import DroppedRows, copies_of, exact_duplicates, near_duplicates, nearest
 from packer.curate.select import SPLIT_NAMES, column, digests
 from packer.curate.signatures import Signatures, signatures_in
-from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
-from packer.display import plural
+from packer.display import Progress, plural
 from packer.pipeline.workers.executor import Workers
-from packer.progress import Progress
 from packer.store.cache import Cache
 
 NGRAM = 3

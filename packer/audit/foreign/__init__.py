@@ -15,16 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit.findings import LEVELS, CodedFinding, Example, Findings
+from packer.audit import LEVELS, CodedFinding, Example, Findings
 from packer.audit.foreign.rows import CODES, MASKS, OF_ANY_TOKENIZER, TOKEN_COLUMNS, Hit, TokenRow, check, find_parts
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.batches import Int64
-from packer.display import in_shell, number, percent, plural
+from packer.display import Progress, Silent, in_shell, number, percent, plural
 from packer.errors import InputError, did_you_mean, near_paths
 from packer.host.limits import out_of
 from packer.host.regular_file import path_within
 from packer.layout import offsets_of
-from packer.progress import Progress, Silent
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.partition import Format
 from packer.source.table_files import read_group, row_groups, table_schema

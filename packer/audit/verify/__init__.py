@@ -18,22 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from packer.audit.input_parts import InputPart, SourceRoots, read_inputs
-from packer.audit.verify.block_checks import check_blocks, check_counts
-from packer.audit.verify.file_checks import (
+from packer.audit.verify.cache_checks import (
+    check_blocks,
+    check_counts,
     check_fingerprint,
     check_identity,
-    check_kept,
     check_manifest,
     check_rejected,
     check_selection,
 )
-from packer.audit.verify.shard_checks import check_media, check_references, shard_auditor
+from packer.audit.verify.shard_checks import check_kept, check_media, check_references, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
-from packer.display import plural
+from packer.display import Progress, Silent, plural
 from packer.errors import CheckError, RecipeError, url_of
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
-from packer.progress import Progress, Silent
 from packer.recipe.recipe import make_recipe
 from packer.store.document_shards import DocumentShards
 from packer.store.fingerprint import content_fingerprint, fingerprint

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from packer.curate.trait_rules import TraitRules
+from packer.curate import TraitRules
+from packer.display import Progress
 from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
@@ -28,7 +29,6 @@ from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import named_template, overruns_at, with_role_markers
 from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
-from packer.progress import Progress
 from packer.recipe.groups import Pack, declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
