@@ -24,7 +24,6 @@ from packer.recipe import ROW_SCHEMAS
 from packer.recipe.groups import (
     EVERY_KEY,
     ColumnRules,
-    Infilling,
     Pack,
     PositiveInt,
     Read,
@@ -87,7 +86,6 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
-    fim: Infilling | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
