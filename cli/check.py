@@ -10,8 +10,8 @@ from packer_cli.page import FindingsPage, failed, findings_fields
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
-    from packer.audit.check.check import CheckReport
-    from packer.audit.findings import CodedFinding
+    from packer.audit import CodedFinding
+    from packer.audit.check import CheckReport
 
 _FEW = 4
 """Examples that a check shows without `-v`: two pairs of rows."""
@@ -37,7 +37,7 @@ def command(
     Inputs are read again below --sources; without it, only what CACHE itself says is checked. Exit code 1 if a check
     fails. With -v, all examples are shown, with their whole texts.
     """
-    from packer.audit.check.check import check  # noqa: PLC0415 - not for --help
+    from packer.audit.check import check  # noqa: PLC0415 - not for --help
     from packer.names import shown  # noqa: PLC0415 - as above
 
     with listener(quiet=reply.quiet) as progress:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from packer.errors import UsageError
 from packer_cli.options import Command, Function, cache_argument, file_and_row, options
 from packer_cli.output import GAP, stdout
 from packer_cli.page import ViewPage, view_fields
@@ -116,8 +117,6 @@ def command(
 
 def first_split(cache: "Cache") -> str:
     """Return the first split that has blocks."""
-    from packer.errors import UsageError  # noqa: PLC0415 - not for --help
-
     splits = cache.splits("blocks")
     if not splits:
         hint = "--row FILE:N and --doc ID show documents"
@@ -128,7 +127,6 @@ def first_split(cache: "Cache") -> str:
 def _show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with_ids: bool, reply: Reply) -> None:
     """Print a batch and whether it meets the contract; exit code 1 if it does not."""
     from packer.audit.view import view_pieces  # noqa: PLC0415 - not for --help
-    from packer.errors import UsageError  # noqa: PLC0415 - as above
 
     try:
         from packer.load.batch_view import view_batch  # noqa: PLC0415 - as above

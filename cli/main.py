@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from packer.display import scheme_with_credentials
+from packer.errors import UsageError, did_you_mean, near
 from packer.host.watchdog import limit_process
 from packer_cli import reply
 from packer_cli.options import HELP_OPTIONS, version_option
@@ -53,9 +54,6 @@ class Packer(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest similar names."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from packer.errors import UsageError  # noqa: PLC0415 - only on this path
-            from packer.near_names import did_you_mean, near  # noqa: PLC0415 - as above
-
             names = ["preview"] if args[0] == "lint" else near(args[0], COMMANDS)  # which says what lint said
             meant = (f"packer {name}" for name in names)
             hint = did_you_mean(meant, f"the commands: {', '.join(COMMANDS)}")

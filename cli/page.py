@@ -18,9 +18,9 @@ from packer_cli.output import BAR, DOT, GAP, NEWLINE, RULE, cells, lines_of, std
 from packer_cli.reply import fields_of
 
 if TYPE_CHECKING:
-    from packer.audit.check.check import CheckReport
-    from packer.audit.findings import CodedFinding, Example, Findings
-    from packer.audit.foreign.foreign_report import ForeignReport
+    from packer.audit import CodedFinding, Example, Findings
+    from packer.audit.check import CheckReport
+    from packer.audit.foreign import ForeignReport
     from packer.audit.token_texts import Run
     from packer.audit.view import BlockView, DocumentView, RowView
 

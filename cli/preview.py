@@ -55,7 +55,7 @@ def command(
         page = ViewPage(with_ids=ids)
         if reply.verbose:
             for entry in found.inputs:
-                page.note([entry.path, f"format {entry.format}", f"schema {entry.schema}", f"split {entry.split}"])
+                page.note([entry.name, f"format {entry.format}", f"schema {entry.schema}", f"split {entry.split}"])
             page.blank()
         for count, shown in enumerate(found.rows):
             if count:
@@ -102,7 +102,10 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
 
 def _fields(found: "Preview", *, with_ids: bool) -> dict[str, Any]:
     return {
-        "inputs": [asdict(entry) for entry in found.inputs],
+        "inputs": [
+            {"path": each.name, "split": each.split, "format": each.format, "schema": each.schema}
+            for each in found.inputs
+        ],
         "rows": [
             view_fields(row.view, with_ids=with_ids)
             | {"split": row.split, "excerpts": [asdict(excerpt) for excerpt in row.excerpts], "hint": row.hint}

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packer.display import masked
-from packer.errors import PackerError
+from packer.display import Lines, Progress, Silent, masked
+from packer.errors import PackerError, did_you_mean, near
 from packer.host.limits import is_panic, out_of
-from packer.near_names import did_you_mean, near
-from packer.progress import Lines, Progress, Silent
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
@@ -128,6 +126,9 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
     return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 
 
+_WITHDRAWN = {"init --from": "docs/how-to/coming-from.md has the key of a recipe for each key of axolotl's"}
+
+
 def _of_usage(error: click.UsageError) -> tuple[str, str]:
     """Return message and hint: what was probably meant, or where to find what may be."""
     path = error.ctx.command_path if error.ctx is not None else "packer"
@@ -135,6 +136,8 @@ def _of_usage(error: click.UsageError) -> tuple[str, str]:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         told = error.message
         meant = near(error.option_name, [name for each in error.ctx.command.params for name in each.opts])
+        if (instead := _WITHDRAWN.get(f"{error.ctx.info_name} {error.option_name}")) is not None:
+            return _lower(told), instead
     elif isinstance(error, click.MissingParameter):
         told = " ".join(told.split())  # it lists choices one a line
     elif isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):

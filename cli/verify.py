@@ -109,7 +109,7 @@ def command(
         reply.verdict(findings_fields(rows), show_rows, failed(rows, foreign))
         return
     assert cache is not None
-    from packer.audit.verify.verify_cache import verify  # noqa: PLC0415 - not for --help
+    from packer.audit.verify import verify  # noqa: PLC0415 - not for --help
 
     with listener(quiet=reply.quiet) as progress:
         level: Level = "full" if full else "default"

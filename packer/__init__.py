@@ -14,7 +14,7 @@ from packer.version import __version__ as __version__
 if TYPE_CHECKING:
     from packer.audit.diff import diff as cache_diff
     from packer.audit.stats import stats as cache_stats
-    from packer.audit.verify.verify_cache import verify as verify_cache
+    from packer.audit.verify import verify as verify_cache
     from packer.errors import PackerError
     from packer.export.run import export as export_cache
     from packer.load import PackedDataset, PackedLoader
@@ -49,7 +49,7 @@ _HOME = {
     "export_cache": "packer.export.run.export",
     "load_recipe": "packer.recipe.recipe.load_recipe",
     "make_recipe": "packer.recipe.recipe.make_recipe",
-    "verify_cache": "packer.audit.verify.verify_cache.verify",
+    "verify_cache": "packer.audit.verify.verify",
 }
 
 

@@ -24,9 +24,8 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from packer.display import shown_cause
-from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError
+from packer.errors import InputError, PackerError, RecipeError, StorageError, UsageError, did_you_mean, near_paths
 from packer.names import data_ending, fits, refuse_credentials, refuse_unusable
-from packer.near_names import did_you_mean, near_paths
 
 SCHEME = "hf://"
 

@@ -5,8 +5,8 @@ The codes are part of the file format and never change.
 
 from collections.abc import Iterable, Mapping
 
+from packer.recipe import ROW_SCHEMAS
 from packer.recipe.named_options import as_option
-from packer.recipe.row_schemas import ROW_SCHEMAS
 
 _OF_ROWS = {
     "filtered": "the row does not pass a filter of the recipe, or the condition of its source",

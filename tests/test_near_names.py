@@ -9,8 +9,7 @@ from command_line import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.errors import InputError, UsageError
-from packer.near_names import did_you_mean, near, near_paths
+from packer.errors import InputError, UsageError, did_you_mean, near, near_paths
 from packer_cli.main import cli
 
 KNOWN = ("mode", "block_len", "overlong", "max_pixels", "align", "pad_id", "seed")
@@ -170,7 +169,7 @@ def test_an_error_in_yaml_names_the_file_and_the_line(tmp_path, text, line):
     [
         ("sources: a.jsonl", "write a list: sources: [...]"),
         ("supervision: {parts: text}", "write a list: supervision.parts: [...]"),
-        ("text: {fim: {tokens: [a, b]}}", "packer explain recipe"),
+        ("text: {fim: {tokens: [a, b]}}", "cut and tokenize such texts yourself"),
         ("pack: 512", "its keys are mode, block_len,"),
         ("pack: {block_len: '512'}", "leave the quotes out"),
     ],

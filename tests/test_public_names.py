@@ -26,7 +26,7 @@ def test_importing_packer_imports_nothing_heavy_and_building_no_torch_and_no_cli
 import packer, sys
 heavy = ("torch", "pyarrow", "numpy", "tokenizers", "jinja2", "importlib.metadata")
 print([name for name in heavy if name in sys.modules])
-import packer.audit.preview, packer.audit.verify.verify_cache, packer_cli.main
+import packer.audit.preview, packer.audit.verify, packer_cli.main
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from pathlib import Path

@@ -152,7 +152,7 @@ def _help(command: click.Command, name: str) -> str:
 
 
 def _rejections() -> str:
-    from packer.audit.findings import TEMPLATE_CODES  # noqa: PLC0415 - not for a page of the command line
+    from packer.audit import TEMPLATE_CODES  # noqa: PLC0415 - not for a page of the command line
 
     rejections = "".join(
         f"| `{code}` | {meaning} | {rejection_hint(code).replace('|', '&#124;')} |\n" for code, meaning in CODES.items()

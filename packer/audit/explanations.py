@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from packer import rejections
-from packer.audit.findings import TEMPLATE_CODES
-from packer.errors import UsageError
-from packer.near_names import did_you_mean, near
+from packer.audit import TEMPLATE_CODES
+from packer.errors import UsageError, did_you_mean, near
 from packer.recipe.named_options import NAMED_OPTIONS, as_option, key_values, recipe_keys
 from packer.recipe.recipe import Recipe
 from packer.recipe.strict_yaml import kind_of
@@ -88,7 +87,7 @@ def _is_key(name: str) -> bool:
 def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
     """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command.
 
-    A group is explained by its keys, a key within the value of another by that one: `text.fim.tokens` by `text.fim`.
+    A group is explained by its keys, a key within the value of another by that one: `split.shares.test` by `split`.
     """
     every = [*explanations(), *commands]
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))

@@ -1,24 +1,29 @@
 """The first rows of the inputs as a build would process them: rendered, tokenized, masked, or rejected. Writes nothing.
 
-Where there are no inputs, a plain chat shows what the template does. Rows are shown in the form in which
-:func:`~packer.audit.view.view_row` shows built ones.
+Where there are no inputs, a plain chat shows what the template does, and what rows do not show of it is found by
+rendering that chat. Rows are shown in the form in which :func:`~packer.audit.view.view_row` shows built ones.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from packer.audit.excerpts import excerpts_of
-from packer.audit.findings import CodedFinding, Example
-from packer.audit.template_findings import CHAT, template_findings
+import msgspec
+import numpy as np
+
+from packer.audit import CodedFinding, Example
 from packer.audit.token_texts import TokenTexts
 from packer.audit.view import RowView, find_inputs, make_document_view
+from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
+from packer.display import Progress, Silent
 from packer.errors import UsageError
-from packer.model.model import Model
-from packer.pipeline.messages.losses import last_tokens, rewrite_cost
+from packer.literals import common_length
+from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
@@ -26,12 +31,16 @@ from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import Stages, named_template, overruns_at
-from packer.progress import Progress, Silent
 from packer.recipe.recipe import Recipe, Source
+from packer.render.conversation import renderable
+from packer.render.environment import RenderError
+from packer.render.reasoning import opened_by
+from packer.render.renderer import Renderer
 from packer.source.rows import InputFile, RawRow
-from packer.source.schema import SCHEMAS
+from packer.source.schema import SCHEMAS, read_row
 from packer.store.row_tables import Rejected
 from packer.store.writing import rows_of
+from packer.tokenize.reference_encoder import ReferenceEncoder
 
 PREVIEWED = 1000
 """Number of rows of each input that are searched for rejected ones."""
@@ -43,23 +52,10 @@ class PreviewedRow:
 
     view: RowView
     split: str
-    num_last_tokens: int
-    """Tokens of its last document, or of the last of each side."""
-
     excerpts: tuple[Example, ...]
     """Of a rejected row."""
 
     hint: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewedInput:
-    """How an input is read."""
-
-    path: str
-    split: str
-    format: str
-    schema: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +74,7 @@ class PreviewTotals:
 class Preview:
     """Some rows of the inputs, and sums over all rows that were read."""
 
-    inputs: tuple[PreviewedInput, ...]
+    inputs: tuple[InputFile, ...]
     rows: tuple[PreviewedRow, ...]
     totals: PreviewTotals
     findings: tuple[CodedFinding, ...]
@@ -153,14 +149,10 @@ def preview(
         note(hint)
     is_templated = row is None and any(SCHEMAS[entry.schema].is_templated for _, entry in opened)
     return Preview(
-        inputs=tuple(
-            PreviewedInput(path=entry.name, split=entry.split, format=entry.format, schema=entry.schema)
-            for _, entry in opened
-            if files
-        ),
+        inputs=tuple(entry for _, entry in opened if files),
         rows=tuple(shown),
         totals=_totals(seen),
-        findings=_of_template(recipe, model, seen if files else None) if is_templated else (),
+        findings=tuple(template_findings(recipe, model)) if is_templated else (),
         hint=hint,
     )
 
@@ -218,18 +210,7 @@ def _previewed(
             excerpts = excerpts_of(each, sample=sample, content=raw.content, renderer=stages.renderer)
             hint = remedy(each.code, each.reason, entry, recipe, model)
     found = RowView(source=source, row=row, documents=documents, rejected=rejected)
-    num_last_tokens = last_tokens(done.documents) if documents else 0
-    return PreviewedRow(view=found, split=entry.split, num_last_tokens=num_last_tokens, excerpts=excerpts, hint=hint)
-
-
-def _of_template(recipe: Recipe, model: Model, rows: Sequence[PreviewedRow] | None) -> tuple[CodedFinding, ...]:
-    """Return what the template does besides; what its rewriting costs is measured on rows, if they are the user's."""
-    price = None
-    if rows is not None:
-        tokens = sum(document.length for row in rows for document in row.view.documents)
-        price = rewrite_cost(tokens, sum(row.num_last_tokens for row in rows))
-    with overruns_at(lambda _: named_template(recipe)):
-        return tuple(template_findings(recipe, model, price))
+    return PreviewedRow(view=found, split=entry.split, excerpts=excerpts, hint=hint)
 
 
 def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
@@ -242,3 +223,175 @@ def _totals(rows: Sequence[PreviewedRow]) -> PreviewTotals:
         tokens=sum(document.length for document in documents),
         trained=sum(document.num_trained for document in documents),
     )
+
+
+# Excerpts of rejected rows
+
+
+_SHORT, _LONG = 300, 1000
+"""Maximum characters of an excerpt of a row, and of one of a rendering."""
+
+_GAP = "[...]"
+
+
+def excerpts_of(
+    rejection: Rejection, *, sample: Sample | None, content: bytes | None, renderer: Renderer
+) -> tuple[Example, ...]:
+    """Return excerpts that explain a rejection; empty if nothing would help. What is to blame for it is marked."""
+    if sample is None:
+        text = _head((content or b"").decode("utf-8", "backslashreplace"), _SHORT)
+        return (Example(label="the row", text=text, mark=(0, len(text))),) if text else ()
+    if sample.kind != "chat":
+        return ()
+    try:
+        return _of_chat(rejection.code, sample, rejection.message, renderer)
+    except RenderError:
+        return ()  # it cannot be rendered even for display
+
+
+def _of_chat(code: str, sample: Sample, message: int | None, renderer: Renderer) -> tuple[Example, ...]:
+    """Return the roles of a chat, or the start or end of its rendering up to the first turn from `message` on."""
+    if code in ("template_error", "nothing_trained"):
+        roles = ", ".join(each.role for each in sample.messages)
+        return (Example(label="its messages are from", text=_head(roles, _SHORT)),)
+    if not code.startswith(("dropped_", "mangled_")) and code not in (
+        "no_terminator",
+        "prompt_diverges",
+        "part_not_found",
+    ):
+        return ()
+    conversation = renderer.conversation(sample)
+    messages = conversation.messages
+    first = message or 0
+    turns = (k for k in range(first, len(messages)) if messages[k]["role"] == "assistant")
+    last = next((k for k in turns if has_content(messages[k])), len(messages) - 1)
+    rendered = renderable(conversation, last if message is None else message).render(messages[: last + 1], {})
+    label = f"the rendering up to messages[{last}]"
+    if code == "prompt_diverges":
+        prompts = conversation.prompts(last)
+        prompt = next((prompt for prompt, mode in prompts if not mode), prompts[-1][0])  # the default one
+        place = common_length(prompt, rendered)
+        return (
+            _end_of("the prompt", prompt, (place, len(prompt)), "only in the prompt"),
+            _end_of(label, rendered, (place, place), "differs from here"),
+        )
+    if code in ("dropped_system", "dropped_tools"):
+        text = _head(rendered, _LONG)
+        return (Example(label=label, text=text, mark=(0, len(text))),)
+    if code == "no_terminator":
+        return (_end_of(label, rendered, (len(rendered), len(rendered)), "no stop token"),)
+    return (_end_of(label, rendered, (0, len(rendered))),)
+
+
+def _head(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]} {_GAP}"
+
+
+def _end_of(label: str, text: str, mark: tuple[int, int], note: str = "") -> Example:
+    if len(text) > _LONG:
+        end = f"{_GAP} {text[-_LONG:]}"
+        mark = (max(0, mark[0] - len(text) + len(end)), max(0, mark[1] - len(text) + len(end)))
+        text = end
+    return Example(label=label, text=text, mark=mark, note=note)
+
+
+# What a template does
+
+
+_ANSWER = "first answer"
+
+
+def _chat() -> RowBatch:
+    said = ("first question", _ANSWER, "second question", "second answer")
+    row = {"messages": [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)]}
+    return RowBatch(samples=(read_row(row, number=0, schema="messages", columns={}),), rejections=(), num_rows=1)
+
+
+CHAT = _chat()
+
+
+def template_findings(recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
+    """Yield what a template does to a plain chat, rendered as a server would prompt it; nothing if it refuses it."""
+    if model.template is None:
+        return
+    rules = msgspec.structs.replace(recipe.supervision, turns="all", parts=None, history_rewrite="exact")
+    with overruns_at(lambda _: named_template(recipe)):
+        turns = Renderer(model, msgspec.structs.replace(recipe, supervision=rules)).by_reference().render(CHAT)
+    trained = [_trained(turns, number) for number in np.argsort(turns.turn_message, kind="stable").tolist()]
+    if trained:
+        yield from _find_opening(*trained[0])
+        yield from _find_tokenizer_difference("".join(trained[-1]), model)
+
+
+def _trained(turns: TurnBatch, number: int) -> tuple[str, str]:
+    """Return the prompt of a turn, and what is trained of it, up to and including its terminator."""
+    text = turns.text[int(turns.text_offsets[turns.turn_text[number]]) :]
+    start, end = int(turns.prompt_end[number]), int(turns.completion_end[number])
+    return text[:start].decode(), text[start:end].decode()
+
+
+def _find_opening(prompt: str, turn: str) -> Iterator[CodedFinding]:
+    """Look for template text at the beginning of an answer that is trained with it."""
+    opening = turn.partition(_ANSWER)[0] if _ANSWER in turn else ""
+    if not opening.strip():
+        return
+    message = "every answer begins with text of the template, which the model learns to write"
+    hint = "a template that writes it into the prompt, if add_generation_prompt=True, leaves it to the prompt"
+    if (opened := opened_by(prompt + opening)) is not None and opened.closed:
+        message = (
+            "an answer without reasoning is trained after an empty reasoning block that the model has to write: "
+            "it learns to skip its reasoning"
+        )
+        hint = "right if the model should answer at once under this prompt; if not, keep to rows with reasoning"
+    mark = (len(prompt), len(prompt + opening))
+    shown = Example(label="turn", text=prompt + turn, mark=mark, note="trained before the answer")
+    yield CodedFinding(code="opening_learned", level="warning", message=message, examples=(shown,), hint=hint)
+
+
+_REPLACED = ("LlamaTokenizer", "LlamaTokenizerFast")
+
+
+def _find_tokenizer_difference(text: str, model: Model) -> Iterator[CodedFinding]:
+    """Check whether transformers 5, and the servers built on it, encode a chat differently than tokenizer.json."""
+    files = model.files
+    config = json.loads(files.get(CONFIG_FILE, b"{}"))
+    if config.get("tokenizer_class") not in _REPLACED:  # a vocabulary takes a while to parse
+        return
+    other = as_llama_tokenizer(json.loads(files[TOKENIZER_FILE]), config)
+    if other is None:
+        return
+    mine, theirs = (
+        [int(token) for token in ReferenceEncoder(definition).encode([text])[0]]
+        for definition in (files[TOKENIZER_FILE], json.dumps(other).encode())
+    )
+    if mine == theirs:
+        return
+    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
+    name = config["tokenizer_class"]
+    yield CodedFinding(
+        code="tokenizer_read_otherwise",
+        level="warning",
+        message="transformers 5 does not use this tokenizer.json as it is: for tokenizer_class "
+        f"'{name}' it replaces the pre-tokenizer. The ids of a chat then differ from token {place} on: {mine[place]} "
+        f"here, {theirs[place]} there; a model served that way gets other ids than it was trained on",
+        examples=(Example(label="rendered", text=text),),
+        hint="if the model is served by transformers 5, save the tokenizer with it "
+        "(AutoTokenizer.from_pretrained(…).save_pretrained(DIR)) and build with DIR; if not, set tokenizer_class to "
+        "TokenizersBackend, and transformers uses the file as it is",
+    )
+
+
+def as_llama_tokenizer(definition: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the tokenizer.json as transformers 5's LlamaTokenizer modifies it; None if it uses the file unchanged.
+
+    Source: `LlamaTokenizer.__init__` of transformers 5, which takes vocabulary and merges from the file and replaces
+    normalizer and pre-tokenizer; a byte-level file is used unchanged.
+    """
+    if config.get("tokenizer_class") not in _REPLACED:
+        return None
+    if "ByteLevel" in json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")]):
+        return None
+    spaced = "always" if config.get("legacy") else "first"
+    scheme = "never" if config.get("add_prefix_space") is False else spaced
+    pre_tokenizer = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
+    return {**definition, "normalizer": None, "pre_tokenizer": pre_tokenizer}

@@ -10,10 +10,9 @@ import numpy as np
 from packer.audit.token_texts import Run, Spans, TokenTexts, make_runs, padding_run
 from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
-from packer.errors import UsageError
+from packer.errors import UsageError, did_you_mean, near
 from packer.layout import MASKED
 from packer.media.carried import ImageSpan
-from packer.near_names import did_you_mean, near
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
 from packer.store.row_tables import Rejected, read_rejected

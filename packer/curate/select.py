@@ -18,12 +18,11 @@ from xxhash import xxh3_64_intdigest
 
 from packer.arrow_arrays import numbers_of
 from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
+from packer.curate import TraitRules
 from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
-from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import NO_TIME
-from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split, Take
-from packer.recipe.rule_checks import time_of
+from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split, Take, microseconds
 from packer.rejections import ROW_REASONS
 
 TRAIN, VALIDATION, TEST = range(3)
@@ -48,7 +47,7 @@ def split_by_time(times: Int64, rule: Split) -> Int32:
     split = np.full(len(times), TRAIN, np.int32)
     for later, cutoff in ((VALIDATION, rule.cutoffs.validation), (TEST, rule.cutoffs.test)):
         if cutoff is not None:
-            split[times >= time_of(cutoff)] = later
+            split[times >= microseconds(cutoff)] = later
     return split
 
 

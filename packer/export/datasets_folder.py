@@ -24,7 +24,7 @@ import pyarrow as pa
 from packer.batches import DESIRABLE, BlockBatch
 from packer.export.run import Batch, Files, FlatDocuments, SplitRows, lists
 from packer.layout import MASKED
-from packer.recipe.column_rules import Declared, declared
+from packer.recipe.groups import Declared, declared
 from packer.store.shards import block_values, document_values
 
 _BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")

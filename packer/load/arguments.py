@@ -33,7 +33,7 @@ from msgspec import Meta
 
 from packer.errors import UsageError
 from packer.load.ordering import End, Ordering
-from packer.recipe.pack_rules import BatchingName, Read, Side, Tokens
+from packer.recipe.groups import BatchingName, Read, Side, Tokens
 from packer.store.cache import Cache
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from packer.load.arguments import LoaderOptions
 from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW, OrderedRows
 from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
-from packer.recipe.column_rules import Declared, declared
+from packer.recipe.groups import Declared, declared
 from packer.store.cache import Cache, FoundBlocks, FoundDocuments
 from packer.store.numbered_rows import FoundRows
 from packer.store.shards import block_values, token_values

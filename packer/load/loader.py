@@ -9,7 +9,7 @@ from msgspec import Meta
 from torch.utils.data import get_worker_info
 
 from packer.batches import Int64
-from packer.errors import CheckError, UsageError
+from packer.errors import CheckError, UsageError, answers_names
 from packer.load.arguments import Batching, check_instance, checked, open_cache, resolve_options
 from packer.load.mixture import Mixture
 from packer.load.ordered_rows import Content, refuse_preference
@@ -19,7 +19,6 @@ from packer.load.ranks import Agreement
 from packer.load.reading import EpochSummary, Prefetch, StepReader
 from packer.load.row_source import RowSource, StepPlan
 from packer.load.step import Step
-from packer.near_names import answers_names
 from packer.store.cache import Cache
 
 

@@ -36,7 +36,7 @@ from msgspec import Meta
 from packer.batches import Int32, Int64
 from packer.errors import CheckError
 from packer.permute import permutation_key, permute
-from packer.recipe.pack_rules import BatchingName
+from packer.recipe.groups import BatchingName
 
 OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "function"]
 RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]

@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
-from packer.errors import InputError, RecipeError
+from packer.errors import InputError, RecipeError, did_you_mean, near, near_paths
 from packer.host.limits import is_panic, out_of, refuse_many_values
 from packer.media.processor import PROCESSOR_FILES, with_loaded_tokenizer
 from packer.model.backend import definition_of, load_backend
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
-from packer.near_names import did_you_mean, near, near_paths
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

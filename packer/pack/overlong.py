@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from packer.batches import Bool, Int32, Int64
 from packer.layout import concatenated_ranges, offsets_of
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 REASONS = ("overlong", "untrained", "truncated")
 """Why tokens are dropped: their document is longer than a block and rejected; their piece would train nothing; they are

@@ -39,7 +39,7 @@ from packer.batches import Int32, Int64, PackPlan, UInt64
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Pieces, cut
 from packer.permute import permutation_key
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 
 def arrange(

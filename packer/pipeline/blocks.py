@@ -20,7 +20,7 @@ from packer.layout import distinct, offsets_of
 from packer.pack.gather import gather
 from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, trained_counter
 from packer.pack.pack_plan import arrange
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 from packer.store.entries import Cut
 from packer.store.manifest import Shard
 from packer.store.shards import DocumentShards
@@ -30,26 +30,9 @@ _BATCH_TOKENS = 2**20
 """Tokens in one record batch of a block shard. Part of the format: changing it changes the bytes of shards."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockForm:
-    """Layout of a cache's blocks."""
-
-    block_len: int
-    pad_id: int
-    one_run: bool
-    """Whether the documents of a block attend to each other."""
-
-    align: int
-    """Each piece is padded to a multiple of this number of slots."""
-
-    @classmethod
-    def of(cls, pack: Pack, *, pad_id: int) -> "BlockForm":
-        """Return the layout for given packing rules and a tokenizer."""
-        return cls(block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream", align=pack.align)
-
-    def gather(self, plan: PackPlan, columns: DocumentColumns) -> BlockBatch:
-        """Gather the blocks of a plan in this layout."""
-        return gather(plan, columns, block_len=self.block_len, pad_id=self.pad_id, one_run=self.one_run)
+def gathered(plan: PackPlan, columns: DocumentColumns, pack: Pack, *, pad_id: int) -> BlockBatch:
+    """Gather the blocks of a plan by given packing rules: in a stream, documents of a block attend to each other."""
+    return gather(plan, columns, block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +217,7 @@ def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
     return count
 
 
-def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
+def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask], Shard]:
     """Return the function that makes block shards; it keeps documents open for tasks that need the same ones."""
     opened: dict[object, DocumentColumns] = {}
 
@@ -250,8 +233,8 @@ def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
             opened[partitions] = columns
         shard = write_blocks(
             folder,
-            _gathered(form, task.plan, opened[partitions]),
-            block_len=form.block_len,
+            _batches(task.plan, opened[partitions], pack, pad_id),
+            block_len=pack.block_len,
             weighted=task.weighted,
             split=task.split,
             index=task.index,
@@ -261,8 +244,9 @@ def block_worker(folder: Path, form: BlockForm) -> Callable[[BlockTask], Shard]:
     return make_shard
 
 
-def _gathered(form: BlockForm, plan: PackPlan, columns: DocumentColumns) -> Iterator[BlockBatch]:
+def _batches(plan: PackPlan, columns: DocumentColumns, pack: Pack, pad_id: int) -> Iterator[BlockBatch]:
     """Yield the blocks of a plan, one record batch at a time."""
-    size = max(1, _BATCH_TOKENS // form.block_len)
+    size = max(1, _BATCH_TOKENS // pack.block_len)
     for start in range(0, plan.num_blocks, size):
-        yield form.gather(plan.between(start, min(start + size, plan.num_blocks)), columns)
+        part = plan.between(start, min(start + size, plan.num_blocks))
+        yield gathered(part, columns, pack, pad_id=pad_id)

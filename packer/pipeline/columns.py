@@ -26,7 +26,7 @@ from packer.host.limits import storage_errors
 from packer.layout import concatenated_ranges, offsets_of
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.stages import Stages, SupervisedRows
-from packer.recipe.column_rules import Column, Declared, declared, with_rules
+from packer.recipe.groups import Column, Declared, declared, with_rules
 from packer.recipe.recipe import Recipe
 from packer.source.detect import detect_format
 from packer.source.file_bytes import changed_error, file_sha256

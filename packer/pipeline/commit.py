@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from packer.curate.trait_rules import traits_version
+from packer.curate import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
 from packer.names import shown
 from packer.pack.overlong import REASONS

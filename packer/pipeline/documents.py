@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from packer.display import Progress
 from packer.errors import CheckError
 from packer.media.images import CODES_OF_FILES
 from packer.model.backend import is_worth_loading
@@ -33,7 +34,6 @@ from packer.pipeline.partition import (
 )
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.workers.executor import HERE, Processes, Workers
-from packer.progress import Progress
 from packer.questions.question_fields import list_names
 from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles

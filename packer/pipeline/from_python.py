@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from packer.display import Lines, Progress, Silent
 from packer.errors import CheckError, InputError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.documents import Build
@@ -20,7 +21,6 @@ from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_row
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
 from packer.pipeline.workers.ray_workers import workers_on
-from packer.progress import Lines, Progress, Silent
 from packer.recipe.named_options import NAMED_OPTIONS, in_python
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from packer.curate.trait_rules import TraitRules, traits_version
+from packer.curate import TraitRules, traits_version
 from packer.recipe.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
@@ -25,7 +25,7 @@ CODE_VERSION = "packer_code"
 """Key of :func:`packer.version.code_digest` in a manifest's `versions`."""
 
 TRAITS_VERSION = "packer_traits"
-"""Key of :func:`packer.curate.trait_rules.traits_version` in a manifest's `versions`; it has one if it has a selection.
+"""Key of :func:`packer.curate.traits_version` in a manifest's `versions`; it has one if it has a selection.
 """
 
 

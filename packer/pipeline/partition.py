@@ -18,12 +18,12 @@ import pyarrow as pa
 from msgspec import Meta
 
 from packer.batches import DocumentBatch, RowBatch
-from packer.curate.trait_rules import TraitRules
+from packer.curate import TraitRules
 from packer.layout import distinct
 from packer.media.images import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.columns import RowColumns
-from packer.pipeline.plan.benchmarks import questions_of
+from packer.pipeline.plan.input_resolution import questions_of
 from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import MediaRules

@@ -20,7 +20,6 @@ from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown
 from packer.pipeline.blocks import (
-    BlockForm,
     BlockTask,
     PackedBlocks,
     PackedGroup,
@@ -37,9 +36,8 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import LIMIT, InNoBlock, LeftOutError, refuse_existing, refuse_lost_tokens
 from packer.pipeline.partition import journal_entries
-from packer.pipeline.plan.benchmarks import pin_benchmarks
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
-from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources, tokenizer_place
+from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.selecting import select
 from packer.pipeline.tokenizer import remember, write_model
@@ -160,7 +158,6 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     recipe, progress = provenance.recipe, build.progress
     if recipe.pack.mode == "none":
         return PackedBlocks(shards=(), groups=[])
-    form = BlockForm.of(recipe.pack, pad_id=provenance.model.pad_id)
     limit = LIMIT if build.fail_above is None else build.fail_above
     groups: list[PackedGroup] = []
     num_tokens = sum(own.num_tokens for own in documents.values())
@@ -186,7 +183,7 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     shards: list[Shard] = []
     made = build.workers.run(
         block_worker,
-        (build.folder, form),
+        (build.folder, recipe.pack, provenance.model.pad_id),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
         sizes=[num_tokens // 4 // num_tasks] * num_tasks,

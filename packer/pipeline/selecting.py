@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import InputRows, Int32, Int64, SelectedRows
+from packer.curate import TraitRules
 from packer.errors import NothingKeptError
 from packer.pipeline.identity import Provenance
 from packer.recipe.row_rules import RowRules, named_rule
@@ -131,7 +132,6 @@ def _nothing_left(rows: SelectedRows, rules: RowRules) -> NothingKeptError:
 
 def read_traits(folder: Path, traits: Sequence[StoredTable], rules: RowRules) -> pa.Table:
     """Return the traits of all rows, in the order of the partitions."""
-    from packer.curate.trait_rules import TraitRules  # noqa: PLC0415 - not loaded by builds without rules
     from packer.curate.traits import trait_schema  # noqa: PLC0415 - not loaded by builds without rules
 
     schema = trait_schema(TraitRules.of(rules, 0))

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from packer.errors import InputError
-from packer.near_names import did_you_mean, near
+from packer.errors import InputError, did_you_mean, near
 from packer.questions.conversations import PAGE, step
 from packer.questions.exports import export_hint
 from packer.questions.field_programs import into_question, one_answer

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.errors import RecipeError
-from packer.recipe.row_schemas import ROW_SCHEMAS
+from packer.recipe import ROW_SCHEMAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,14 +20,20 @@ from msgspec import Meta
 from packer.errors import RecipeError
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.names import SplitName, is_address, refuse_credentials
-from packer.recipe.column_rules import ColumnRules, check_columns, declared
+from packer.recipe import ROW_SCHEMAS
+from packer.recipe.groups import (
+    EVERY_KEY,
+    ColumnRules,
+    Pack,
+    PositiveInt,
+    Read,
+    Supervision,
+    declared,
+    wrong_columns,
+)
 from packer.recipe.named_options import also_of_all, of_one_source
-from packer.recipe.pack_rules import EVERY_KEY, Pack, PositiveInt, Read, check_pack, check_read
 from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
-from packer.recipe.row_schemas import ROW_SCHEMAS
-from packer.recipe.rule_checks import check_rules
 from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
-from packer.recipe.supervision import Infilling, Supervision
 
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
@@ -79,7 +86,6 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
-    fim: Infilling | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,10 +264,9 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
     _check_names(recipe, where)
-    check_pack(recipe.pack, where)
-    check_read(recipe.read, where)
-    check_rules(recipe.row_rules, where)
-    check_columns(declared(recipe), where, reads_images=recipe.reads_images)
+    rules = (recipe.pack.wrong(), recipe.read.wrong(), recipe.row_rules.wrong(), wrong_columns(recipe))
+    for said, hint in chain(*rules):
+        raise RecipeError(f"{where}: {said}", hint=hint)
     try:
         dt.date.fromisoformat(recipe.template.date)
     except ValueError as error:

@@ -4,7 +4,8 @@ All rules are off by default. Those that choose depend only on properties of row
 changing one never tokenizes anything again; see :mod:`packer.curate`.
 """
 
-from collections.abc import Callable, Iterable
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -248,6 +249,28 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             number -= each.questions or 0
         raise IndexError(number)
 
+    def wrong(self) -> Iterator[tuple[str, str]]:
+        """Yield rules that contradict each other or have no effect, each with a hint; later ones rely on the first."""
+        names = [each.name for each in self.filters]
+        for i, each in enumerate(self.filters):
+            yield from ((f"filters[{i}] '{each.name}': {said}", hint) for said, hint in _wrong_filter(each))
+            if each.name == WHERE or each.name in names[:i]:
+                yield f"filters[{i}]: the name '{each.name}' is taken", "give it another name"
+        for source, conditions in enumerate(self.where):
+            for field, condition in conditions.items():
+                place = f"sources[{source}].where.{field}"
+                if not field or not condition.is_set:
+                    yield f"{place}: no condition", "min, max, in, not_in, matches or not_matches"
+                yield from ((f"{place}: {said}", hint) for said, hint in _wrong_range(condition))
+            if len(conditions) + len(self.filters) > MAX_CONDITIONS:
+                yield f"more than {MAX_CONDITIONS} filters and conditions of one source", _KEYS
+        if self.deduplicate is not None and self.deduplicate == Deduplicate():
+            yield "deduplicate: is empty", "--set deduplicate.exact=bytes"
+        if self.decontaminate is not None and not self.decontaminate.against:
+            yield "decontaminate.against: names no file", "against: [{path: benchmark.jsonl}]"
+        if self.split is not None:
+            yield from ((f"split{said}", hint) for said, hint in _wrong_split(self.split))
+
 
 def named_rule(name: str) -> str:
     """Describe a rule of `RowRules.names` for users."""
@@ -264,3 +287,74 @@ def fields_of(filters: Iterable[Filter], split: Split | None, where: dict[str, C
     fields = [*where, *(each.field for each in filters if each.field is not None)]
     fields += [] if split is None else [field for field in (split.group, split.time) if field is not None]
     return tuple(dict.fromkeys(fields))
+
+
+MAX_CONDITIONS = 60
+"""Most rules with a condition that may apply to one source; each uses one bit of a column."""
+
+_KEYS = "docs/how-to/choose-rows.md shows every rule"
+
+_SUBJECTS = ("field", "of", "messages", "tokens")
+"""Keys that say what a filter is about; a filter has exactly one of them."""
+
+
+def _wrong_filter(each: Filter) -> Iterator[tuple[str, str]]:
+    about = [name for name in _SUBJECTS if getattr(each, name) is not None]
+    if len(about) != 1:
+        yield f"expected one of field, of, messages and tokens, found {' and '.join(about) or 'none'}", _KEYS
+    measured = {key: given for key in MEASURES if (given := getattr(each, key)) is not None}
+    if measured and each.of is None:
+        yield f"{next(iter(measured))} is of texts", "of: answers, prompts or conversation names them"
+    if each.of is not None and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
+        yield "min, max, in and not_in are for fields", "chars: {min: 2} counts characters"
+    if each.is_set and about[0] in {"messages", "tokens"}:
+        yield f"{about[0]} has min and max of its own", f"{about[0]}: {{min: 1, max: 100}}"
+    ranges = [given for given in (*measured.values(), each.messages, each.tokens) if given is not None]
+    if not each.is_set and all(given == Range() for given in ranges):
+        yield "no condition", _KEYS
+    for given in (*ranges, each):
+        yield from _wrong_range(given)
+
+
+def _wrong_range(given: Condition | Range) -> Iterator[tuple[str, str]]:
+    if given.min is not None and given.max is not None and given.min > given.max:
+        yield f"min {given.min:g} is more than max {given.max:g}", "no row would pass"
+
+
+def _wrong_split(split: Split) -> Iterator[tuple[str, str]]:
+    shares, cutoffs = split.shares, split.cutoffs
+    if shares.validation + shares.test >= 1:
+        yield (
+            f".shares: validation {shares.validation:g} and test {shares.test:g} leave nothing to train on",
+            "for example shares: {validation: 0.02, test: 0.01}",
+        )
+    if split.time is None:
+        if cutoffs != Cutoffs():
+            yield ".cutoffs: no field with the times is set", "split.time names it"
+        if shares == Shares() and split.leakage is None:
+            yield ": nothing is held out", "--set split.shares.validation=0.02"
+        return
+    if shares != Shares():
+        yield ": shares and time are two ways to split", "leave one of them out"
+    if cutoffs == Cutoffs():
+        yield ": no cutoff", "--set split.cutoffs.validation=2026-01-01"
+    times = []
+    for name in ("validation", "test"):
+        try:
+            times += [microseconds(text)] if (text := getattr(cutoffs, name)) is not None else []
+        except ValueError as error:
+            yield f".cutoffs.{name}: {error}", "an ISO date or time such as 2026-01-01T00:00:00Z"
+    if sorted(set(times)) != times:
+        yield ".cutoffs: test does not begin after validation", "train < validation < test"
+
+
+def microseconds(text: str) -> int:
+    """Return an ISO time as microseconds since 1970 in UTC; a time that names no zone is in UTC.
+
+    Raises:
+        ValueError: the text is no ISO time.
+    """
+    time = dt.datetime.fromisoformat(text)
+    return (time.replace(tzinfo=time.tzinfo or dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(
+        microseconds=1
+    )

@@ -5,7 +5,7 @@ Also translates msgspec's validation errors into messages in terms of the recipe
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -13,10 +13,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import yaml
 
-from packer.errors import RecipeError
+from packer.errors import RecipeError, did_you_mean, near, near_paths
 from packer.host.regular_file import read_regular_bytes
 from packer.names import in_words
-from packer.near_names import did_you_mean, near, near_paths
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -49,12 +48,6 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
     if not isinstance(values, dict):
         raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}")
     return values
-
-
-def as_yaml(values: Mapping[str, Any]) -> str:
-    """Format plain values as a recipe's YAML, in their order; innermost mappings and lists get one line each."""
-    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
-    return text
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -155,11 +148,16 @@ def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
     values[last] = int(match[1]) * _UNITS[match[2].upper()]
 
 
+_WITHDRAWN = {"text.fim": "cut and tokenize such texts yourself, and give rows of `input_ids` and `labels`"}
+
+
 def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:
     """Return msgspec's message with the recipe's key first, and a hint: `every_key` if none is better."""
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
+        if (instead := _WITHDRAWN.get(f"{key}.{unknown[1]}")) is not None:
+            return f"unknown key '{key}.{unknown[1]}'", instead
         keys = kind_of(recipe, key).__struct_encode_fields__
         meant = [*_places_of(recipe, unknown[1])] or near(unknown[1], keys)
         hint = did_you_mean(meant, "keys here: " + ", ".join(keys))

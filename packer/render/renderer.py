@@ -13,8 +13,8 @@ from packer.literals import longest_of
 from packer.media.carried import has_marks, in_parts
 from packer.media.processor import Processor
 from packer.model.model import Model
+from packer.recipe.groups import PARTS
 from packer.recipe.recipe import Recipe
-from packer.recipe.supervision import PARTS
 from packer.render.call_ids import CallIds
 from packer.render.clear import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch

@@ -31,7 +31,7 @@ import msgspec
 
 from packer.batches import Message, Rejection, Sample, has_content
 from packer.literals import common_length
-from packer.recipe.supervision import PARTS, Part
+from packer.recipe.groups import PARTS, Part
 from packer.render.conversation import Conversation
 from packer.render.dropped import shows_message
 from packer.render.environment import ChatTemplate, RenderError

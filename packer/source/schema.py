@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from packer.batches import Sample
-from packer.recipe.row_schemas import ROW_SCHEMAS
+from packer.recipe import ROW_SCHEMAS
 from packer.source.beginnings import with_labels_off, with_reasoning_apart
 from packer.source.decode import Refused
 from packer.source.forms import FIELDS as FORM_FIELDS

@@ -16,13 +16,12 @@ from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
 from packer.display import in_shell
-from packer.errors import CheckError, InputError, UsageError
+from packer.errors import CheckError, InputError, UsageError, did_you_mean, near_paths
 from packer.host.limits import refuse_many_values
 from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside
 from packer.names import FilePath, SplitName, in_words
-from packer.near_names import did_you_mean, near_paths
+from packer.recipe import ROW_SCHEMAS
 from packer.recipe.recipe import Recipe
-from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.store.entries import FORMAT_VERSION, Count, Hex, Place, Shard, StoredTable, Totals
 from packer.store.files import CacheFiles
 from packer.store.folder import PRIVATE

@@ -19,7 +19,7 @@ from packer.batches import CHOSEN, SIDES, BlockBatch, DocumentColumns, Float32, 
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.media.carried import ImageSpan
-from packer.recipe.column_rules import Declared
+from packer.recipe.groups import Declared
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, block_rows, document_rows
 from packer.store.entries import BLOCK_PIECES, Kind, has_column
 from packer.store.files import damage

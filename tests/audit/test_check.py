@@ -9,12 +9,12 @@ import row_likeness
 import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
+from packer.audit.check import check as check_cache
 from packer.audit.check import row_checks
-from packer.audit.check.check import check as check_cache
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import row_report
-from packer.pipeline.plan.benchmarks import read_benchmark
+from packer.pipeline.plan.input_resolution import read_benchmark
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import Benchmark, BenchmarkColumns
 from packer.store.manifest import read_manifest

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from packer.audit.verify.block_checks import count_untiled
+from packer.audit.verify.cache_checks import count_untiled
 
 
 def literal_untiled(documents, ranges):

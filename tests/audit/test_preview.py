@@ -78,7 +78,7 @@ def test_what_is_shown_is_what_a_build_contains(starter, starter_cache):
         totals = cache.manifest.totals
         shown = [(row.view.source, row.view.row) for row in found.rows]
         assert shown == [(entry.path, row) for entry in cache.manifest.inputs for row in range(entry.num_rows)]
-        assert [(i.path, i.split, i.format, i.schema) for i in found.inputs] == [
+        assert [(i.name, i.split, i.format, i.schema) for i in found.inputs] == [
             (i.path, i.split, i.format, i.schema) for i in cache.manifest.inputs
         ]
     own = found.totals

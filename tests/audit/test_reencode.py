@@ -14,8 +14,8 @@ from packed_again import packed_again
 from rejected_lines import write_rejected
 
 from packer.audit import input_parts
+from packer.audit.verify import verify
 from packer.audit.verify.shard_checks import MAX_ROWS
-from packer.audit.verify.verify_cache import verify
 from packer.batches import DocumentBatch
 from packer.layout import offsets_of
 from packer.pipeline.from_python import build

@@ -11,7 +11,7 @@ import pytest
 import twins
 from hints import settings_in
 
-from packer.audit.findings import TEMPLATE_CODES, CodedFinding
+from packer.audit import TEMPLATE_CODES, CodedFinding
 from packer.audit.preview import Preview, preview
 from packer.errors import PackerError
 from packer.recipe.recipe import make_recipe
@@ -65,10 +65,7 @@ def configured(twin: Folder, **values: str) -> Folder:
     return write
 
 
-EOS_AT_THE_END = FULL + "{%- if not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
-
 CASES: dict[str, Folder] = {
-    "history_rewritten": byte_level(twins.QWEN3_LIKE),
     "tokenizer_read_otherwise": configured(twins.sentencepiece_like, tokenizer_class="LlamaTokenizer"),
     "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
 }
@@ -102,21 +99,13 @@ def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, c
     assert (found.totals.kept, found.inputs) == (1, ())
 
 
-def test_of_rewritten_history_only_what_the_rows_have_is_reported(cases: Cases, tmp_path: Path) -> None:
-    folder = cases.folder("history_rewritten")
-    assert codes(of(folder, sources=write(tmp_path / "short.jsonl", chat("Hi", "Hello")))) == []
-    found = of(folder, sources=write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine")))
-    assert codes(found) == ["history_rewritten"]
-    assert "leaves out their reasoning" in finding(found, "history_rewritten").message
-
-
 def test_a_template_that_renders_everything_as_it_is_gets_no_finding(tmp_path: Path) -> None:
     assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
 
 
 def test_of_a_row_that_is_asked_for_nothing_else_is_said(cases: Cases, tmp_path: Path) -> None:
     (source,) = write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))
-    recipe = make_recipe({"tokenizer": str(cases.folder("history_rewritten")), "sources": [source]})
+    recipe = make_recipe({"tokenizer": str(cases.folder("opening_learned")), "sources": [source]})
     assert codes(preview(recipe, row=(source["path"], 0))) == []
 
 
@@ -132,15 +121,8 @@ def places(found: Preview, code: str) -> list[str]:
     return [each.text[slice(*each.mark)] for each in finding(found, code).examples if each.mark is not None]
 
 
-@pytest.mark.parametrize(
-    ("code", "shown"),
-    [
-        ("history_rewritten", ["<think>\n\n</think>\n\n", ""]),
-        ("opening_learned", ["Answer: "]),
-    ],
-)
-def test_the_marked_place_is_what_the_finding_is_about(code: str, shown: list[str], cases: Cases) -> None:
-    assert places(cases.preview(code), code) == shown
+def test_the_marked_place_is_what_the_finding_is_about(cases: Cases) -> None:
+    assert places(cases.preview("opening_learned"), "opening_learned") == ["Answer: "]
 
 
 def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
@@ -149,58 +131,11 @@ def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -
     assert finding(found, "opening_learned").level == "warning"
 
 
-def test_the_stop_that_is_proposed_against_rewriting_ends_it_and_keeps_those_of_the_recipe(tmp_path: Path) -> None:
-    folder = configured(byte_level(EOS_AT_THE_END), eos_token="<|endoftext|>")(tmp_path / "tokenizer")
-    override, *_ = hinted(of(folder, 'supervision.stop=["<|im_start|>"]'), "history_rewritten")
-    assert override == 'supervision.stop=["<|im_start|>", "<|im_end|>"]'
-    assert codes(of(folder, override)) == []
-
-
-@pytest.mark.parametrize("value", ["exact", "last", "as_rendered"])
-def test_what_the_recipe_has_chosen_is_no_finding(value: str, cases: Cases) -> None:
-    assert codes(cases.preview("history_rewritten", f"supervision.history_rewrite={value}")) == []
-
-
-FORGETFUL = changed(
-    "{%- if m.reasoning_content %}", "{%- if m.reasoning_content and (loop.last or forget is false) %}"
-).replace("'\\n</think>\\n' }}{% endif %}", "'\\n</think>\\n' }}{% endif %}")
-
-
-def test_a_variable_that_keeps_history_is_named(tmp_path: Path) -> None:
-    found = of(byte_level(FORGETFUL)(tmp_path))
-    hint = finding(found, "history_rewritten").hint
-    assert hint is not None and hint.startswith("--set template.kwargs.forget=false keeps them as they are")
-    assert "history_rewritten" not in codes(of(tmp_path, "template.kwargs.forget=false"))
-
-
-def test_a_hinted_variable_keeps_the_variables_of_the_recipe(tmp_path: Path) -> None:
-    template = changed("loop.last or forget is false", "loop.last or (forget is false and deep)", FORGETFUL)
-    folder = byte_level(template)(tmp_path / "tokenizer")
-    given = "template.kwargs={deep: true}"
-    override = hinted(of(folder, given), "history_rewritten")[0]
-    assert override == "template.kwargs.forget=false"
-    assert "history_rewritten" not in codes(of(folder, given, override))
-
-
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
 def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path) -> None:
     """A byte-level file is left alone; one that says what transformers would put there is read as it is."""
     found = of(configured(twin, tokenizer_class="LlamaTokenizer")(tmp_path))
     assert "tokenizer_read_otherwise" not in codes(found)
-
-
-def test_every_key_of_every_hint_ends_the_finding(cases: Cases) -> None:
-    tried = 0
-    for code in CASES:
-        for each in cases.preview(code).findings:
-            for override in settings_in(each.hint or ""):
-                assert each.code not in codes(cases.preview(code, override)), f"{code}: {each.code} under {override}"
-                tried += 1
-    assert tried >= 3
-
-
-def hinted(found: Preview, code: str) -> list[str]:
-    return settings_in(finding(found, code).hint or "")
 
 
 # -- the plain chat --------------------------------------------------------------------------------------------------------
@@ -274,15 +209,6 @@ def chat(*texts: str) -> dict[str, Any]:
 def write(path: Path, *rows: Any) -> list[dict[str, str]]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return [{"path": str(path)}]
-
-
-def test_the_price_of_rewriting_is_measured_on_the_rows(cases: Cases, tmp_path: Path) -> None:
-    folder = cases.folder("history_rewritten")
-    sources = write(tmp_path / "rows.jsonl", *[chat(*["Hello there"] * 20)] * 3)
-    dear = finding(of(folder, sources=sources), "history_rewritten")
-    price = float(re.findall(r"([0-9.]+) times", dear.message)[0])
-    assert price > 2 and "a build stops until you choose" in dear.message
-    assert {"exact", "last", "as_rendered"} == {*re.findall(r"--history (\w+)", dear.hint or "")}
 
 
 def test_rows_that_use_no_template_get_no_findings(cases: Cases, tmp_path: Path) -> None:

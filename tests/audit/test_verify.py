@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.audit.verify import shard_checks
+from packer.audit.verify import shard_checks, verify
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
-from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError, InputError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe

@@ -17,7 +17,7 @@ from pathlib import Path
 from caches import REAL, seed_rows
 from rich.table import Table
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.audit.verify.verify_report import Level
 from packer.pipeline.from_python import build
 from packer.pipeline.workers.fork_server import default_jobs

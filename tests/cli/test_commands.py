@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import fields, run
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.store.manifest import read_manifest
 from packer.version import __version__
 from packer_cli.main import COMMANDS

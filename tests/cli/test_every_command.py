@@ -36,9 +36,12 @@ def places(starter, starter_cache, tmp_path_factory):
         "cache": starter_cache, "other": top / "other", "damaged": damaged, "tokenizer": starter / "tokenizer",
         "rows": top / "rows.jsonl", "bad": top / "bad.jsonl", "missing": top / "missing", "empty": top / "empty",
         "foreign": top / "foreign", "words": words.folder, "huge": "9" * 5000,  # more digits than Python reads
-        "forgetful": twins.byte_level(top / "forgetful", template=twins.QWEN3_LIKE),
+        "announcing": twins.byte_level(top / "announcing", template=ANNOUNCING),
         "refused": twins.byte_level(top / "refused", template=twins.NO_TERMINATOR),
     }  # fmt: skip
+
+
+ANNOUNCING = twins.CHATML.replace("'\\n' + (", "'\\n' + ('Answer: ' if message.role == 'assistant' else '') + (")
 
 
 ERRORS = """
@@ -114,7 +117,7 @@ PRINTED = {
     "diff {cache} {other}": 1,
     "diff {cache} {other} -v": 1,
     "preview --tokenizer {refused}": 1,
-    "preview --tokenizer {forgetful}": 0,
+    "preview --tokenizer {announcing}": 0,
     "preview {rows} --tokenizer {tokenizer}": 0,
     "inspect {cache} --ids": 0,
     "explain overlong": 0,
@@ -131,7 +134,7 @@ def test_no_line_is_wider_than_the_terminal_but_for_paths_and_digests(command, c
 
 
 @pytest.mark.parametrize(
-    "command", ["preview --tokenizer {forgetful}", "verify --foreign {foreign} --tokenizer {words}"]
+    "command", ["preview --tokenizer {announcing}", "verify --foreign {foreign} --tokenizer {words}"]
 )
 @pytest.mark.parametrize("columns", [1, 4, 11])
 def test_a_terminal_of_hardly_any_width_gets_every_word(command, columns, places, terminal):

@@ -6,8 +6,7 @@ import sys
 import click
 import pytest
 
-from packer.display import percent, visible
-from packer.progress import Lines
+from packer.display import Lines, percent, visible
 from packer_cli.output import cells, lines_of, stdout, wrap
 from packer_cli.page import ViewPage
 from packer_cli.reply import print_error
@@ -86,7 +85,7 @@ def test_joiners_of_emoji_and_scripts_stay():
 
 def test_lines_show_amount_speed_and_time_left(capsys, monkeypatch):
     clock = iter([0.0, 100.0, 103.0, 110.0, 140.0])
-    monkeypatch.setattr("packer.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("packer.display.time.monotonic", lambda: next(clock))
     lines = Lines()
     lines.stage("documents", 1000, "rows")
     lines.advance(100, 500)

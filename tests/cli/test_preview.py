@@ -144,18 +144,21 @@ def test_a_locale_without_the_signs_shows_escapes(rows, tokenizer):
     assert (b"\x1b" in done.stdout, done.stderr) == (False, b"")
 
 
+ANNOUNCING = twins.CHATML.replace("'\\n' + (", "'\\n' + ('Answer: ' if message.role == 'assistant' else '') + (")
+
+
 @pytest.fixture(scope="module")
-def forgetful(tmp_path_factory):
-    """A template that changes earlier answers."""
-    return twins.nfc(tmp_path_factory.mktemp("tokenizer"), template=twins.QWEN3_LIKE)
+def announcing(tmp_path_factory):
+    """A template that begins answers with a text of its own."""
+    return twins.nfc(tmp_path_factory.mktemp("tokenizer"), template=ANNOUNCING)
 
 
-def test_without_rows_a_plain_chat_shows_what_the_template_does(forgetful):
-    shown = run("preview", "--tokenizer", forgetful, env={"COLUMNS": "2000"}).stdout
-    assert shown.startswith("── 1/2 a plain chat row 0 · ")
-    assert " 3▌ second answer<|im_end|>\n" in shown and " kept, " not in shown
-    assert "\n\nwarning[history_rewritten]: " in shown
-    assert "¦<think>↵↵</think>↵↵¦" in shown and re.search(r"¦¦.*\(differs from here\)", shown)
+def test_without_rows_a_plain_chat_shows_what_the_template_does(announcing):
+    shown = run("preview", "--tokenizer", announcing, env={"COLUMNS": "2000"}).stdout
+    assert shown.startswith("── a plain chat row 0 · ")
+    assert " 3▌ Answer: second answer<|im_end|>\n" in shown and " kept, " not in shown
+    assert "\n\nwarning[opening_learned]: " in shown
+    assert re.search(r"¦Answer: ¦first answer.*\(trained before the answer\)", shown)
 
 
 def test_a_plain_chat_that_would_be_left_out_ends_with_exit_code_1(tmp_path):
@@ -169,15 +172,15 @@ def test_a_plain_chat_that_would_be_left_out_ends_with_exit_code_1(tmp_path):
     assert run("preview", "--tokenizer", refused, "--set", "supervision.no_terminator=append").stderr == ""
 
 
-def test_json_holds_the_texts_of_findings_whole_with_the_place(forgetful):
-    (found,) = fields("preview", "--tokenizer", forgetful)["findings"]
-    assert (found["code"], found["level"]) == ("history_rewritten", "warning")
+def test_json_holds_the_texts_of_findings_whole_with_the_place(announcing):
+    (found,) = fields("preview", "--tokenizer", announcing)["findings"]
+    assert (found["code"], found["level"]) == ("opening_learned", "warning")
     example = found["examples"][0]
-    assert example["text"][slice(*example["mark"])] == "<think>\n\n</think>\n\n"
+    assert example["text"][slice(*example["mark"])] == "Answer: "
 
 
 def test_the_examples_of_findings_are_whole_if_all_is_asked_for_and_color_is_off_where_it_is_not_wanted(tmp_path):
-    template = "{{- '\x1b[2J" + "Be kind and brief. " * 40 + "' }}" + twins.QWEN3_LIKE
+    template = "{{- '\x1b[2J" + "Be kind and brief. " * 40 + "' }}" + ANNOUNCING
     asked = ("preview", "--tokenizer", twins.byte_level(tmp_path, template=template))
     short, whole = (run(*asked, *more).stdout.partition("warning[")[2] for more in ((), ("-v",)))
     assert "…" in short and "…" not in whole
@@ -187,10 +190,10 @@ def test_the_examples_of_findings_are_whole_if_all_is_asked_for_and_color_is_off
 
 
 @pytest.mark.parametrize("columns", [60, 66, 72, 80, 93])
-def test_a_key_to_be_copied_stands_beside_its_option(columns, forgetful, terminal):
-    lines = run("preview", "--tokenizer", forgetful, env={"COLUMNS": str(columns)}).stdout.splitlines()
-    assert sum(re.search("--history (exact|last|as_rendered)", line) is not None for line in lines) == 3
-    assert not any(line.endswith(("--set", "--history")) for line in lines)
+def test_a_key_to_be_copied_stands_beside_its_option(columns, terminal, tmp_path):
+    refused = twins.byte_level(tmp_path, template=twins.NO_TERMINATOR)
+    lines = run("preview", "--tokenizer", refused, exit_code=1, env={"COLUMNS": str(columns)}).stdout.splitlines()
+    assert sum("--set supervision.no_terminator=append" in line for line in lines) == 1
 
 
 def test_a_preview_says_that_it_applies_no_rules_about_rows(rows, tokenizer):

@@ -26,7 +26,7 @@ from search_effort import percent_of_examples
 from packer.layout import offsets_of
 from packer.pack.gather import gather
 from packer.pack.pack_plan import arrange, order_key, shuffled
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 MODES = {"isolated": {}, "stream": {"one_run": True}}
 ROWS_OF_A_MAP = 1000  # `pack_dataset` packs so many consecutive rows at a time

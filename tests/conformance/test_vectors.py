@@ -12,7 +12,7 @@ import transformers
 from conformance.conversations import DAY, SHAPES
 from supervision_stages import aliased, assistant, user
 
-from packer.audit.template_findings import as_llama_tokenizer
+from packer.audit.preview import as_llama_tokenizer
 from packer.model.model import load_model
 from packer.render.environment import ChatTemplate, RenderError
 from packer.tokenize.reference_encoder import ReferenceEncoder

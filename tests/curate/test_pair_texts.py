@@ -6,7 +6,7 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from packer.batches import Preference, Sample
-from packer.curate import filters
+from packer.curate import traits
 from packer.curate.texts import answers, content_key, conversation, prompt_key, prompts, utterances
 from packer.recipe.row_rules import Filter, Range
 from packer.source.schema import read_row
@@ -48,7 +48,7 @@ def test_a_pair_passes_where_both_sides_do():
         (Filter(name="fit", of="conversation", chars=Range(max=8)), [False, False, True]),
         (Filter(name="so", of="conversation", matches="So"), [False, False, False]),
     ):
-        assert filters.ConditionTester(rule, rule.name, None).of_samples(samples).tolist() == expected
+        assert traits.ConditionTester(rule, rule.name, None).of_samples(samples).tolist() == expected
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -117,4 +117,4 @@ def test_a_message_that_only_calls_tools_has_no_text_that_could_be_short(content
     assert [answers(sample) for sample in samples] == [["It is 9."], [], [""]]
     assert conversation(samples[0]) == "And?\nIt is 9."
     rule = Filter(name="short", of="answers", chars=Range(min=2))
-    assert filters.ConditionTester(rule, "short", None).of_samples(samples).tolist() == [True, True, False]
+    assert traits.ConditionTester(rule, "short", None).of_samples(samples).tolist() == [True, True, False]

@@ -2,7 +2,7 @@
 
 import json
 
-from packer.curate.trait_rules import TraitRules
+from packer.curate import TraitRules
 from packer.curate.traits import TraitMaker
 from packer.recipe.recipe import make_recipe
 from packer.source.row import FileRow

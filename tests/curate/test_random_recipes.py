@@ -9,7 +9,7 @@ from compared_rows import rows_of_split, some_rows, with_copies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import NothingKeptError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe

@@ -22,7 +22,7 @@ from xxhash import xxh3_128_hexdigest
 import packer
 from packer.audit.preview import preview
 from packer.audit.stats import stats
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.audit.view import view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError

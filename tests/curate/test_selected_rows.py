@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from row_oracle import select
 
 from packer.batches import InputRows
+from packer.curate import TraitRules
 from packer.curate.select import select_rows
-from packer.curate.trait_rules import TraitRules
 from packer.curate.traits import TraitMaker
 from packer.recipe.recipe import make_recipe
 from packer.rejections import ROW_REASONS

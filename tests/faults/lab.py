@@ -124,7 +124,7 @@ class Lab:
         return Outcome(code=status, **values)
 
 
-WARM = ("packer.audit.verify.verify_cache", "packer.pipeline", "packer_cli.build", "packer_cli.verify")
+WARM = ("packer.audit.verify", "packer.pipeline", "packer_cli.build", "packer_cli.verify")
 WARM += ("numpy.ma", "pyarrow.compute")
 """Imported once, for all experiments: the last two, which others import when they are needed, take as long as a build."""
 

@@ -9,8 +9,8 @@ from faults.amount import FULL, amount
 from faults.jobs import Job
 from faults.readers import read_shard
 
+from packer.audit.verify import verify
 from packer.audit.verify.shard_checks import audit_shard
-from packer.audit.verify.verify_cache import verify
 from packer.errors import CheckError
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest

@@ -12,7 +12,7 @@ from faults.lab import Lab
 from faults.storage import CALLS, CHANGING, READING, SPENDING, Fault
 from processes import run_forked
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 
 OPENING = ("open_read", "open_write", "open_folder", "map", "scandir", "listdir")
 INTERRUPTED = ("open_read", "open_write", "open_folder", "write", "fsync", "fsync_folder", "lock", "truncate", "pwrite")

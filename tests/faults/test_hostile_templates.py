@@ -10,7 +10,7 @@ from faults.jobs import Job, contents, row
 from hostile_templates import ALL, LARGE, OVERRUNS
 from processes import run_forked
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import TemplateError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import Recipe, load_recipe

@@ -15,7 +15,7 @@ from faults.jobs import Job, contents, write_job
 from faults.lab import Lab
 from faults.storage import CHANGING, Fault
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import InputError
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest

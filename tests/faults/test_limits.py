@@ -134,7 +134,7 @@ def test_dictionaries_that_add_to_one_another_are_bounded_together(tmp_path: Pat
 REPEATED = """
 import json, sys
 from pathlib import Path
-from packer.audit.foreign.tables import open_foreign
+from packer.audit.foreign import open_foreign
 from packer.errors import InputError
 from packer.source import table_files, tables
 from packer.host.watchdog import limit_process

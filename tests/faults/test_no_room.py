@@ -12,7 +12,7 @@ from faults.jobs import Job, contents
 from faults.lab import Lab
 from faults.storage import CHANGING
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 
 NOTHING_WRITTEN = dict.fromkeys((*CHANGING, "open_write"), 0)
 

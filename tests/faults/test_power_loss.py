@@ -11,7 +11,7 @@ from faults.disk import Disk, write_state
 from faults.jobs import Job, contents
 from faults.lab import Lab
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import InputError
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest

@@ -12,7 +12,7 @@ from packer.store.manifest import read_manifest
 TRUNCATED = """
 import json, os, sys
 from pathlib import Path
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.audit.verify.shard_checks import audit_shard
 from packer.errors import CheckError
 from packer.store.cache import Cache

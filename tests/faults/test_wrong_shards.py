@@ -9,7 +9,7 @@ from faults.amount import FULL
 from faults.jobs import Job, contents
 from faults.readers import read_cache, refusal
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import CheckError
 from packer.store.cache import Cache
 from packer.store.manifest import Shard, read_manifest

@@ -17,7 +17,7 @@ from watched_builds import Notes
 
 from packer.audit.foreign import audit_foreign
 from packer.audit.preview import preview
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.audit.view import view_row
 from packer.errors import InputError, PackerError, StorageError, UsageError
 from packer.hub import data_name, fetch_data, pin, tokenizer_name

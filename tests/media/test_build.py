@@ -23,7 +23,7 @@ pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers 
 from PIL import Image as Pillow
 
 import packer
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import InputError, PackerError
 from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED
 torch = pytest.importorskip("torch")
 
 import packer  # noqa: E402
-from packer.audit.verify.verify_cache import verify  # noqa: E402
+from packer.audit.verify import verify  # noqa: E402
 from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
 from packer.export.run import export  # noqa: E402
 from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, trainers, view_batch  # noqa: E402

@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 from PIL import Image as Pillow
 
 import packer
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import CheckError, UsageError
 from packer.load import PackedLoader
 from packer.media.images import ImageFiles, examine

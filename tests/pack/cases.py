@@ -9,7 +9,7 @@ from packer.batches import DocumentColumns
 from packer.layout import offsets_of
 from packer.pack.overlong import trained_counter
 from packer.pack.pack_plan import arrange
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])
 

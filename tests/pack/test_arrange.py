@@ -15,7 +15,7 @@ from whole_documents import stream_of
 
 from packer.pack.overlong import REASONS
 from packer.pack.pack_plan import arrange
-from packer.recipe.pack_rules import MAX_BLOCK_LEN, Pack
+from packer.recipe.groups import MAX_BLOCK_LEN, Pack
 
 
 def slots_of_blocks(plan):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packer.pipeline.blocks import BlockForm, BlockTask, block_worker, pack_split
+from packer.pipeline.blocks import BlockTask, block_worker, pack_split
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.manifest import Shard, read_manifest
@@ -37,8 +37,8 @@ def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would
     )
     build(recipe, tmp_path / "cache", jobs=1)
     manifest, model = read_manifest(tmp_path / "cache"), read_manifest(tmp_path / "cache").model
-    form = BlockForm.of(recipe.pack, pad_id=model.pad_id)
-    work, most, made, num_groups = block_worker(tmp_path / "cache", form), 0, list[Shard](), 0
+    work = block_worker(tmp_path / "cache", recipe.pack, model.pad_id)
+    most, made, num_groups = 0, list[Shard](), 0
     for split, documents in documents_of(tmp_path / "cache", manifest).items():
         for number, (packed, shard_tasks) in enumerate(
             pack_split(split, documents, recipe.pack, shard_bytes=recipe.shard_bytes)

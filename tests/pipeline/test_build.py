@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from watched_builds import digests
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import (
     CheckError,
     InputError,

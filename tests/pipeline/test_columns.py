@@ -16,7 +16,7 @@ from fingerprint_oracle import recomputed
 from packed_caches import table
 
 from packer.audit.diff import diff
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import InputError, RecipeError, UsageError
 from packer.export.run import export
 from packer.pipeline import columns

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from watched_builds import Notes
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import RecipeError
 from packer.model.backend import is_known_fast
 from packer.pipeline import documents, tokenizer

@@ -16,7 +16,7 @@ from store.samples import small_manifest
 from xxhash import xxh3_128_hexdigest
 
 from packer.audit.diff import diff
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import CheckError
 from packer.pipeline import commit
 from packer.pipeline.from_python import build

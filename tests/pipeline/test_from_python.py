@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.audit.view import view_row
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys

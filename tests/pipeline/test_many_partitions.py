@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from packer.display import Silent
 from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan.build_plan import plan_build
-from packer.progress import Silent
 from packer.recipe.recipe import Recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 

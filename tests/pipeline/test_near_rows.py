@@ -8,8 +8,8 @@ import row_likeness
 import twins
 from packed_again import packed_again
 
-from packer.audit.check.check import check
-from packer.audit.verify.verify_cache import verify
+from packer.audit import check
+from packer.audit.verify import verify
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe

@@ -10,7 +10,7 @@ from packed_caches import check_packing, table
 from rejected_lines import write_rejected
 from watched_builds import Notes, digests
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.from_python import build

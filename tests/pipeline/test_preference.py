@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import CheckError, RecipeError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build

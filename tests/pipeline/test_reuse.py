@@ -14,7 +14,7 @@ from rejected_lines import write_rejected
 from watched_builds import Notes, digests
 
 from packer import __version__
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.display import repair_hint
 from packer.errors import InputError, StorageError
 from packer.pipeline import commit, run
@@ -23,7 +23,7 @@ from packer.pipeline.documents import committed
 from packer.pipeline.from_python import build
 from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.source.partition import FileStatus
 from packer.store import files

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from packer.display import Silent
 from packer.pipeline.from_python import build
 from packer.pipeline.messages import losses
 from packer.pipeline.messages.losses import CLEARLY, RewrittenError, refuse_early, sampled_tasks
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan.build_plan import plan_build
-from packer.progress import Silent
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 
 COUNTING = (

@@ -10,7 +10,7 @@ from packed_caches import check_packing, table
 from token_rows import write_token_rows
 
 from packer.audit.preview import preview
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.audit.view import view_row
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json

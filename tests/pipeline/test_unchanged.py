@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from packer.display import Silent
 from packer.errors import InputError, UsageError
 from packer.pipeline.documents import up_to_date
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.build_plan import plan_build
-from packer.progress import Silent
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest, write_manifest
 

@@ -24,8 +24,8 @@ from search_effort import each_with_a_kind
 import packer
 from packer.audit.preview import preview
 from packer.audit.view import view_row
+from packer.display import Silent
 from packer.errors import InputError
-from packer.progress import Silent
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest

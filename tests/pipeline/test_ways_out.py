@@ -10,8 +10,8 @@ import twins
 from hints import settings_in
 
 from packer.audit.preview import preview
+from packer.recipe import ROW_SCHEMAS
 from packer.recipe.recipe import make_recipe
-from packer.recipe.row_schemas import ROW_SCHEMAS
 from packer.rejections import CODES, rejection_hint, ways_out
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}

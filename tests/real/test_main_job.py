@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from packer.audit.verify.verify_cache import verify
+from packer.audit.verify import verify
 from packer.errors import PackerError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import BuildResult

@@ -12,11 +12,11 @@ pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers 
 
 from image_models import answer, user
 
+from packer.display import Silent
 from packer.media.images import UnusableImageError, decode, examine
 from packer.media.processor import Processor, processor_of
 from packer.pipeline.plan.build_plan import load_recipe_model, plan_build
 from packer.pipeline.stages import Stages
-from packer.progress import Silent
 from packer.recipe.recipe import make_recipe, to_json
 from packer.source.row import FileRow
 from packer.source.rows import read_batch

@@ -12,7 +12,7 @@ from hints import settings_in
 from search_effort import one_in
 from tokenizers import AddedToken, Tokenizer
 
-from packer.audit.findings import TEMPLATE_CODES
+from packer.audit import TEMPLATE_CODES
 from packer.audit.preview import Preview, preview
 from packer.errors import TemplateError
 from packer.recipe.recipe import make_recipe
@@ -92,7 +92,7 @@ CHATML, LLAMA_3, MISTRAL = ("<|im_end|>",), ("<|eot_id|>",), ("</s>",)
 COHERE, DEEPSEEK, GEMMA = ("<|END_OF_TURN_TOKEN|>",), ("<｜end▁of▁sentence｜>",), ("<end_of_turn>",)
 
 KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
-    "llamacpp__Qwen-Qwen3-0.6B": (CHATML, {"history_rewritten"}),
+    "llamacpp__Qwen-Qwen3-0.6B": (CHATML, set()),
     "trl__qwen3_training": (CHATML, set()),
     "vllm__tool_chat_template_hermes": (CHATML, set()),
     "llamacpp__NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": (CHATML, {"template_error"}),
@@ -103,11 +103,11 @@ KNOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "llamacpp__google-gemma-2-2b-it": (GEMMA, set()),
     "axolotl__command_a": (COHERE, set()),
     "axolotl__command_a_rag": (COHERE, {"opening_learned"}),
-    "llamacpp__Cohere2MoE": (COHERE, {"opening_learned", "history_rewritten"}),
-    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"opening_learned", "history_rewritten"}),
-    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, {"history_rewritten"}),
-    "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), {"history_rewritten"}),
-    "trl__phi3": (("<|endoftext|>",), {"history_rewritten"}),
+    "llamacpp__Cohere2MoE": (COHERE, {"opening_learned"}),
+    "llamacpp__llama-cpp-deepseek-r1": (DEEPSEEK, {"opening_learned"}),
+    "llamacpp__deepseek-ai-DeepSeek-V3.2": (DEEPSEEK, set()),
+    "llamacpp__GLM-4.6": (("<|endoftext|>", "<|user|>", "<|observation|>"), set()),
+    "trl__phi3": (("<|endoftext|>",), set()),
     "axolotl__phi_35": (("<|end|>",), set()),
     "llamacpp__microsoft-Phi-3.5-mini-instruct": (("<|endoftext|>", "<|end|>"), set()),
     "axolotl__exaone": (("[|endofturn|]",), set()),

@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 USE = """
 import sys
 from click.testing import CliRunner
-from packer.recipe.row_schemas import ROW_SCHEMAS
+from packer.recipe import ROW_SCHEMAS
 ROW_SCHEMAS["riddle"] = "riddle"
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe

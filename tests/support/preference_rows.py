@@ -31,7 +31,7 @@ def rated(number):
 def built(folder, rows, tokenizer, **options):
     """A cache of some rows, of more than one split where they are named."""
     import packer
-    from packer.progress import Silent
+    from packer.display import Silent
 
     packer.build(rows, folder, tokenizer=str(tokenizer), jobs=1, progress=Silent(), **options)
     return folder

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from packer.progress import Silent
+from packer.display import Silent
 
 
 class Notes(Silent):

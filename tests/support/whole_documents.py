@@ -5,7 +5,7 @@ from mixing import mixing
 
 from packer.pack.overlong import Pieces, cut
 from packer.pack.pack_plan import plan, stream
-from packer.recipe.pack_rules import Pack
+from packer.recipe.groups import Pack
 
 
 def rules_of(block_len, **rules):

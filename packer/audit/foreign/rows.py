@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from packer.audit.findings import Code
+from packer.audit import Code
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
 from packer.batches import Bool, Int64
 from packer.layout import MASKED

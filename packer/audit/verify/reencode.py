@@ -19,12 +19,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.audit.input_parts import InputPart
+from packer.audit.input_parts import InputPart, SourceRoots
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.batches import Int32, Int64, RowBatch, UInt64
-from packer.curate.trait_rules import TraitRules, traits_version
+from packer.curate import TraitRules, traits_version
 from packer.curate.traits import TraitMaker, trait_schema
+from packer.display import Progress
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.host.limits import out_of
 from packer.layout import offsets_of
@@ -32,11 +33,9 @@ from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.columns import RowColumns
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
-from packer.pipeline.plan.source_roots import SourceRoots
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.pipeline.tokenizer import kept_model, resolve_engine
 from packer.pipeline.workers.executor import Workers
-from packer.progress import Progress
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable

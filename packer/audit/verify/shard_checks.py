@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.audit.verify.file_checks import check_kept, check_size
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
@@ -26,7 +25,7 @@ from packer.store.arrow_columns import (
 )
 from packer.store.files import CacheFiles
 from packer.store.folder import digest_file, digest_file_xxh3
-from packer.store.manifest import MANIFEST_NAME, Manifest, ModelRecord, Place, Shard, StoredTable
+from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord, Place, Shard, StoredTable
 from packer.store.mapping import OutOfBounds, check_blocks, check_documents, map_shard
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
@@ -52,6 +51,29 @@ def shard_auditor(cache: Path | str, level: Level, model: ModelRecord) -> Callab
             return audit_shard(folder, shard, level=level, model=model)
 
     return audit
+
+
+def check_size(folder: Path, path: str, num_bytes: int) -> list[Finding]:
+    """Check that a file exists and has its size."""
+    try:
+        size = CacheFiles(folder).size(path)
+        found = "no file" if size is None else f"{size:,} bytes"
+    except PackerError as error:
+        found = error.message
+    return differing(path, ("size", f"{num_bytes:,} bytes", found))
+
+
+def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
+    """Check the sha256 of a file."""
+    try:
+        return differing(path, ("sha256", sha256, CacheFiles(folder).sha256(path)))
+    except PackerError as error:
+        return [unreadable(path, error)]
+
+
+def check_kept(folder: Path, path: str, file: ModelFile | StoredTable) -> list[Finding]:
+    """Check the size of a file and its sha256."""
+    return check_size(folder, path, file.num_bytes) or check_file(folder, path, sha256=file.sha256)
 
 
 def audit_shard(folder: Path, shard: Shard, *, level: Level, model: ModelRecord) -> list[Finding]:
@@ -138,7 +160,7 @@ def _check_bytes(folder: Path, shard: Shard, *, full: bool) -> list[Finding]:
 def _check_values(
     shard: Shard, place: Place, rows: DocumentRows | BlockRows, batch: pa.RecordBatch, model: ModelRecord
 ) -> list[Finding]:
-    """Apply Arrow's own validation, then the rules of documents; blocks are checked in :mod:`block_checks`."""
+    """Apply Arrow's own validation, then the rules of documents; blocks are checked in :mod:`cache_checks`."""
     try:
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as error:

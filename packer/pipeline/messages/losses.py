@@ -22,16 +22,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import DocumentBatch
 from packer.display import number, percent, plural
 from packer.errors import CheckError, NothingKeptError, UsageError
-from packer.layout import last_of_rows
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.partition import PartitionResult, PartitionTask, RejectedRow
 from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
-from packer.recipe.pack_rules import MAX_BLOCK_LEN
+from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.entries import Cut, Totals
@@ -286,11 +284,6 @@ CLEARLY = 2.5
 _SAMPLED_INPUTS = 16
 
 
-def rewrite_cost(tokens: float, last: float) -> float:
-    """Return the tokens of all documents divided by those of each row's last document."""
-    return tokens / last if last else 1.0
-
-
 class RewrittenError(UsageError):
     """Exact supervision of rewritten history costs more than twice the tokens, and the recipe does not ask for it."""
 
@@ -328,18 +321,13 @@ def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
 def _refuse_cost(plan: BuildPlan, weighted: Sequence[tuple[float, Shard]], limit: float, about: str = "") -> None:
     paid = sum(weight * shard.num_tokens for weight, shard in weighted)
     last = sum(weight * shard.num_last_tokens for weight, shard in weighted)
-    times = rewrite_cost(paid, last)
+    times = paid / last if last else 1.0
     if plan.recipe.supervision.history_rewrite is None and times > limit:
         raise RewrittenError(
             "this template changes earlier answers once a conversation continues: training each of them in the context "
             f"that a server sends takes {about}{times:.1f} times the tokens",
             hint=choices_hint(plan.model, plan.recipe),
         )
-
-
-def last_tokens(documents: DocumentBatch) -> int:
-    """Count the tokens of each sample's last document (for pairs: of the last one of each side)."""
-    return int(np.diff(documents.offsets)[last_of_rows(documents.sample, documents.side)].sum())
 
 
 def choices_hint(model: Model, recipe: Recipe) -> str:

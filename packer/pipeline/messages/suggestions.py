@@ -19,7 +19,6 @@ from msgspec import structs
 from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
-from packer.pipeline.as_given import says_its_rows
 from packer.pipeline.messages.reasoning_hints import IN_FIELD, has_foreign_tags, reasons, with_fields
 from packer.pipeline.messages.tool_hints import (
     PARALLEL_CALLS,
@@ -28,14 +27,15 @@ from packer.pipeline.messages.tool_hints import (
     about_results,
     other_forms,
 )
+from packer.pipeline.plan.open_keys import says_its_rows
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
 from packer.questions.exports import export_hint
 from packer.questions.proposals import Reading, ways_to_read_variables
 from packer.questions.schema_errors import columns_hint, schema_hint
+from packer.recipe.groups import DroppedKind
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
-from packer.recipe.supervision import DroppedKind
 from packer.rejections import NO_PLACE, rejection_hint, ways_out
 from packer.render.conversation import CONTRADICTS
 from packer.render.environment import ChatTemplate

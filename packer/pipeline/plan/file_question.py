@@ -14,7 +14,7 @@ from packer.questions.named_media import without_media
 from packer.questions.proposals import Proposal, Reading, is_cut, propose
 from packer.questions.read_places import Note, UnreadField
 from packer.questions.unread_text import Unread, find_unread
-from packer.recipe.column_rules import declared
+from packer.recipe.groups import declared
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import fields_of

@@ -8,12 +8,12 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from packer.display import Progress
 from packer.errors import InputError
 from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
-from packer.progress import Progress
 from packer.questions.schema_errors import detected_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, field_names

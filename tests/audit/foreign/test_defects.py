@@ -38,7 +38,7 @@ def scratch(tmp_path_factory):
 def known_once():
     """Tokenizer and template are asked once for all of these tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.foreign_report.load_facts", functools.cache(load_facts))
+        patch.setattr("packer.audit.foreign.load_facts", functools.cache(load_facts))
         yield
 
 

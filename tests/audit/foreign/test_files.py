@@ -24,7 +24,7 @@ def known_once(starter):
     """Tokenizer and template are asked once for all of these tests."""
     TOKENIZER["tokenizer"] = starter / "tokenizer"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.foreign_report.load_facts", functools.cache(load_facts))
+        patch.setattr("packer.audit.foreign.load_facts", functools.cache(load_facts))
         yield
 
 
@@ -212,7 +212,7 @@ def test_a_path_with_a_nul_in_it_is_an_input_error(tmp_path):
 
 
 def test_rows_of_more_values_than_can_be_held_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("packer.audit.foreign.tables._MAX_BATCH_VALUES", 10)
+    monkeypatch.setattr("packer.audit.foreign._MAX_BATCH_VALUES", 10)
     place = write_table(pa.table({"input_ids": [[1] * 6, [2] * 5]}), tmp_path / "rows.parquet")
     with pytest.raises(InputError, match="2 rows have 11 values"):
         audit_foreign(place, sample=None)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.audit.input_parts import SourceRoots
 from packer.errors import InputError, RecipeError, UsageError
-from packer.pipeline.plan.source_roots import SourceRoots
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA = f"hf://datasets/org/talk@{COMMIT}/data/a.jsonl"
