@@ -126,9 +126,6 @@ def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tu
     return "bug", f"internal error: {what}", REPORT if verbose else f"{REPORT}; -v shows where it happened", 70
 
 
-_WITHDRAWN = {"init --from": "docs/how-to/coming-from.md has the key of a recipe for each key of axolotl's"}
-
-
 def _of_usage(error: click.UsageError) -> tuple[str, str]:
     """Return message and hint: what was probably meant, or where to find what may be."""
     path = error.ctx.command_path if error.ctx is not None else "packer"
@@ -136,8 +133,6 @@ def _of_usage(error: click.UsageError) -> tuple[str, str]:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         told = error.message
         meant = near(error.option_name, [name for each in error.ctx.command.params for name in each.opts])
-        if (instead := _WITHDRAWN.get(f"{error.ctx.info_name} {error.option_name}")) is not None:
-            return _lower(told), instead
     elif isinstance(error, click.MissingParameter):
         told = " ".join(told.split())  # it lists choices one a line
     elif isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 LAYERS = (
     "version", "display", "errors", "names", "literals", "host", "named_templates", "recipe", "rejections",
     "media", "arrow_arrays", "batches", "layout", "permute", "hub", "model", "source", "questions", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit",
-    "report", "load", "export", "starter",
+    "report", "load", "export", "starter", "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "curate", "render", "tokenize", "supervise", "pack", "store", "starter"}
 

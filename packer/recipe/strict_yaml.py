@@ -5,7 +5,7 @@ Also translates msgspec's validation errors into messages in terms of the recipe
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -48,6 +48,12 @@ def load_mapping(path: Path, *, what: str = "", hint: str | None = None) -> dict
     if not isinstance(values, dict):
         raise RecipeError(f"{what}{path}: expected a mapping of keys, found {type(values).__name__}")
     return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Format plain values as a recipe's YAML, in their order; innermost mappings and lists get one line each."""
+    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    return text
 
 
 def parse_yaml(text: str, where: str) -> Any:

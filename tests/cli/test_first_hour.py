@@ -187,7 +187,7 @@ def test_recipes_of_families_load_and_their_keys_are_the_recipes(tmp_path: Path)
         assert (recipe == Recipe()) == (family == "llama-3"), "what it says is not the default"
         assert all(len(line) <= 120 for line in (folder / "recipe.yaml").read_text().splitlines())
         assert_refused("expected an empty folder", "init", folder, "--for", family, exit_code=2)
-    assert_refused("docs/how-to/coming-from.md has the key", "init", tmp_path / "x", "--from", "y", exit_code=2)
+    assert_refused("--from and --for", "init", tmp_path / "x", "--for", "qwen3", "--from", "y", exit_code=2)
 
 
 def test_the_recipe_of_a_family_builds_what_stopped_without_it(desk: Path) -> None:

@@ -70,6 +70,8 @@ def commands(name: str, cache: Path, rows: Path, tokenizer: Path, out: Path) -> 
     yield "diff", cache, name
     yield "diff", name, cache
     yield "init", name
+    yield "init", out / "init", "--from", rows.parent / "axolotl.yaml"
+    yield "init", out / "init2", "--from", name
     yield "explain", name
     yield name, "x"
     yield "stats", f"--{name}"
@@ -112,13 +114,15 @@ def test_every_command_refuses_them_at_once(form: str, tmp_path: Path, quick: No
 def test_credentials_in_a_name_stand_in_nothing_that_a_command_prints_or_writes(
     form: str, starter: Path, starter_cache: Path, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also behind the door of the command line: through a recipe or Python."""
+    """Also behind the door of the command line: through a recipe, a configuration, or Python."""
     name, out, given = FORMS[form], tmp_path / "out", tmp_path / "given"
     for folder in (out, given):
         folder.mkdir()
     cache, rows = Path(shutil.copytree(starter_cache, out / "cache")), given / "rows.jsonl"
     rows.write_text('{"prompt": "a b", "completion": " c d"}\n' * 3, "utf-8")
     (given / "recipe.yaml").write_text(json.dumps({"sources": [{"path": name}], "tokenizer": name}), "utf-8")
+    config = {"datasets": [{"path": name, "type": "chat_template"}], "base_model": name, "chat_template_jinja": name}
+    (given / "axolotl.yaml").write_text(json.dumps(config), "utf-8")
     monkeypatch.setattr("packer_cli.main.scheme_with_credentials", lambda _: None)
     monkeypatch.chdir(tmp_path)
     count = 0

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packer.recipe.recipe import load_recipe
 from packer_cli.main import cli
 from packer_cli.output import Output, guarded_streams
 
@@ -82,6 +83,14 @@ def test_no_name_of_a_file_steers_a_terminal(starter: Path, tmp_path: Path, run:
 def test_no_argument_configuration_or_message_steers_a_terminal(
     starter: Path, starter_cache: Path, tmp_path: Path, run: Callable[..., str]
 ) -> None:
+    config = tmp_path / "c.json"
+    entry = {"path": "data.jsonl", "type": EVIL, EVIL: EVIL}
+    for number, values in enumerate(
+        ({"datasets": [entry], "base_model": EVIL, EVIL: EVIL}, {EVIL: {"file_name": EVIL, EVIL: 1}})
+    ):
+        config.write_text(json.dumps(values))
+        run("init", tmp_path / f"new{number}", "--from", config, "-v")
+    assert load_recipe(tmp_path / "new0" / "recipe.yaml"), "YAML has no room for control characters, in comments either"
     recipe = tmp_path / "recipe.yaml"
     for text in (
         f"{json.dumps(EVIL)}: 1",

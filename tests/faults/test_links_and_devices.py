@@ -53,6 +53,7 @@ OF_JOB = {
     "benchmark.jsonl": [BUILT],
     "template.jinja": [BUILT, "preview --tokenizer JOB/tokenizer --template {here}/there/template.jinja"],
     "tokenizer": [BUILT, "preview --tokenizer {here}/there/tokenizer"],
+    "axolotl.yaml": ["init {here}/new --from {here}/there/axolotl.yaml"],
     "page.html": ["report WHOLE -o {here}/there/page.html"],
     "new": ["init {here}/there/new", "init {here}/there/new --for qwen3"],
     "exported": [

@@ -124,12 +124,20 @@ def test_no_table_of_a_folder_that_is_audited_is_read_through_a_link_out_of_it(r
     refused(run("verify", "--foreign", "tables", "--tokenizer", "tokenizer"), "tables/a.parquet")
 
 
+def test_no_dataset_info_is_read_through_a_link_out_of_the_folder_of_the_data(received: Path, outside: Path) -> None:
+    (received / "data" / "dataset_info.json").symlink_to(outside / "secret.json")
+    (received / "train.yaml").write_text("stage: sft\ndataset: a\nmodel_name_or_path: tokenizer\n")
+    refused(run("init", "new", "--from", "train.yaml"), f"{received}/data/dataset_info.json")
+
+
 @pytest.mark.parametrize("pattern", ["data/**/gone.jsonl", "data/" + "*/" * 40 + "gone.jsonl"])
 def test_links_that_lead_in_circles_end_a_pattern(pattern: str, received: Path) -> None:
     for name in "abc":
         (received / "data" / name).symlink_to(".")
-    ended = run_forked("from packer_cli.main import cli; cli()", "preview", pattern, "--tokenizer", "tokenizer")
-    assert ended.returncode in (0, 2, 3), ended.stderr
+    (received / "axolotl.yaml").write_text(f"base_model: tokenizer\ndatasets: [{{path: '{pattern}', type: alpaca}}]\n")
+    for command in (["preview", pattern, "--tokenizer", "tokenizer"], ["init", "new", "--from", "axolotl.yaml"]):
+        ended = run_forked("from packer_cli.main import cli; cli()", *command)
+        assert ended.returncode in (0, 2, 3), ended.stderr
 
 
 def test_a_pattern_matches_what_it_matches_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What axolotl and LLaMA-Factory make of rows by their configuration, and packer by the keys that stand for it."""
+"""What axolotl and LLaMA-Factory make of rows by their configuration, and what packer makes of them by its recipe."""
 
 import importlib.machinery
 import json
@@ -8,8 +8,11 @@ import types
 from pathlib import Path
 
 import pytest
+import yaml
 
 from packer.pipeline.from_python import build
+from packer.recipe.recipe import load_recipe
+from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 
 PLAIN = [("count", "1 2 3"), ("again", "3 2 1")]
@@ -39,8 +42,11 @@ def tokenizer(place):
     return AutoTokenizer.from_pretrained(place / "tokenizer")
 
 
-def packed(rows, eos, **keys):
-    build(rows, Path("cache"), tokenizer="tokenizer", jobs=1, **keys)
+def packed(config, eos):
+    Path("config.yaml").write_text(yaml.safe_dump(config))
+    converted = read_config(Path("config.yaml"), Path("out"))
+    write_recipe(converted, Path("out"))
+    build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1)
     with Cache.open("cache") as cache:
         documents = cache.documents("train")
         read = [documents.read(i) for i in range(len(documents))]
@@ -51,23 +57,23 @@ SHAREGPT = {"field_messages": "conversations", "message_property_mappings": {"ro
 
 
 @pytest.mark.parametrize(
-    ("starter_rows", "entry", "rows", "keys"),
+    ("starter_rows", "entry", "rows"),
     [
-        ("chat", {}, None, {}),
-        ("sharegpt", SHAREGPT, None, {}),
-        ("tools", {}, None, {}),
-        ("reasoning", {}, None, {}),
-        ("", {}, [chat(*PLAIN)], {}),
+        ("chat", {}, None),
+        ("sharegpt", SHAREGPT, None),
+        ("tools", {}, None),
+        ("reasoning", {}, None),
+        ("", {}, [chat(*PLAIN)]),
         ("", {"message_field_training": "train"}, [{"messages": [
             {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": False},
             {"role": "user", "content": "c"}, {"role": "assistant", "content": "d", "train": True},
-        ]}], {}),
+        ]}]),
         ("", {**SHAREGPT, "roles": {"user": ["client"], "assistant": ["agent"]}}, [
             chat(*PLAIN, roles=("client", "agent"), names=("from", "value"), field="conversations")
-        ], {"roles": {"client": "user", "agent": "assistant"}}),
+        ]),
     ],
 )  # fmt: skip
-def test_a_recipe_trains_what_axolotl_trains(place, tokenizer, starter_rows, entry, rows, keys):
+def test_a_recipe_trains_what_axolotl_trains(place, tokenizer, starter_rows, entry, rows):
     pytest.importorskip("axolotl", reason="PEER MISSING: axolotl; make peers")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     import datasets
@@ -87,7 +93,7 @@ def test_a_recipe_trains_what_axolotl_trains(place, tokenizer, starter_rows, ent
         seed=0,
     )
     theirs = [trained_part(row["input_ids"], row["labels"], tokenizer.eos_token_id) for row in dataset]
-    assert packed("rows.jsonl", tokenizer.eos_token_id, **keys) == theirs
+    assert packed({"base_model": "tokenizer", "datasets": [source], **config}, tokenizer.eos_token_id) == theirs
 
 
 @pytest.fixture
@@ -111,7 +117,7 @@ ALPACA = {"instruction": "count", "input": "to 3", "output": "1 2 3"}
         (
             {"columns": {"prompt": "q", "response": "a", "history": "h", "system": "s"}},
             [{"q": "count", "a": "1", "h": [["a", "b"], ["c", "d"]], "s": "be brief"}],
-            {"columns": {"instruction": "q", "output": "a", "history": "h", "system": "s"}},
+            {},
         ),
         ({"formatting": "sharegpt"}, [said(PLAIN), said(PLAIN[:1])], {}),
         ({"formatting": "sharegpt", "columns": {"messages": "messages", "system": "system"}, "tags": TAGS}, [chat(*PLAIN, system="be brief")], {}),
@@ -125,10 +131,10 @@ def test_a_recipe_trains_what_llamafactory_trains_up_to_the_stop_token(
     info = {"rows": {"file_name": "rows.json", **entry}}
     Path("rows.json").write_text(json.dumps(rows))
     Path("dataset_info.json").write_text(json.dumps(info))
-    config = {"stage": "sft", "model_name_or_path": "tokenizer", "dataset": "rows", "dataset_dir": ".", "template": "chatml", "cutoff_len": 4096}  # fmt: skip
+    config = {"stage": "sft", "model_name_or_path": "tokenizer", "dataset": "rows", "dataset_dir": ".", "template": "chatml", "cutoff_len": 4096, **keys}  # fmt: skip
     own = {"do_train": True, "output_dir": "unused", "use_cpu": True, "report_to": "none", "overwrite_cache": True}
     model, data, training, _, _ = get_train_args({**config, **own})
     template = llamafactory.get_template_and_fix_tokenizer(tokenizer, data)
     found = llamafactory.get_dataset(template, model, data, training, stage="sft", tokenizer=tokenizer)
     theirs = [trained_part(row["input_ids"], row["labels"], tokenizer.eos_token_id) for row in found["train_dataset"]]
-    assert packed("rows.json", tokenizer.eos_token_id, template="chatml", **keys) == theirs
+    assert packed(config, tokenizer.eos_token_id) == theirs

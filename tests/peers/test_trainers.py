@@ -120,12 +120,14 @@ def up_to_the_last_target(ids, labels):
     return tuple(ids[:end]), tuple(labels[:end])
 
 
-def test_axolotl_prepares_the_documents_that_a_build_makes_of_its_files(axolotl, starter, tmp_path, monkeypatch):
-    """Every document of axolotl's own preparation, with its labels, and no other."""
+def test_axolotl_prepares_the_documents_of_the_recipe_that_its_config_becomes(axolotl, starter, tmp_path, monkeypatch):
+    """`packer init --from`, then a build: every document of axolotl's own preparation, with its labels, and no other."""
     from axolotl.utils.data.sft import _load_and_process_single_dataset
     from transformers import PreTrainedTokenizerFast
 
     from packer.pipeline.from_python import build
+    from packer.recipe.recipe import load_recipe
+    from packer.recipe_from import read_config, write_recipe
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
@@ -146,8 +148,9 @@ def test_axolotl_prepares_the_documents_that_a_build_makes_of_its_files(axolotl,
     renamed = {"field_messages": "talk", "message_property_mappings": {"role": "from", "content": "value"}}
     shares = {"path": "shares.jsonl", "type": "chat_template", **renamed}
     config = {"base_model": str(starter / "tokenizer"), "datasets": [chats, shares], "sequence_len": 512}
-    sources = [{"path": "chats.jsonl"}, {"path": "shares.jsonl", "columns": {"conversations": "talk"}}]
-    build({"sources": sources, "tokenizer": config["base_model"], "pack": {"block_len": 512}}, "cache", jobs=1)
+    Path("config.yaml").write_text(yaml.safe_dump({**config, "sample_packing": True}))
+    write_recipe(read_config(Path("config.yaml"), Path("out")), Path("out"))
+    build(load_recipe("out/recipe.yaml"), "cache", jobs=1)
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(starter / "tokenizer")
     rows = []
