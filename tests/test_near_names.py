@@ -169,7 +169,7 @@ def test_an_error_in_yaml_names_the_file_and_the_line(tmp_path, text, line):
     [
         ("sources: a.jsonl", "write a list: sources: [...]"),
         ("supervision: {parts: text}", "write a list: supervision.parts: [...]"),
-        ("text: {fim: {tokens: [a, b]}}", "cut and tokenize such texts yourself"),
+        ("text: {fim: {tokens: [a, b]}}", "packer explain recipe"),
         ("pack: 512", "its keys are mode, block_len,"),
         ("pack: {block_len: '512'}", "leave the quotes out"),
     ],

@@ -87,7 +87,7 @@ def _is_key(name: str) -> bool:
 def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
     """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command.
 
-    A group is explained by its keys, a key within the value of another by that one: `split.shares.test` by `split`.
+    A group is explained by its keys, a key within the value of another by that one: `text.fim.tokens` by `text.fim`.
     """
     every = [*explanations(), *commands]
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))

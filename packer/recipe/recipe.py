@@ -24,6 +24,7 @@ from packer.recipe import ROW_SCHEMAS
 from packer.recipe.groups import (
     EVERY_KEY,
     ColumnRules,
+    Infilling,
     Pack,
     PositiveInt,
     Read,
@@ -86,6 +87,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
+    fim: Infilling | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -154,16 +154,11 @@ def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
     values[last] = int(match[1]) * _UNITS[match[2].upper()]
 
 
-_WITHDRAWN = {"text.fim": "cut and tokenize such texts yourself, and give rows of `input_ids` and `labels`"}
-
-
 def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:
     """Return msgspec's message with the recipe's key first, and a hint: `every_key` if none is better."""
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        if (instead := _WITHDRAWN.get(f"{key}.{unknown[1]}")) is not None:
-            return f"unknown key '{key}.{unknown[1]}'", instead
         keys = kind_of(recipe, key).__struct_encode_fields__
         meant = [*_places_of(recipe, unknown[1])] or near(unknown[1], keys)
         hint = did_you_mean(meant, "keys here: " + ", ".join(keys))
