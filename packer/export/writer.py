@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.arrow_arrays import array_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.errors import UsageError
 from packer.export.formats import Unit
-from packer.layout import offsets_of
+from packer.layout import array_of, offsets_of
 from packer.store.cache import BlockShards, Cache, DocumentShards
 from packer.store.folder import inside, make_folder
 

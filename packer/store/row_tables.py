@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from packer.arrow_arrays import array_of, numbers_of
 from packer.batches import Int64, SelectedRows
 from packer.host.arrow_messages import batch_sizes
-from packer.layout import offsets_of
+from packer.layout import array_of, numbers_of, offsets_of
 from packer.rejections import ROW_REASONS
 from packer.store.document_shards import DocumentShards
 from packer.store.files import CacheFiles, damage
