@@ -8,7 +8,7 @@ import row_likeness
 import twins
 from packed_again import packed_again
 
-from packer.audit import check
+from packer.audit.check import check
 from packer.audit.verify import verify
 from packer.errors import InputError
 from packer.pipeline.from_python import build
