@@ -1,6 +1,5 @@
 """`packer inspect`: show blocks, documents and rows as text, with trained runs marked, and the batch of a step."""
 
-import functools
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.errors import UsageError
-from packer_cli.options import Command, Function, cache_argument, file_and_row, options
+from packer_cli.options import Command, cache_argument, file_and_row, options
 from packer_cli.output import GAP, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
@@ -55,27 +54,12 @@ _FEW = 6
 """Number of values shown per column."""
 
 
-def _batch_options(function: Function) -> Function:
-    """Add these options to a command. Those that the user sets are passed by name in the argument `batch`."""
-
-    @options(*_BATCH_OPTIONS)
-    @functools.wraps(function)
-    def gathered(**values: Any) -> Any:
-        asked = {name: values.pop(name) for name in _OPTIONS}
-        batch = {name: value for name, value in asked.items() if value is not None}
-        if batch and "step" not in batch:
-            raise click.UsageError(f"--{next(iter(batch)).replace('_', '-')} goes with --step")
-        return function(batch=batch, **values)
-
-    return gathered
-
-
 @click.command("inspect", cls=Command)
 @cache_argument
 @click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it.")
-@_batch_options
+@options(*_BATCH_OPTIONS)
 @click.option("--split", metavar="NAME", help="Split of the blocks and documents [the first].")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
 def command(
@@ -86,8 +70,8 @@ def command(
     row: str | None,
     split: str | None,
     ids: bool,
-    batch: dict[str, Any],
     reply: Reply,
+    **asked: Any,
 ) -> None:
     """Show a block, a document, a row or a batch as text.
 
@@ -95,6 +79,9 @@ def command(
     text is masked. With --step, show the micro-batch that training gets there, and whether it is what a model expects;
     if not, the exit code is 1.
     """
+    batch = {name: value for name, value in asked.items() if value is not None}
+    if batch and "step" not in batch:
+        raise click.UsageError(f"--{next(iter(batch)).replace('_', '-')} goes with --step")
     if sum(option is not None for option in (block, doc, row, batch or None)) > 1:
         raise click.UsageError("--block, --doc, --row and --step cannot go together")
     from packer.audit.view import view_block, view_document, view_row  # noqa: PLC0415 - not for --help

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # From the bottom up: a module imports only from layers above its own line.
 LAYERS = (
     "version", "display", "errors", "names", "literals", "host", "named_templates", "recipe", "rejections",
-    "media", "arrow_arrays", "batches", "layout", "permute", "hub", "model", "source", "questions", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit",
+    "media", "batches", "layout", "permute", "hub", "model", "source", "questions", "curate", "render", "tokenize", "supervise", "pack", "store", "pipeline", "audit",
     "report", "load", "export", "starter", "recipe_from",
 )  # fmt: skip
 STAGES = {"source", "curate", "render", "tokenize", "supervise", "pack", "store", "starter"}

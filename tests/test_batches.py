@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from packer.arrow_arrays import array_of, numbers_of
+from packer.layout import array_of, numbers_of
 
 KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 
@@ -36,7 +36,7 @@ def test_pandas_is_not_imported():
 import sys
 sys.modules["pandas"] = None
 import numpy as np
-from packer.arrow_arrays import array_of, numbers_of
+from packer.layout import array_of, numbers_of
 numbers_of(array_of(np.arange(3)))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -120,7 +120,7 @@ def preview(
     seen: list[PreviewedRow] = []
     shown: list[PreviewedRow] = []
     questions = Questions(recipe, model)
-    opened = [(file.source, entry) for file, entry in open_inputs(files, recipe, note, questions=questions)]
+    opened = [(file.source, entry) for file, entry in open_inputs(files, recipe, note, questions)]
     opened = opened or [(Source(path=PLAIN_CHAT.name), PLAIN_CHAT)]
     for _, entry in opened:
         refuse_untemplated(entry, model, recipe)

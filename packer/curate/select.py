@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.arrow_arrays import numbers_of
 from packer.batches import Bool, InputRows, Int32, Int64, SelectedRows, UInt64
 from packer.curate import TraitRules
 from packer.curate.near import DroppedRows, exact_duplicates, lost_to_held_out, near_duplicates
 from packer.curate.signatures import signatures_in
 from packer.curate.traits import NO_TIME
+from packer.layout import numbers_of
 from packer.recipe.row_rules import Deduplicate, Leakage, RowRules, Split, Take, microseconds
 from packer.rejections import ROW_REASONS
 

@@ -29,9 +29,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from packer.arrow_arrays import array_of, numbers_of
 from packer.batches import Int64, UInt64
-from packer.layout import begins_run, concatenated_ranges, offsets_of
+from packer.layout import array_of, begins_run, concatenated_ranges, numbers_of, offsets_of
 from packer.recipe.row_rules import MAX_NGRAM
 
 _SINGLE_RANGES = (

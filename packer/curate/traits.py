@@ -27,7 +27,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from packer.arrow_arrays import array_of, numbers_of
 from packer.batches import Bool, Int64, RowBatch, Sample
 from packer.curate import TraitRules
 from packer.curate.contamination import Hits, Questions
@@ -44,6 +43,7 @@ from packer.curate.texts import (
     value_key,
 )
 from packer.errors import RecipeError
+from packer.layout import array_of, numbers_of
 from packer.recipe.row_rules import MEASURES, Condition, Filter, Range, Scalar, microseconds
 
 NO_TIME = -(2**63)

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.arrow_arrays import array_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.display import Progress, Silent
 from packer.errors import UsageError
 from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
 from packer.host.limits import storage_errors
-from packer.layout import MASKED, offsets_of
+from packer.layout import MASKED, array_of, offsets_of
 from packer.names import refuse_address
 from packer.recipe.groups import declared
 from packer.store.cache import BlockShards, Cache, DocumentShards

@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.arrow_arrays import taken
 from packer.batches import Bool, Int32, Int64
 from packer.errors import InputError
-from packer.layout import offsets_of, taken_ranges
+from packer.layout import offsets_of, taken, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
 

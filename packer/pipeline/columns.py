@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.arrow_arrays import numbers_of
 from packer.batches import Int32, Int64, Rejection, RowBatch, Sample
 from packer.errors import InputError
 from packer.host.limits import storage_errors
-from packer.layout import concatenated_ranges, offsets_of
+from packer.layout import concatenated_ranges, numbers_of, offsets_of
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.stages import Stages, SupervisedRows
 from packer.recipe.groups import Column, Declared, declared, with_rules

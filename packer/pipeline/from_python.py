@@ -136,7 +136,7 @@ def build(
         beside = build_place(folder, is_dry=True) if rows else folder
         if rows and recipe.tokenizer is None:
             raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
-        with _kept(recipe, rows, rows_folder(beside), listener.note, dry_run=dry_run) as of_files:
+        with _kept(recipe, rows, beside, listener.note, dry_run=dry_run) as of_files:
             result = build_recipe_with(
                 of_files,
                 folder,
@@ -239,7 +239,7 @@ def _are_rows(data: Any) -> bool:
 
 @contextmanager
 def _kept(
-    recipe: Recipe, rows: Sequence[Any], folder: Path, note: Callable[[str], None], *, dry_run: bool
+    recipe: Recipe, rows: Sequence[Any], cache: Path, note: Callable[[str], None], *, dry_run: bool
 ) -> Iterator[Recipe]:
     """Write rows to files; yield the recipe with these files in place of its placeholder sources.
 
@@ -249,6 +249,7 @@ def _kept(
     if not rows:
         yield recipe
         return
+    folder = rows_folder(cache)
     there = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     sources: list[Source] = []
     stays = False

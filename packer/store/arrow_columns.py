@@ -37,9 +37,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64
 
-from packer.arrow_arrays import numbers_of
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
-from packer.layout import MASKED
+from packer.layout import MASKED, numbers_of
 from packer.media.carried import Media
 from packer.store.entries import BLOCK_PIECES, VALUES_OF_FILES, value_fields
 

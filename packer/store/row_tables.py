@@ -28,12 +28,11 @@ import pyarrow as pa
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.arrow_arrays import array_of, numbers_of
 from packer.batches import Int64, SelectedRows
 from packer.errors import StorageError
 from packer.host.arrow_messages import batch_sizes
 from packer.host.limits import storage_errors
-from packer.layout import offsets_of
+from packer.layout import array_of, numbers_of, offsets_of
 from packer.rejections import ROW_REASONS
 from packer.store.entries import Count
 from packer.store.files import CacheFiles, damage

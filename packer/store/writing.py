@@ -22,14 +22,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.arrow_arrays import dtype_of, numbers_of
 from packer.batches import BlockBatch, Bool, DocumentBatch
 from packer.layout import (
     MASKED,
     concatenate_documents,
     document_labels,
     document_weights,
+    dtype_of,
     last_of_rows,
+    numbers_of,
     offsets_of,
     select_documents,
 )

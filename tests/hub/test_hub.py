@@ -83,7 +83,7 @@ def test_a_build_of_the_hub_is_the_build_of_the_same_files_here(hub, tmp_path):
 def test_preview_and_inspect_take_names_of_the_hub(hub, tmp_path):
     recipe = of_hub("data/a.jsonl")
     commit = hub.repositories["dataset", "tiny/talk"]["branches"]["main"]
-    assert [each.path for each in preview(recipe, rows=1).inputs] == [f"{DATA}@{commit}/data/a.jsonl"]
+    assert [each.name for each in preview(recipe, rows=1).inputs] == [f"{DATA}@{commit}/data/a.jsonl"]
     build(recipe, tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
         assert view_row(cache, "a.jsonl", 0).documents

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.arrow_arrays import array_of, numbers_of
 from packer.audit import CodedFinding, Level
 from packer.audit.input_parts import InputPart
 from packer.batches import Int64, UInt64
@@ -26,6 +25,7 @@ from packer.curate.select import SPLIT_NAMES, column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.curate.traits import TraitMaker
 from packer.display import Progress, plural
+from packer.layout import array_of, numbers_of
 from packer.pipeline.workers.executor import Workers
 from packer.store.cache import Cache
 

@@ -137,7 +137,7 @@ def _opened(
     progress: Progress,
 ) -> list[tuple[SourceFile, InputFile]]:
     """Return every file that has rows, with how it is read."""
-    opened = [*open_inputs(paths, recipe, progress.note, workers, questions)]
+    opened = [*open_inputs(paths, recipe, progress.note, questions, workers)]
     questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
     for _, file in opened:
         refuse_untemplated(file, model, recipe)

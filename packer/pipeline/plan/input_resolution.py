@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import structs
 
 from packer.errors import InputError, RecipeError, did_you_mean, near, near_paths
@@ -57,10 +56,10 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
 
     tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
     sources = tuple(
-        source if (name := data_name(source.path)) is None else msgspec.structs.replace(source, path=pinned(name))
+        source if (name := data_name(source.path)) is None else structs.replace(source, path=pinned(name))
         for source in recipe.sources
     )
-    return msgspec.structs.replace(
+    return structs.replace(
         recipe, sources=sources, tokenizer=recipe.tokenizer if tokenizer is None else pinned(tokenizer)
     )
 

@@ -61,8 +61,8 @@ def open_inputs(
     files: Sequence[SourceFile],
     recipe: Recipe,
     note: Callable[[str], None],
+    questions: Questions,
     workers: Workers = ALONE,
-    questions: Questions | None = None,
 ) -> Iterator[tuple[SourceFile, InputFile]]:
     """Yield every file that contains rows, with how it is read.
 
@@ -78,8 +78,7 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    asks, templates = questions is not None, questions.templates if questions is not None else ""
-    heads = in_order(workers.run(partial, (_read_head, recipe, asks, templates), tasks, sizes=sizes))
+    heads = in_order(workers.run(partial, (_read_head, recipe, questions.templates), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -87,7 +86,7 @@ def open_inputs(
             if head.entry is None:
                 empty.append(file)
             else:
-                if questions is not None and head.question is not None:
+                if head.question is not None:
                     questions.add(file.source, head.question)
                 yield file, head.entry
                 names |= head.names
@@ -107,10 +106,10 @@ class _FileHead:
     """Fields of its rows; empty if the source maps no columns."""
 
     question: FileQuestion | None = None
-    """What nothing reads, if that was asked."""
+    """What nothing reads; None if its first rows cannot be read."""
 
 
-def _read_head(recipe: Recipe, asks: object, templates: str, task: tuple[SourceFile, int]) -> _FileHead:
+def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> _FileHead:
     """Read the first rows of a file, which is one of some of its source.
 
     `templates`: the hint about the template that the model lacks, to be asked for together with the columns of chats.
@@ -134,8 +133,6 @@ def _read_head(recipe: Recipe, asks: object, templates: str, task: tuple[SourceF
         raise InputError(message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    if not asks:
-        return _FileHead(entry=entry, names=frozenset(names))
     question = question_about(file, entry, recipe, num_files=num_files, has_template=not templates)
     return _FileHead(entry=entry, names=frozenset(names), question=question)
 
