@@ -7,7 +7,7 @@ bytes it takes are *guarded*: the encoder treats them as ordinary text.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from packer.batches import Message
@@ -196,9 +196,9 @@ class TypedControl:
             self.refuse(own, "chat_template_kwargs")
         _refuse_reserved([fields, tools, conversation.kwargs])
         stand_ins = StandIns(pattern)
-        hidden = Conversation(
-            conversation.template,
-            stand_ins.hide_messages(conversation.messages),
+        hidden = replace(
+            conversation,
+            messages=stand_ins.hide_messages(conversation.messages),
             tools=stand_ins.hide(tools),
             kwargs={**conversation.kwargs, **{name: stand_ins.hide(value) for name, value in own.items()}},
         )

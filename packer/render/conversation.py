@@ -9,6 +9,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from packer.render.environment import ChatTemplate, RenderError
@@ -23,36 +24,37 @@ Mode: TypeAlias = Mapping[str, Any]
 Change: TypeAlias = tuple[Callable[[JSONMessage], JSONMessage], ...]
 
 
+@dataclass(eq=False)
 class Conversation:
     """The messages of one conversation and its template: renders prompts and turns."""
 
-    def __init__(
-        self,
-        template: ChatTemplate,
-        messages: Sequence[JSONMessage],
-        *,
-        tools: Sequence[Any] | None,
-        kwargs: Mapping[str, Any],
-    ) -> None:
-        self.template = template
-        self.messages = list(messages)
-        self.tools = tools or None
-        self.kwargs = dict(kwargs)
-        self._merged: dict[int, tuple[Mode, Mapping[str, Any]]] = {}
-        switches = template.switches
-        is_set = bool(kwargs) and not kwargs.keys().isdisjoint(switches.names)
-        self.modes: tuple[Mode, ...] = ({}, *({name: value} for name, value in switches.modes if not is_set))
+    template: ChatTemplate
+    messages: list[JSONMessage]
+    _: KW_ONLY
+    tools: Sequence[Any] | None
+    kwargs: Mapping[str, Any]
+    write: Callable[..., str] | None = None
+    """Renders in place of the template."""
+
+    _merged: dict[int, tuple[Mode, Mapping[str, Any]]] = field(init=False, default_factory=dict)
+
+    @functools.cached_property
+    def modes(self) -> tuple[Mode, ...]:
         """The default, and each setting of a switch if no variable sets one.
 
         Switches may be names of one thing: DeepSeek's templates read `thinking` and `enable_thinking`.
         """
+        switches = self.template.switches
+        is_set = bool(self.kwargs) and not self.kwargs.keys().isdisjoint(switches.names)
+        return ({}, *({name: value} for name, value in switches.modes if not is_set))
 
     def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
         merged = self._merged.get(id(mode))
         if merged is None:
             merged = self._merged[id(mode)] = mode, {**self.kwargs, **mode}
         shown = self.template.reasoning.apply(messages)
-        return self.template.render(shown, tools=self.tools, add_generation_prompt=prompt, kwargs=merged[1])
+        write = self.write or self.template.render
+        return write(shown, tools=self.tools or None, add_generation_prompt=prompt, kwargs=merged[1])
 
     def attempt(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str | None:
         """Render changed messages, to compare what the template makes of them; return None if it raises."""
@@ -60,10 +62,6 @@ class Conversation:
             return self.render(messages, mode, prompt=prompt)
         except RenderError:
             return None
-
-    def with_messages(self, messages: Sequence[JSONMessage]) -> "Conversation":
-        """Return the same conversation with other messages."""
-        return Conversation(self.template, messages, tools=self.tools, kwargs=self.kwargs)
 
     def modes_of(self, k: int) -> Sequence[Mode]:
         """Return the modes that message k may be trained in.
@@ -148,7 +146,7 @@ def changed(conversation: Conversation, change: Change) -> Conversation:
     if not change:
         return conversation
     messages = [functools.reduce(lambda message, step: step(message), change, each) for each in conversation.messages]
-    return conversation.with_messages(messages)
+    return replace(conversation, messages=messages)
 
 
 def changes_of(*, nulls: bool, calls: bool) -> list[Change]:

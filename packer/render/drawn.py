@@ -6,39 +6,31 @@ have the replacements themselves, with every run of a token written once.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from packer.literals import replaced
 from packer.media.carried import CLOSE, OPEN, DrawnImage
 from packer.media.images import Image
 from packer.media.processor import Processor, RefusedSizesError, Replacement
-from packer.render.clear.extension import Watch
-from packer.render.conversation import Conversation
-from packer.render.environment import ChatTemplate, RenderError
+from packer.render.environment import RenderError
 from packer.render.rewritten_history import EncodedText, RenderedRow
 
 _MARK = re.compile(f"{OPEN}([0-9]+):([0-9]+){CLOSE}".encode())
 
 
 class Drawing:
-    """A template for one conversation, whose renderings have marks in place of images.
+    """Renders one conversation in place of its template, by `write`, with marks in place of images."""
 
-    Everything besides :meth:`render` is the template's own.
-    """
-
-    def __init__(self, template: ChatTemplate | Watch, processor: Processor, images: Sequence[Any]) -> None:
-        self._template = template
+    def __init__(self, write: Callable[..., str], processor: Processor, images: Sequence[Any]) -> None:
+        self._write = write
         self._processor = processor
         self._images = images
         self._replacements: dict[tuple[int, Replacement], int] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._template, name)
-
     def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         """Render messages, of which the images are the first ones of the conversation."""
-        text = self._template.render(messages, **kwargs)
+        text = self._write(messages, **kwargs)
         number = sum(map(num_images, messages))
         first, *rest = text.split(self._processor.token)
         if len(rest) != number:
@@ -95,9 +87,3 @@ def num_images(message: Mapping[str, Any]) -> int:
     """Return how many parts of a message are images."""
     content = message.get("content")
     return sum(part.get("type") == "image" for part in content) if isinstance(content, list) else 0
-
-
-def under(template: Drawing | Watch, conversation: Conversation) -> Conversation:
-    """Return a conversation that something renders in place of its template."""
-    shown = cast("ChatTemplate", template)
-    return Conversation(shown, conversation.messages, tools=conversation.tools, kwargs=conversation.kwargs)

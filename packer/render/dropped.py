@@ -123,10 +123,6 @@ class LossCheck:
     tags_are_text: bool = False
     """Whether tags of reasoning that the template does not know are text, since the recipe wants reasoning inline."""
 
-    def of(self, conversation: Conversation) -> "ConversationLosses":
-        """Return the check of one conversation."""
-        return ConversationLosses(self, conversation)
-
 
 @dataclass
 class ConversationLosses:

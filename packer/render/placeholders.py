@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
@@ -175,7 +176,7 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
             continue
         function = {**_parameters_renamed(function_of(tool), words), "name": words.word(Loss("tools"))}
         renamed.append({**tool, "function": function} if "function" in tool else function)
-    probed = Conversation(conversation.template, conversation.messages, tools=renamed, kwargs=conversation.kwargs)
+    probed = replace(conversation, tools=renamed)
     if turn.continued:
         shown = _own_prompt(probed, probed.messages, turn)
     else:

@@ -5,6 +5,7 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from packer.batches import Rejection, RowBatch, Sample, TurnBatch, has_content
@@ -22,8 +23,8 @@ from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, renderable
-from packer.render.drawn import Drawing, under
-from packer.render.dropped import LossCheck, refusal
+from packer.render.drawn import Drawing
+from packer.render.dropped import ConversationLosses, LossCheck, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.placeholders import text_of
@@ -89,7 +90,7 @@ class Renderer:
         )
         self._is_reference = False
         self._model = model
-        self._watch: Watch | None = None
+        self._write: Callable[..., str] | None = None
         """Renders in place of the template; None if that does."""
 
     @functools.cached_property
@@ -203,7 +204,7 @@ class Renderer:
         """Render a sample of words for filling, and return what the template looked for in them."""
         assert self._rows is not None
         other, watch = copy.copy(self), Watch(self._rows.marked)
-        other._watch = watch  # noqa: SLF001 - a copy of self
+        other._write = watch.render  # noqa: SLF001 - a copy of self
         rendered = other._defined(sample)  # noqa: SLF001 - as above
         return rendered if watch.is_clear else None, watch.sought
 
@@ -218,8 +219,7 @@ class Renderer:
         template = self._template_of(sample)
         shown = sample if template is None else marked(sample, template.source)
         _, conversation = self._control.hide(self.conversation(shown), sample.template_kwargs)
-        conversation = renderable(conversation, last)
-        conversation = conversation if drawing is None else under(drawing, conversation)
+        conversation = replace(renderable(conversation, last), write=drawing.render if drawing else None)
         parts, rules = self._rules.parts or PARTS, self._turn_rules
         return TrainedParts(sample=sample, marked=conversation, rules=rules, last=last, trained=parts).mask
 
@@ -275,24 +275,23 @@ class Renderer:
         try:
             if sample.kind != "chat":
                 return RenderedRow((self._plain.rendered(sample),), 0), None
-            self._refuse_images(sample)
-            template = self._template_of(sample)
-            if template is not None:
-                refuse_unread_variables(sample, template)
             return self._render_chat(sample)
         except RenderError as error:
             return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message), None
 
-    def _refuse_images(self, sample: Sample) -> None:
-        is_unread = self._processor is None or self._rules.turns == "conversation"
-        if sample.images is not None and is_unread:
+    def _refuse(self, sample: Sample) -> None:
+        """Refuse a sample for what it says, before anything of it is rendered."""
+        if sample.images is not None and (self._processor is None or self._rules.turns == "conversation"):
             raise RenderError(sample.images.refusal, code="multimodal")
-
-    def _render_chat(self, sample: Sample) -> tuple[RenderedRow, Drawing | None]:
+        if (template := self._template_of(sample)) is not None:
+            refuse_unread_variables(sample, template)
         if self._recipe.rows.empty_user == "reject":
             refuse_empty_question(sample)
         if (twice := self._twice(sample)) is not None:
             raise twice
+
+    def _render_chat(self, sample: Sample) -> tuple[RenderedRow, Drawing | None]:
+        self._refuse(sample)
         wanted = turn_weights(sample, self._rules.turns, self._rules.parts)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
@@ -312,8 +311,7 @@ class Renderer:
         conversation = renderable(conversation, last)
         pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation.template)
-        in_place = drawing or self._watch
-        shown = conversation if in_place is None else under(in_place, conversation)
+        shown = replace(conversation, write=drawing.render if drawing else self._write)
         mask = self._masking(sample, last, drawing)
         documents, num_trained = self._assigned(shown, weights, pieces, mask)
         if not documents:
@@ -331,7 +329,7 @@ class Renderer:
             return None
         _, order = in_parts(self._messages(sample, template))
         images = [sample.images.sources[number] for number in order]
-        return Drawing(self._watch or template, self._processor(), images)
+        return Drawing(self._write or template.render, self._processor(), images)
 
     def _assigned(
         self,
@@ -344,7 +342,7 @@ class Renderer:
 
         Every message must show in the rendering of the first trained turn after it.
         """
-        num_trained, losses = 0, self._losses.of(conversation)
+        num_trained, losses = 0, ConversationLosses(self._losses, conversation)
         assigner = TurnAssigner(
             history_rewrite=self._history_rewrite,
             stops=self._turn_rules.stops,

@@ -24,7 +24,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -334,7 +334,7 @@ def _end(turn: RenderedTurn, conversation: Conversation, num_calls: int, rules: 
     if not has_content(message):
         return turn.prompt_end
     messages = [*conversation.messages[:k], message, *conversation.messages[k + 1 :]]
-    shorter = turn_of(conversation.with_messages(messages), k, turn.weight, rules)
+    shorter = turn_of(replace(conversation, messages=messages), k, turn.weight, rules)
     if shorter is not None:
         end = common_length(shorter.text, turn.text)
         stop = rules.stops.search(shorter.text, shorter.prompt_end) if rules.stops else None

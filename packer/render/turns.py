@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 from packer.render.conversation import Conversation, JSONMessage, Mode, contradiction
@@ -336,7 +336,7 @@ def says_nothing(conversation: Conversation, turn: RenderedTurn, rules: TurnRule
     less: JSONMessage = {"role": "assistant", "content": ""}
     if calls:
         less = {**message, "content": message.get("content") or "", "tool_calls": calls[:-1]}
-    shorter = conversation.with_messages([*conversation.messages[:k], less])
+    shorter = replace(conversation, messages=[*conversation.messages[:k], less])
     if not calls:
         return turn.whole == shorter.attempt(shorter.messages, turn.mode)
     try:

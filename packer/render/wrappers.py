@@ -193,7 +193,7 @@ def _rendered(
     template: ChatTemplate, messages: Sequence[dict[str, Any]], tools: Sequence[Any] | None, kwargs: Mapping[str, Any]
 ) -> tuple[str, str]:
     """Return what a template writes before and after the word; two empty texts if it writes none."""
-    conversation = renderable(Conversation(template, messages, tools=tools, kwargs=kwargs), len(messages) - 1)
+    conversation = renderable(Conversation(template, [*messages], tools=tools, kwargs=kwargs), len(messages) - 1)
     before, _, after = (conversation.attempt(conversation.messages, {}) or "").partition(_WORD)
     return before, after
 

@@ -222,10 +222,7 @@ class MarkedTemplate:
 
 
 class Watch:
-    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts.
-
-    Everything besides :meth:`render` is the template's own.
-    """
+    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts."""
 
     def __init__(self, template: MarkedTemplate) -> None:
         self._marked = template
@@ -234,9 +231,6 @@ class Watch:
 
         self.is_clear = True
         """Whether nothing else was asked of them."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._marked.plain, name)
 
     def render(
         self, messages: Sequence[Message], *, tools: Any, kwargs: Mapping[str, Any], add_generation_prompt: bool

@@ -42,7 +42,7 @@ from packer.render.clear.questions import Constants
 from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation
-from packer.render.dropped import LossCheck
+from packer.render.dropped import ConversationLosses, LossCheck
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.readback import ESCAPE, function_of, tags_in
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
@@ -279,7 +279,7 @@ class ClearRows:
             is_shown = all(
                 any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in tools.tools
             )
-            lost = None if is_shown else self._losses.of(conversation).tools(turn)
+            lost = None if is_shown else ConversationLosses(self._losses, conversation).tools(turn)
             tools.are_shown[row.kind] = lost is None or lost.kind in self._losses.allowed
         return tools.are_shown[row.kind]
 
