@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from packer.errors import InputError, RecipeError, did_you_mean, near, near_paths
 from packer.host.limits import is_panic, out_of, refuse_many_values
 from packer.media.processor import PROCESSOR_FILES, with_loaded_tokenizer
-from packer.model.backend import definition_of, load_backend
+from packer.model.backend import definition_of, load_backend, vocabulary_of
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular
 from packer.named_templates import NAMED_TEMPLATES
 
@@ -117,9 +117,8 @@ class Model:
         for token in self.added_tokens:
             if token.id == token_id:
                 return token.content
-        entry = definition_of(self.files[TOKENIZER_FILE])["model"]["vocab"]
-        pairs = entry.items() if isinstance(entry, dict) else ((piece, i) for i, (piece, _) in enumerate(entry))
-        return next(str(piece) for piece, i in pairs if i == token_id)
+        vocabulary = vocabulary_of(definition_of(self.files[TOKENIZER_FILE]))
+        return next(piece for piece, i in vocabulary.items() if i == token_id)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -129,7 +128,7 @@ class Model:
     @property
     def digests(self) -> dict[str, str]:
         """The sha256 of each file, by name."""
-        return digests_of(self.files)
+        return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(self.files.items())}
 
     def with_control(self, markers: Mapping[str, int]) -> "Model":
         """Return the same model with the role markers that a template writes as further control tokens."""
@@ -218,11 +217,6 @@ def read_model_files(tokenizer: Path, *, template: Path | None = None, processor
     except InputError:
         _load_tokenizer(files[TOKENIZER_FILE], tokenizer)  # which says more, if that is the file that cannot be read
         raise
-
-
-def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the sha256 of each file, by name."""
-    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
 def _decoded(files: Mapping[str, bytes], name: str) -> str | None:

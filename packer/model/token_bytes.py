@@ -21,6 +21,7 @@ from packer.errors import InputError
 from packer.layout import offsets_of, taken, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
+from packer.model.tokenizer_folder import has_step, steps
 
 SPACE = "▁"
 """What SentencePiece writes for a space."""
@@ -135,14 +136,6 @@ class TokenBytes:
         return decoded, ends - ends[0] if ends[0] else ends, entries.null_count == 0
 
 
-def component_types(part: Mapping[str, Any] | None) -> set[str]:
-    """Return the types of a tokenizer component and of its nested components."""
-    if part is None:
-        return set()
-    members = [member for key in ("decoders", "pretokenizers", "normalizers") for member in part.get(key) or ()]
-    return {str(part.get("type"))}.union(*map(component_types, members))
-
-
 @functools.lru_cache(maxsize=2)
 def read_vocabulary(tokenizer_json: bytes) -> tuple[bool, pa.Array, Int64]:
     """Return whether a vocabulary is byte-level, and the bytes and the id of each entry but added tokens. Cached."""
@@ -155,7 +148,7 @@ def read_vocabulary(tokenizer_json: bytes) -> tuple[bool, pa.Array, Int64]:
             hint="packer supports byte-level BPE and tokenizers in the style of SentencePiece",
         )
     vocabulary = vocabulary_of(definition)
-    byte_level = "ByteLevel" in component_types(definition.get("decoder"))
+    byte_level = has_step(definition.get("decoder"), "ByteLevel")
     pieces = _byte_level_pieces(list(vocabulary)) if byte_level else _binary([*map(_bytes_of_piece, vocabulary)])
     return byte_level, pieces, np.fromiter(vocabulary.values(), np.int64, len(vocabulary))
 
@@ -255,16 +248,12 @@ def _bytes_of_piece(piece: str) -> bytes:
 
 def inserts_space(definition: Mapping[str, Any]) -> bool:
     """Whether a tokenizer may put a space before a word at the start of a text or after an added token."""
-    prepends = "Prepend" in component_types(definition.get("normalizer"))
-    return prepends or _prefixes_space(definition.get("pre_tokenizer"))
+    prefixes = any(map(_prefixes_space, steps(definition.get("pre_tokenizer"))))
+    return prefixes or has_step(definition.get("normalizer"), "Prepend")
 
 
-def _prefixes_space(pre_tokenizer: Mapping[str, Any] | None) -> bool:
-    """Whether a pre-tokenizer puts a space before words that have none."""
-    if pre_tokenizer is None:
-        return False
-    if any(_prefixes_space(member) for member in pre_tokenizer.get("pretokenizers") or ()):
-        return True
-    if "prepend_scheme" in pre_tokenizer:
-        return bool(pre_tokenizer["prepend_scheme"] != "never")
-    return bool(pre_tokenizer.get("add_prefix_space", pre_tokenizer.get("type") == "Metaspace"))
+def _prefixes_space(step: Mapping[str, Any]) -> bool:
+    """Whether a step of a pre-tokenizer puts a space before words that have none."""
+    if "prepend_scheme" in step:
+        return bool(step["prepend_scheme"] != "never")
+    return bool(step.get("add_prefix_space", step.get("type") == "Metaspace"))

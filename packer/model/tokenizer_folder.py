@@ -128,14 +128,14 @@ def refuse_growth(definition: Any) -> None:
     """
     if not isinstance(definition, Mapping):
         return
-    steps = [*_steps(definition.get("normalizer")), *_steps(definition.get("pre_tokenizer"))]
+    forward = [*steps(definition.get("normalizer")), *steps(definition.get("pre_tokenizer"))]
     model = definition.get("model")
     unknown = model.get("unk_token") if isinstance(model, Mapping) else None
     for what, growth in (
-        ("normalizer and pre_tokenizer make of one character", prod(map(_growth, steps))),
-        ("decoder makes of one character", prod(map(_growth, _steps(definition.get("decoder"))))),
+        ("normalizer and pre_tokenizer make of one character", prod(map(_growth, forward))),
+        ("decoder makes of one character", prod(map(_growth, steps(definition.get("decoder"))))),
         ("model writes for an unknown one", len(str(unknown))),
-        ("post_processor adds to a text", sum(map(_num_added, _steps(definition.get("post_processor"))))),
+        ("post_processor adds to a text", sum(map(_num_added, steps(definition.get("post_processor"))))),
     ):
         if growth > MAX_GROWTH:
             raise ValueError(f"what its {what} may have the length {growth}; packer takes up to {MAX_GROWTH}")
@@ -171,14 +171,19 @@ def refuse_long_pieces(definition: Any) -> None:
 _SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
-def _steps(component: Any) -> Iterator[Mapping[str, Any]]:
+def steps(component: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the steps of a component: itself, or those of a sequence."""
     if isinstance(component, list):
         for member in component:
-            yield from _steps(member)
+            yield from steps(member)
     elif isinstance(component, Mapping):
         lists = [component[name] for name in _SEQUENCES if name in component]
-        yield from _steps(lists) if lists else iter([component])
+        yield from steps(lists) if lists else iter([component])
+
+
+def has_step(component: Any, kind: str) -> bool:
+    """Whether a component, or a sequence of some, has a step of a type."""
+    return any(step.get("type") == kind for step in steps(component))
 
 
 def _growth(step: Mapping[str, Any]) -> int:

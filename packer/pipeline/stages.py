@@ -29,7 +29,7 @@ from packer.source.partition import Partition
 from packer.supervise.preference import join_sides, row_of_side, split_sides
 from packer.supervise.round_trip import RoundTrip
 from packer.supervise.supervisor import PretokenizedSupervisor, Supervisor
-from packer.tokenize.fast import Check
+from packer.tokenize.fast import Check, FastEncoder
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
 from packer.tokenize.tokenizing import TurnTokenizer
 
@@ -136,13 +136,11 @@ class Stages:
         Raises:
             EngineDiffersError: the fast engine is at fault, and not the tokenizer.
         """
+        if not isinstance(self._encoder, FastEncoder):
+            return
         rows = [each.row for each in rejections if each.code == "proof_failed"]
-        self._encoder.confirm(
-            [
-                turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]].decode()
-                for text in np.flatnonzero(np.isin(turns.sample, rows)).tolist()
-            ]
-        )
+        texts, bounds = np.flatnonzero(np.isin(turns.sample, rows)).tolist(), turns.text_offsets
+        self._encoder.confirm([turns.text[bounds[text] : bounds[text + 1]].decode() for text in texts])
 
 
 def _are_tokens(rows: RowBatch) -> bool:

@@ -18,7 +18,8 @@ import numpy as np
 from packer.batches import TokenBatch, TurnBatch
 from packer.model.backend import definition_of, load_part
 from packer.model.model import TOKENIZER_FILE, AddedToken, Model
-from packer.model.token_bytes import SPACE, TokenBytes, component_types
+from packer.model.token_bytes import SPACE, TokenBytes
+from packer.model.tokenizer_folder import has_step
 
 _WHITE_SPACE = "".join(c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f")
 """White space as defined by Unicode and so by `tokenizers`; Python also counts four file and record separators."""
@@ -37,7 +38,7 @@ class RoundTrip:
         definition = definition_of(model.files[TOKENIZER_FILE])
         self.token_bytes = TokenBytes(model)
         self._normalizer = load_part(model.files[TOKENIZER_FILE], "normalizer").normalizer
-        self._prepends = "Prepend" in component_types(definition.get("normalizer"))
+        self._prepends = has_step(definition.get("normalizer"), "Prepend")
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
 
     def decode(self, ids: Sequence[int]) -> bytes:

@@ -6,7 +6,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -47,14 +47,6 @@ class Encoder(Protocol):
         """
         ...
 
-    def confirm(self, texts: Sequence[str]) -> None:
-        """Encode texts and compare the ids with the reference.
-
-        Raises:
-            EngineDiffersError: the ids differ.
-        """
-        ...
-
 
 class ReferenceEncoder:
     """Encodes any tokenizer's texts with `tokenizers`."""
@@ -79,9 +71,6 @@ class ReferenceEncoder:
         if reasons:
             raise UnencodableTextsError(reasons)
         return np.concatenate([np.zeros(0, np.int32), *parts]), offsets_of([*map(len, parts)])
-
-    def confirm(self, texts: Sequence[str]) -> None:
-        """Do nothing: this encoder defines the ids."""
 
     def _encode_one_by_one(self, texts: Sequence[str], start: int, stop: int, reasons: dict[int, str]) -> list[Int32]:
         """Encode texts individually, as a batch fails as a whole; add the texts that fail to `reasons`."""
@@ -148,32 +137,20 @@ def without_start_effects(tokenizer_json: bytes) -> bytes:
     without such effects is returned as it is.
     """
     definition = definition_of(tokenizer_json)
-    changed = {
-        "normalizer": _without_prepend(definition.get("normalizer")),
-        "pre_tokenizer": _without_prefix_space(definition.get("pre_tokenizer")),
-    }
+    changed = {name: _without_prefix(definition.get(name)) for name in ("normalizer", "pre_tokenizer")}
     if all(definition.get(name) == part for name, part in changed.items()):
         return tokenizer_json
     return msgspec.json.encode({**definition, **changed})
 
 
-def _without_prepend(normalizer: dict[str, object] | None) -> dict[str, object] | None:
-    if normalizer is None or normalizer.get("type") == "Prepend":
+def _without_prefix(component: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a component without what puts a space before the first word; None if it does nothing else."""
+    if component is None or component.get("type") == "Prepend":
         return None
-    members = normalizer.get("normalizers")
-    if isinstance(members, list):
-        kept = [member for member in map(_without_prepend, members) if member is not None]
-        return {**normalizer, "normalizers": kept}
-    return normalizer
-
-
-def _without_prefix_space(pre_tokenizer: dict[str, object] | None) -> dict[str, object] | None:
-    if pre_tokenizer is None:
-        return None
-    members = pre_tokenizer.get("pretokenizers")
-    if isinstance(members, list):
-        return {**pre_tokenizer, "pretokenizers": [_without_prefix_space(member) for member in members]}
-    changed = dict(pre_tokenizer)
+    for name in ("normalizers", "pretokenizers"):
+        if isinstance(members := component.get(name), list):
+            return {**component, name: [kept for kept in map(_without_prefix, members) if kept is not None]}
+    changed = dict(component)
     if changed.get("type") == "Metaspace":
         changed["prepend_scheme"] = "never"
         changed.pop("add_prefix_space", None)

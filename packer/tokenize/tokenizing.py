@@ -113,9 +113,6 @@ class _AliasEncoder:
         ids, offsets = self._encoder.encode(texts)
         return self._aliases.original(ids), offsets
 
-    def confirm(self, texts: Sequence[str]) -> None:
-        self._encoder.confirm(texts)
-
 
 def _continuing(encoder: Encoder, tokenizer_json: bytes) -> Encoder:
     """Return what encodes the continuation of a text, which for many tokenizers is what encodes texts."""

@@ -47,7 +47,7 @@ def definition(normalizers: list[Any] | None = None, pre_tokenizers: list[Any] |
 
 def growth_of(stored: Any) -> int:
     """The bound: what one character may become."""
-    steps = [*tokenizer_folder._steps(stored["normalizer"]), *tokenizer_folder._steps(stored["pre_tokenizer"])]
+    steps = [*tokenizer_folder.steps(stored["normalizer"]), *tokenizer_folder.steps(stored["pre_tokenizer"])]
     product = 1
     for step in steps:
         product *= tokenizer_folder._growth(step)
