@@ -11,6 +11,7 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -40,8 +41,14 @@ from packer.tokenize.reference_encoder import (
 )
 
 
+def _continuing(encoder: Encoder, tokenizer_json: bytes) -> Encoder:
+    """Return what encodes the continuation of a text, which for many tokenizers is what encodes texts."""
+    bare = without_start_effects(tokenizer_json)
+    return encoder if bare == tokenizer_json else ReferenceEncoder(bare)
+
+
 class Aliases:
-    """The aliased copy of a tokenizer."""
+    """Encodes with the aliased copy of a tokenizer, and returns the tokenizer's own ids."""
 
     def __init__(self, tokenizer_json: bytes, control: Mapping[str, int], added_tokens: Sequence[AddedToken]) -> None:
         """`control`: text → id of the control tokens; only added tokens among them can be aliased."""
@@ -54,8 +61,9 @@ class Aliases:
         definition = json.loads(tokenizer_json)
         for token in definition["added_tokens"]:
             token["content"] = self._alias.get(token["content"], token["content"])
-        self.tokenizer_json = json.dumps(definition).encode()
-        backend = load_backend(self.tokenizer_json)
+        self._json = json.dumps(definition).encode()
+        self._encoder: Encoder = ReferenceEncoder(self._json)
+        backend = load_backend(self._json)
         aliased = {self._alias.get(token.content, token.content): token for token in added_tokens}
         # Added tokens that are also in the model's vocabulary get a new id under their alias: map it back.
         self._original = np.arange(max(backend.get_vocab(with_added_tokens=True).values()) + 1, dtype=np.int32)
@@ -64,10 +72,15 @@ class Aliases:
         self.added_tokens = tuple(replace(token, content=content) for content, token in aliased.items())
         self._pattern = re.compile(longest_of(self._alias).encode())
 
-    def original(self, ids: Int32) -> Int32:
-        """Map ids of the copy to ids of the tokenizer."""
-        mapped: Int32 = self._original[ids]
-        return mapped
+    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
+        ids, offsets = self._encoder.encode(texts)
+        return self._original[ids], offsets
+
+    def continuing(self) -> "Aliases":
+        """Return what encodes the continuation of a text."""
+        other = copy(self)
+        other._encoder = _continuing(self._encoder, self._json)  # noqa: SLF001 - a copy of self
+        return other
 
     def replace(self, text: bytes, guarded: Sequence[tuple[int, int]]) -> tuple[bytes, Callable[[int], int]]:
         """Replace the control tokens outside the guarded byte ranges, which are ascending, by their aliases.
@@ -101,23 +114,6 @@ class _Text:
     def turns_to_locate(self) -> tuple[tuple[int, int], ...]:
         """The turns whose boundary must be found; a raw text without a prompt is trained throughout."""
         return () if self.raw and self.turns[0][0] == 0 else self.turns
-
-
-class _AliasEncoder:
-    """Encodes with the aliased copy and returns the tokenizer's own ids."""
-
-    def __init__(self, encoder: Encoder, aliases: Aliases) -> None:
-        self._encoder, self._aliases = encoder, aliases
-
-    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        ids, offsets = self._encoder.encode(texts)
-        return self._aliases.original(ids), offsets
-
-
-def _continuing(encoder: Encoder, tokenizer_json: bytes) -> Encoder:
-    """Return what encodes the continuation of a text, which for many tokenizers is what encodes texts."""
-    bare = without_start_effects(tokenizer_json)
-    return encoder if bare == tokenizer_json else ReferenceEncoder(bare)
 
 
 class TurnTokenizer:
@@ -210,9 +206,9 @@ class TurnTokenizer:
             encoded[n] = EncodedText(text=texts[n].content, ids=text_ids, turns=texts[n].turns_to_locate)
         boundaries = dict(zip(plain, self._boundaries.find([encoded[n] for n in plain]), strict=True))
         if guarded:
-            aliases, encoder, aliased_boundaries = self._aliased
+            aliases, aliased_boundaries = self._aliased
             for n in guarded:
-                encoded[n] = _aliased_text(texts[n], aliases, encoder)
+                encoded[n] = _aliased_text(texts[n], aliases)
                 (boundaries[n],) = aliased_boundaries.find([encoded[n]])
         return [(encoded[n].ids, boundaries[n]) for n in range(len(texts))]
 
@@ -230,13 +226,10 @@ class TurnTokenizer:
         return located
 
     @cached_property
-    def _aliased(self) -> tuple[Aliases, Encoder, BoundaryFinder]:
+    def _aliased(self) -> tuple[Aliases, BoundaryFinder]:
         aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
-        reference = ReferenceEncoder(aliases.tokenizer_json)
-        encoder = _AliasEncoder(reference, aliases)
-        continuing = cache(lambda: _AliasEncoder(_continuing(reference, aliases.tokenizer_json), aliases))
         anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
-        return aliases, encoder, BoundaryFinder(encoder, continuing, anchors, self._model.stop_ids)
+        return aliases, BoundaryFinder(aliases, cache(aliases.continuing), anchors, self._model.stop_ids)
 
     @cached_property
     def _prefix_and_suffix(self) -> tuple[Int32, Int32]:
@@ -266,9 +259,9 @@ def _texts(turns: TurnBatch) -> list[_Text]:
     ]
 
 
-def _aliased_text(text: _Text, aliases: Aliases, encoder: Encoder) -> EncodedText:
+def _aliased_text(text: _Text, aliases: Aliases) -> EncodedText:
     aliased, moved = aliases.replace(text.content, text.guarded)
-    ids, _ = encoder.encode([aliased.decode()])
+    ids, _ = aliases.encode([aliased.decode()])
     return EncodedText(text=aliased, ids=ids, turns=tuple([(moved(a), moved(b)) for a, b in text.turns_to_locate]))
 
 
