@@ -60,16 +60,6 @@ class Share(NamedTuple):
     """Positions of the whole step, over all ranks, including padding."""
 
 
-class Division(NamedTuple):
-    """A step, divided into micro-batches."""
-
-    groups: list[Int64]
-    """Rows of each micro-batch; PADDING_ROW for padding."""
-
-    of_ranks: Int64  # [W, micro-batches of one rank] indices into `groups`
-    num_slots: int
-
-
 class Dealer:
     """Divides the rows of steps into micro-batches, the same number for each rank."""
 
@@ -92,7 +82,8 @@ class Dealer:
         own = range(self._rank * share, (self._rank + 1) * share, size)
         return Share([rows[first : first + size] for first in own], self._num_slots(rows))
 
-    def _divided(self, rows: Int64) -> Division:
+    def _divided(self, rows: Int64) -> tuple[list[Int64], Int64, int]:
+        """Return the rows of each micro-batch, those of each rank int64[W, n], and the positions of the whole step."""
         rows = np.append(rows, PADDING_ROW)  # that of place -1
         sides = self._rows.lengths_of_each(rows)
         tokens = sides[:, 0] if self._rows.num_sides == 1 else sides.sum(1)
@@ -113,12 +104,12 @@ class Dealer:
             work = slots * (self._balance + widths) if self._balance else None
         in_order = np.arange(len(groups)).reshape(-1, self._world_size).T
         of_ranks = in_order if work is None else dealt(work, self._world_size)
-        return Division([rows[group] for group in groups], of_ranks, num_slots)
+        return [rows[group] for group in groups], of_ranks, num_slots
 
     def num_micro_batches(self, rows: Int64) -> int:
         """Count the micro-batches of one rank."""
         if self._counts_tokens:
-            return int(self._divided(rows).of_ranks.shape[1])
+            return int(self._divided(rows)[1].shape[1])
         return -(-len(rows) // (self._micro_batch_size * self._world_size))
 
     def _groups(self, tokens: Int64, work: Int64 | None) -> Sequence[Int64]:

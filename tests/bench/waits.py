@@ -60,7 +60,7 @@ def waits(cache: Path, num_ranks: int, options: dict[str, Any]) -> Iterator[str]
         rows, padded = loader._source.rows, loader._options.padded
         dealer, work = Dealer(rows, replace(loader._options, balance=balance)), []
         for _, plan in zip(range(NUM_STEPS), loader.plans(last_epoch=None), strict=False):
-            groups, of_ranks, _ = dealer.divided(plan.rows)
+            groups, of_ranks, _ = dealer._divided(plan.rows)
             work.append(np.array([literal_work(rows, group, padded=padded) for group in groups])[of_ranks])
         total = sum(of_step.sum() for of_step in work)
         micro = sum(of_step.max(0).sum() for of_step in work) * num_ranks
