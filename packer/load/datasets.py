@@ -25,11 +25,13 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from packer.errors import CheckError, UsageError
 from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
+from packer.load.layouts import PREFIX, asked_columns
 from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.ordered_rows import check_weights, content_of, refuse_preference
 from packer.load.ordering import UNCHANGED
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
+from packer.store.shards import block_values
 
 
 class Item(dict[str, Tensor]):
@@ -45,6 +47,7 @@ class PackedDataset(Dataset[Item]):
     | seq_lengths | int64 [S], sums to L; a padding run is its last entry |
     | num_trained | int64 [] |
     | loss_weights, with ``weights="use"`` | float32 [L] |
+    | columns.NAME, of `columns` that the recipe declares | int64 or float32 [L] or [L, width] |
 
     It pickles as the cache's folder and fingerprint, so workers reopen the same bytes. A DataLoader turns it into
     flattened micro-batches, see :func:`collate`. A sampler offers none of the order, resume and global step of
@@ -60,6 +63,7 @@ class PackedDataset(Dataset[Item]):
         split: str = "train",
         *,
         weights: Literal["refuse", "use"] = "refuse",
+        columns: Sequence[str] = (),
     ) -> None:
         self._cache = open_cache(cache)
         refuse_preference(content_of(self._cache), "PackedDataset")
@@ -68,6 +72,7 @@ class PackedDataset(Dataset[Item]):
         self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"
         self._rows = self._cache.blocks(split)
         check_weights(weighted=self._rows.weighted, wanted=self._weighted)
+        self._declared = asked_columns([self._cache], checked("columns", columns, tuple[str, ...]))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -96,12 +101,22 @@ class PackedDataset(Dataset[Item]):
         if self._weighted:
             columns["loss_weights"] = [values.astype(np.float32) for values in found.values("loss_weights")]
         columns["num_trained"] = np.array(found.values("num_trained"), np.int64)
+        columns |= self._values_beside(found)
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
     def __reduce__(self) -> tuple[Any, ...]:
         weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
-        return partial(type(self), weights=weights), (self._cache, self._split)
+        names = [each.name for each in self._declared]
+        return partial(type(self), weights=weights, columns=names), (self._cache, self._split)
+
+    def _values_beside(self, found: Any) -> dict[str, Any]:
+        columns = self._declared
+        if not columns:
+            return {}
+        values = block_values(found, self._rows.block_len, self._cache.documents(self._split), columns)
+        wide = {each.name: np.int64 if each.rule.kind == "int32" else np.float32 for each in columns}
+        return {f"{PREFIX}{name}": [each.astype(wide[name]) for each in own] for name, own in values.items()}
 
 
 def collate(items: Sequence[Item]) -> dict[str, Any]:
@@ -115,7 +130,8 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     if not items:
         raise ValueError("items is empty; expected blocks of a PackedDataset")
     has_weights = any("loss_weights" in item for item in items)
-    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()))
+    beside = [name for name in items[0] if name.startswith(PREFIX)]
+    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()), *beside)
     missing = {name for item in items for name in (*names, "seq_lengths") if name not in item}
     if missing:
         raise ValueError(
@@ -123,10 +139,12 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
             "the same columns: a transformers Trainer removes some unless remove_unused_columns=False"
         )
     flat: dict[str, Any] = {name: torch.cat([item[name] for item in items]).unsqueeze(0) for name in names}
+    if beside:
+        flat["columns"] = {name.removeprefix(PREFIX): flat.pop(name) for name in beside}
     return flat | boundaries(torch.cat([item["seq_lengths"] for item in items]))
 
 
-class StepDataset(IterableDataset[Step]):
+class StepDataset(IterableDataset[Any]):
     """Steps of a loader as a dataset; stateful frameworks look for its ``state_dict`` and ``load_state_dict``.
 
     Iterating yields the rest of the current epoch, or the next epoch if nothing is left of it: never an empty pass.
@@ -142,14 +160,16 @@ class StepDataset(IterableDataset[Step]):
 
     Args:
         loader: determines everything else: sizes, rank, order, layout.
+        transform: applied to each step; its result is yielded instead.
     """
 
-    def __init__(self, loader: PackedLoader) -> None:
+    def __init__(self, loader: PackedLoader, transform: Callable[[Step], Any] | None = None) -> None:
         self.loader = check_instance("loader", loader, PackedLoader, "a PackedLoader")
+        self._transform = checked("transform", transform, Callable[[Step], Any] | None)
         self._epoch = loader.epoch
         self._taken = 0  # steps returned of that epoch so far
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[Any]:
         """Begin or continue an epoch."""
         if not self.loader.steps_left:
             deque(self.loader, maxlen=0)  # exhausting it moves it on to the next epoch
@@ -180,11 +200,11 @@ class StepDataset(IterableDataset[Step]):
         self.loader.load_state_dict(state["reader"])
         self._epoch, self._taken = self.loader.epoch, taken
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[Any]:
         for step in self.loader:
             self._taken = self._taken + 1 if step.epoch == self._epoch else 1
             self._epoch = step.epoch
-            yield step
+            yield step if self._transform is None else self._transform(step)
 
     def _num_taken(self) -> int:
         """Count the steps returned of the loader's current epoch."""

@@ -96,10 +96,7 @@ class Layout:
                 arrays["document_ids"] = sequence_ids(lengths, num_sequences)
         columns: Columns = {name: _pieces(torch.from_numpy(array), shapes) for name, array in arrays.items()}
         columns |= sequences
-        made = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        for each in made if beside else ():
-            each["columns"] = {name.removeprefix(_PREFIX): each.pop(name) for name in beside}
-        return made
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return room for a column as losses and embeddings take it: float32, or int64."""
@@ -239,11 +236,11 @@ class _PooledArray:
         self._free.append(self._memory)
 
 
-_PREFIX = "columns."
+PREFIX = "columns."
 """Before the name of a column while it is laid out, as a column may be called as anything else of a micro-batch."""
 
 
-def _asked_columns(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
+def asked_columns(caches: Sequence[Cache], names: Sequence[str]) -> list[Declared]:
     """Return the columns with these names; UsageError if a cache has no such column, or another than the others."""
     there = [{each.name: each for each in declared(cache.manifest.recipe)} for cache in caches]
     for name in names:
@@ -261,12 +258,12 @@ class BatchColumns:
     """The columns that a loader was asked for."""
 
     def __init__(self, source: RowSource, options: LoaderOptions) -> None:
-        self._columns = _asked_columns(source.caches, options.columns)
+        self._columns = asked_columns(source.caches, options.columns)
         self._rows = source.rows
         self._documents = [cache.documents(options.split) for cache in source.caches]
 
     def values(self, rows: Int64, found: FoundBlocks | FoundDocuments) -> dict[str, Beside]:
-        """Return the values of blocks or documents for a layout, by the prefix and name."""
+        """Return the values of blocks or documents for a layout, by :data:`PREFIX` and name."""
         made: dict[str, list[Any]] = {each.name: [None] * len(rows) for each in self._columns}
         if isinstance(found, FoundDocuments):
             made = {each.name: token_values(found, each) for each in self._columns}
@@ -278,7 +275,7 @@ class BatchColumns:
                         made[name][place] = block
         size = self._rows.block_len or 1
         return {
-            f"{_PREFIX}{each.name}": (made[each.name], np.full((size, *each.inner), each.fill, each.rule.kind))
+            f"{PREFIX}{each.name}": (made[each.name], np.full((size, *each.inner), each.fill, each.rule.kind))
             for each in self._columns
         }
 

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from packer.batches import Int64
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.load.layouts import BatchColumns, Layout, with_sides
+from packer.load.layouts import PREFIX, BatchColumns, Layout, with_sides
 from packer.load.ordered_rows import PADDING_ROW
 from packer.load.ordering import Counters, ReaderState
 from packer.load.pixels import images_of
@@ -122,6 +122,8 @@ class StepReader:
             shown = self.images.shown(found, parts)
             parts, sizes, filler_ids = self.images.filled(shown, parts, sizes)
         micro_batches = self._layout.micro_batches(found, parts, sizes, beside, filler_ids)
+        for each in micro_batches if beside else ():
+            each["columns"] = {name.removeprefix(PREFIX): each.pop(name) for name in beside}
         if self.images is not None:
             micro_batches = self.images.added(shown, micro_batches)
         if self._rows.content != "examples":

@@ -1,6 +1,7 @@
 """Columns beside the ids, as training reads them: each value is at its token, however documents are cut and packed."""
 
 import json
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -13,7 +14,7 @@ from search_effort import percent_of_examples
 torch = pytest.importorskip("torch", reason="TORCH MISSING: columns are not read")
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, Padded, layouts  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate, layouts  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.store import shards  # noqa: E402
 from packer.store.manifest import sealed  # noqa: E402
@@ -129,6 +130,17 @@ def test_a_kl_and_a_policy_gradient_over_packed_rows_are_those_of_single_documen
                     found += losses_at(batch["input_ids"][:, :-1], batch["labels"][:, 1:], values)
     assert (expected.abs() > 1).all()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+def test_items_of_a_dataset_have_them_also_in_another_process(cache_of):
+    folder, rows = cache_of([7, 12, 16, 5, 9, 3, 2, 15, 30], overlong="split", align=2)
+    items = pickle.loads(pickle.dumps(PackedDataset(folder, columns=NAMES)))
+    batch = collate([items[number] for number in range(len(items))])
+    found = check_micro_batch(batch, rows)
+    assert len(found) == len(set(found)) == sum(map(len, (row["input_ids"] for row in rows)))
+    assert "columns" not in collate([PackedDataset(folder)[0]])
+    with pytest.raises(UsageError, match="has no column other"):
+        PackedDataset(folder, columns=["other"])
 
 
 def test_pairs_have_the_value_of_their_row_at_both_answers(starter, tmp_path):
