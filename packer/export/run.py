@@ -1,7 +1,8 @@
 """Runs an export: gives the formats rows as flat arrays, and files whose digests it writes into export.json.
 
-The destination folder appears with all of its files, or not at all: they are written to a folder beside it, which is
-renamed into place at the end.
+The destination folder appears with all of its files, or not at all. Files are written to a working folder beside it,
+which is renamed into place at the end. Its writer holds a lock in it: so a second export to the same destination is
+refused while the first is running, and what a killed export left behind is removed by the next.
 """
 
 import hashlib
@@ -12,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -21,14 +21,14 @@ import pyarrow as pa
 
 from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
 from packer.display import Progress, Silent
-from packer.errors import UsageError
+from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
 from packer.host.limits import storage_errors
 from packer.layout import MASKED, array_of, offsets_of
 from packer.names import refuse_address
 from packer.recipe.groups import declared
 from packer.store.cache import BlockShards, Cache, DocumentShards
-from packer.store.folder import TEMPORARY_PREFIX, inside, make_folder, sync_folder
+from packer.store.folder import inside, make_folder, sync_folder, work_folder
 
 _TOKENS = 2**20
 """Approximate number of tokens read at a time: some tens of megabytes with all columns."""
@@ -177,10 +177,15 @@ def appearing(cache: Path, out: Path) -> Iterator[Path]:
     """Yield a folder to write into; it is moved to `out` when the body succeeds, and removed if the body fails."""
     _refuse_place(cache, out)
     out = Path(os.path.abspath(out))  # noqa: PTH100 - a symlink as last component is refused, not followed
-    with storage_errors("write", out):
-        make_folder(out.parent)
-        with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=out.parent, ignore_cleanup_errors=True) as work:
-            new = Path(work) / "new"
+    with ExitStack() as held:
+        try:
+            work = held.enter_context(work_folder(out))
+        except BusyError:
+            raise BusyError(
+                f"{out}: another process is writing this export", hint="wait until it ends, or name another folder"
+            ) from None
+        new = work / "new"
+        with storage_errors("write", out):
             new.mkdir()
             yield new
             for folder in [path for path in new.rglob("*") if path.is_dir()] + [new]:
@@ -249,6 +254,7 @@ def export(
     Raises:
         UsageError: there is no such format, it does not support this cache, `out` exists or is a URL.
         InputError: not a cache.
+        BusyError: another process is exporting to `out`.
         CheckError: the cache is damaged; nothing is left behind.
         StorageError: the disk refuses; nothing is left behind.
     """

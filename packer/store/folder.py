@@ -15,9 +15,11 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, Self
@@ -224,6 +226,42 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Pat
             file.write(chunk)
         file.commit(path.name)
         return file.digest
+
+
+@contextmanager
+def work_folder(beside: Path) -> Iterator[Path]:
+    """Make a folder beside a path to work in, for this process alone; it is removed with the context.
+
+    Its name begins with a digest of the path's, so that what killed processes left for the same path is found and
+    removed, and ends at random.
+    """
+    digest = hashlib.sha256(os.fsencode(beside.name)).hexdigest()[:12]  # short, however long the name is
+    prefix = f"{TEMPORARY_PREFIX}{digest}-"
+    with ExitStack() as held:
+        with storage_errors("write", beside):
+            make_folder(beside.parent)
+            with _alone_in(beside.parent):
+                for left in [path for path in beside.parent.iterdir() if path.name.startswith(prefix)]:
+                    if _is_real(left):
+                        refuse_busy(left)
+                        with suppress(RecursionError):  # before Python 3.13, of a thousand levels
+                            shutil.rmtree(left, ignore_errors=True)
+                work = Path(tempfile.mkdtemp(prefix=prefix, dir=beside.parent))
+                held.callback(shutil.rmtree, work, ignore_errors=True)
+                held.enter_context(lock(work))
+        yield work
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Exclude other processes that look for work folders in a folder and make theirs; without locks, proceed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def inside(root: Path, path: str) -> Path:

@@ -17,7 +17,7 @@ from preference_rows import built, long_pair, pair, rated
 from processes import HANG_S, start
 from task_pages import python_of
 
-from packer.errors import CheckError, InputError, StorageError, UsageError
+from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import datasets_folder, run
 from packer.export.run import Files, FlatDocuments, SplitRows, export
 from packer.layout import document_labels
@@ -173,14 +173,22 @@ def test_what_is_there_already_is_never_replaced(starter_cache, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
 
 
-def test_an_export_that_is_killed_leaves_nothing_at_its_place_and_the_next_one_succeeds(starter_cache, tmp_path):
+def test_an_export_that_is_killed_leaves_nothing_at_its_place_and_a_live_one_is_alone(starter_cache, tmp_path):
+    def working_folders():
+        return [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp-packer-")]
+
     with start(WRITES, tmp_path / "out", interactive=True) as process:
         assert process.stdout.readline() == "writing\n"
+        live = working_folders()
+        with pytest.raises(BusyError, match="another process is writing"):
+            export(starter_cache, tmp_path / "out", to="datasets")
+        export(starter_cache, tmp_path / "other", to="datasets")
+        assert working_folders() == live and (tmp_path / live[0] / "new" / "part").exists()
         process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
+    assert working_folders() == live and not (tmp_path / "out").exists()
     export(starter_cache, tmp_path / "out", to="datasets", unit="blocks")
-    assert (tmp_path / "out" / "export.json").exists()
+    assert working_folders() == [] and (tmp_path / "out" / "export.json").exists()
 
 
 def test_what_somebody_put_at_the_place_meanwhile_is_not_lost(starter_cache, tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ from packer.store.folder import (
     refuse_busy,
     sweep,
     sweep_temporary,
+    work_folder,
     write_atomically,
 )
 
@@ -311,6 +312,23 @@ def test_nothing_is_written_through_a_link_below_a_cache_whose_own_name_may_be_o
     with lock(cache), AtomicFile(cache / "blocks", below=cache) as file:
         file.commit("a")
     assert (tmp_path / "real" / "blocks" / "a").exists()
+
+
+def test_a_work_folder_is_real_and_its_own_and_leftovers_of_its_path_alone_are_removed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "new").mkdir(parents=True)
+    with work_folder(tmp_path / "out") as first, work_folder(tmp_path / "other") as other:
+        assert first.is_dir() and not first.is_symlink() and first != other
+        shared = first.name.rpartition("-")[0]
+        with pytest.raises(BusyError), work_folder(tmp_path / "out"):
+            pass
+        assert first.is_dir()
+    (tmp_path / f"{shared}-left" / "old").mkdir(parents=True)
+    (tmp_path / f"{shared}-link").symlink_to(outside)
+    with work_folder(tmp_path / "out") as second:
+        found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"outside", f"{shared}-link", second.name}
+    assert (outside / "new").is_dir() and not second.exists()
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, None), (errno.EIO, "Input/output error")])
