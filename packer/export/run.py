@@ -28,7 +28,8 @@ from packer.layout import MASKED, array_of, offsets_of
 from packer.names import refuse_address
 from packer.recipe.groups import declared
 from packer.store.cache import BlockShards, Cache, DocumentShards
-from packer.store.folder import inside, make_folder, sync_folder, work_folder
+from packer.store.folder import inside, make_folder, sync_folder
+from packer.store.work_folder import work_folder
 
 _TOKENS = 2**20
 """Approximate number of tokens read at a time: some tens of megabytes with all columns."""

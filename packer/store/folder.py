@@ -15,11 +15,9 @@ import fcntl
 import hashlib
 import os
 import secrets
-import shutil
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, Self
@@ -229,31 +227,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Pat
 
 
 @contextmanager
-def work_folder(beside: Path) -> Iterator[Path]:
-    """Make a folder beside a path to work in, for this process alone; it is removed with the context.
-
-    Its name begins with a digest of the path's, so that what killed processes left for the same path is found and
-    removed, and ends at random.
-    """
-    digest = hashlib.sha256(os.fsencode(beside.name)).hexdigest()[:12]  # short, however long the name is
-    prefix = f"{TEMPORARY_PREFIX}{digest}-"
-    with ExitStack() as held:
-        with storage_errors("write", beside):
-            make_folder(beside.parent)
-            with _alone_in(beside.parent):
-                for left in [path for path in beside.parent.iterdir() if path.name.startswith(prefix)]:
-                    if _is_real(left):
-                        refuse_busy(left)
-                        with suppress(RecursionError):  # before Python 3.13, of a thousand levels
-                            shutil.rmtree(left, ignore_errors=True)
-                work = Path(tempfile.mkdtemp(prefix=prefix, dir=beside.parent))
-                held.callback(shutil.rmtree, work, ignore_errors=True)
-                held.enter_context(lock(work))
-        yield work
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Exclude other processes that look for work folders in a folder and make theirs; without locks, proceed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -308,7 +282,7 @@ def _remove(cache: Path, removed: Iterable[Path]) -> tuple[str, ...]:
 
 def _files_below(folder: Path) -> list[Path]:
     """Return files and links below a folder in a fixed order, without entering folders that are links."""
-    if not _is_real(folder):
+    if not is_real(folder):
         return []
     files: list[Path] = []
     # Leftovers in a folder that cannot be listed would never be removed.
@@ -322,7 +296,7 @@ def _raise(error: OSError) -> NoReturn:
     raise error
 
 
-def _is_real(folder: Path) -> bool:
+def is_real(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink()
 
 
@@ -331,9 +305,7 @@ def _temporaries(folder: Path) -> list[Path]:
     if not folder.is_dir() or (folder.is_symlink() and folder.name in _SWEPT):
         return []
     with storage_errors("list", folder):
-        return sorted(
-            path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and not _is_real(path)
-        )
+        return sorted(path for path in folder.iterdir() if path.name.startswith(TEMPORARY_PREFIX) and not is_real(path))
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from packer.store.folder import (
     refuse_busy,
     sweep,
     sweep_temporary,
-    work_folder,
     write_atomically,
 )
+from packer.store.work_folder import work_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
