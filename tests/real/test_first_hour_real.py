@@ -106,8 +106,8 @@ def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) 
     ("family", "tokenizer", "template"),
     [
         ("qwen3", "qwen3", None),
-        ("llama-3", "llama-3", None),
-        ("phi-3", "phi-3", None),
+        pytest.param("llama-3", "llama-3", None, marks=pytest.mark.slow),
+        pytest.param("phi-3", "phi-3", None, marks=pytest.mark.slow),
         ("gpt-2", "gpt-2", None),
         ("mistral", "fitted", "llamacpp__mistralai-Mistral-Nemo-Instruct-2407.jinja"),
         ("gemma", "fitted", "llamacpp__google-gemma-2-2b-it.jinja"),
