@@ -94,7 +94,9 @@ def model(starter, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("rows", MADE)
+@pytest.mark.parametrize(
+    "rows", [pytest.param(name, marks=[pytest.mark.slow] * (name == "reasoning.jsonl")) for name in MADE]
+)
 def test_the_page_leads_from_rows_to_a_loss_that_falls(rows, model, tmp_path, monkeypatch, capsys):
     from tokenizers import Tokenizer
 

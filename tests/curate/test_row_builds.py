@@ -122,7 +122,7 @@ def test_each_row_is_in_a_split_or_listed_with_its_rule(cache, rows):
 @pytest.fixture(scope="module")
 def alike(asked, tmp_path_factory):
     """A recipe whose rows have copies, near copies and a template in common, in several partitions."""
-    free = with_copies(some_rows(70))
+    free = with_copies(some_rows(45))
     frame = " ".join(prompt(row) for row in free[:3])
     rows = [*free, *(compared_rows.chat(f"{frame} and number {i}?", prompt(free[i])) for i in range(9))]
     path = tmp_path_factory.mktemp("alike") / "alike.jsonl"
@@ -600,9 +600,9 @@ def test_rows_that_are_appended_move_no_row_and_tokenize_no_finished_partition_a
     """Twice more rows; the last cache is the one that a single build of all makes."""
     path = tmp_path / "growing.jsonl"
     values = asked | {"sources": [{"path": str(path)}], "split": {"shares": {"validation": 0.2, "test": 0.1}}}
-    made = [chat(i, question=f"What is {i} and {i % 7}?") for i in range(220)]
+    made = [chat(i, question=f"What is {i} and {i % 7}?") for i in range(110)]
     places: dict[int, str] = {}
-    for num_rows in range(160, 221, 30):
+    for num_rows in range(90, 111, 10):
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in made[:num_rows]))
         result = build(make_recipe(values), tmp_path / "cache", jobs=1)
         assert not places or result.num_partitions_built <= 2, "the last partition, and one that begins after it"

@@ -71,7 +71,7 @@ _NUMBERS = (
     *(b"1" + b"0" * 100_000, b"0." + b"1" * 100_000, b"1_000", b"-"),
 )
 _DEEP = amount(small=10_000, full=100_000)
-_MANY = amount(small=20_000, full=100_000)
+_MANY = amount(small=5_000, full=100_000)
 _DEPTHS = (nested(200), nested(256), nested(257), nested(_DEEP), nested(_DEEP, b'{"a":', b"}", b"1"))
 
 

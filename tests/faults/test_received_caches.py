@@ -183,7 +183,7 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     ways = names(project, outside)
     pairs = [(called, name) for called in NAMED for name in ways]
     pairs += [(called, name) for called in every if called not in NAMED for name in ways] if FULL else []
-    pairs = pairs if FULL else pairs[::6]
+    pairs = pairs if FULL else pairs[::7]
     folders = [forged(cache, *pair, tmp_path / f"cache{i}", outside) for i, pair in enumerate(pairs)]
     looked = in_a_process(WATCHED, *itertools.chain(*((project, folder) for folder in folders)))
     held = 0
@@ -197,6 +197,7 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     tally("names in a received cache", tried=len(pairs), held=held)
 
 
+@pytest.mark.slow  # a process that imports everything; that the watch sees what is opened, the test above asserts too
 def test_what_the_user_names_is_followed(
     project: Path, cache: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

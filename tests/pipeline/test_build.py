@@ -59,7 +59,7 @@ def test_every_row_is_kept_or_accounted_for(starter: Path, starter_cache: Path) 
 def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_locale_or_times_of_files(
     own: Path, tmp_path: Path
 ) -> None:
-    cut = ["sources.limit=10", "partition_bytes=2KiB"]
+    cut = ["sources.limit=6", "partition_bytes=2KiB"]
     first = build_one(own, tmp_path / "one", *cut)
     assert first.num_partitions_built > 5
     build_one(own, tmp_path / "deep" / "er" / "two", *cut, jobs=2)

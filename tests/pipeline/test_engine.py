@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from shorter_starter import shortened
 from watched_builds import Notes
 
 from packer.audit.verify import verify
@@ -43,8 +44,7 @@ def tokenizer_json(starter):
 @pytest.fixture(scope="module")
 def starter(starter, tmp_path_factory):
     """The example, with a tokenizer that splits texts as GPT-2 does: gigatoken does not know the example's own way."""
-    folder = tmp_path_factory.mktemp("splits_as_gpt_2") / "starter"
-    shutil.copytree(starter, folder)
+    folder = shortened(starter, tmp_path_factory.mktemp("splits_as_gpt_2") / "starter", 15)
     path = folder / "tokenizer" / "tokenizer.json"
     splits = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"pre_tokenizer": splits}), "utf-8")
@@ -266,7 +266,7 @@ def test_an_engine_that_differs_in_a_build_gives_way_to_the_reference(
     assert not build_with(starter, tmp_path / "cache").built
 
 
-SMALL = "partition_bytes=16KiB"
+SMALL = "partition_bytes=4KiB"
 
 
 def test_nothing_is_journaled_before_its_ids_are_compared_with_the_reference(

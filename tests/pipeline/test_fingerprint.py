@@ -58,7 +58,7 @@ def values_at(folder):
         "deduplicate": {"exact": "bytes"},
         "decontaminate": {"against": [{"path": f"{folder}/bench.csv", "name": "bench"}]},
         "pack": {"block_len": 256},
-        "partition_bytes": 3000,
+        "partition_bytes": 8000,
     }
 
 
@@ -232,7 +232,7 @@ DECIDES = {
     "what is trained": set_to({"turns": "last"}, "supervision"),
     "a variable of the template": set_to({"another": True}, "template", "kwargs"),
     "how it is read": set_to({"batching": "padded"}, "read"),
-    "partition_bytes": set_to(8000, "partition_bytes"),
+    "partition_bytes": set_to(3000, "partition_bytes"),
 }
 
 

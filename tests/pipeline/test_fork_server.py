@@ -94,7 +94,7 @@ except SystemExit as end:
 """
 
 
-@pytest.mark.parametrize("jobs", ["2", "1"])
+@pytest.mark.parametrize("jobs", ["2", pytest.param("1", marks=pytest.mark.slow)])
 def test_the_command_begins_to_load_before_it_imports_the_stages_and_ends_the_server(jobs, starter, tmp_path):
     rows = tmp_path / "rows.jsonl"
     content = (starter / "data" / "chat.jsonl").read_bytes()

@@ -110,13 +110,13 @@ BUILT = [
 
 @pytest.fixture(scope="module")
 def of_few_rows(starter, tmp_path_factory):
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15"])
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=8"])
     return build(recipe, tmp_path_factory.mktemp("few") / "cache", jobs=1).folder
 
 
 @pytest.mark.parametrize("keys", BUILT, ids=" ".join)
 def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(keys, starter, of_few_rows, tmp_path):
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15", *keys])
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=8", *keys])
     built = build(recipe, tmp_path / "built", jobs=2 if keys is BUILT[0] else 1, fail_above=1)
     again = packed_again(of_few_rows, tmp_path / "again", {}, keys)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
@@ -161,7 +161,7 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
         raise StorageError("no space left on device")
 
     cache = Path(shutil.copytree(of_few_rows, tmp_path / "cache"))
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=15", "pack.block_len=64", "pack.mode=stream"])
+    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=8", "pack.block_len=64", "pack.mode=stream"])
     monkeypatch.setattr(run if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, fail_above=1, force=True)

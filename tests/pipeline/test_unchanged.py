@@ -91,7 +91,7 @@ SHOWS_X = "{{ x }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.
 def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_path):
     """A template writes them, and each in its own way."""
     (tmp_path / "template.jinja").write_text(SHOWS_X)
-    values = to_json(load_recipe(starter / "recipe.yaml", ["sources.limit=5"]))
+    values = to_json(load_recipe(starter / "recipe.yaml", ["sources.limit=2"]))
     values["supervision"] = {**values.get("supervision", {}), "on_prompt_mismatch": "continue"}
     recipes = [
         make_recipe({**values, "template": {"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}}})

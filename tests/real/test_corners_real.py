@@ -206,7 +206,7 @@ PRICES = [
 ]
 
 
-@pytest.mark.parametrize("num_rows", [8, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_rows", [4, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("corpus", "prices"), PRICES)
 def test_rewritten_history_has_its_price_under_every_rule(
     corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path

@@ -66,12 +66,15 @@ def option_of(error: str) -> list[str]:
     return shlex.split(found[0])
 
 
+NUM_FEW = 5
+
+
 @pytest.fixture
 def few(real: Path, tmp_path: Path) -> Path:
     """Real conversations of many turns."""
     path = tmp_path / "chat.jsonl"
     lines = (real / "corpora" / "sgd_train_chat_1800.jsonl").read_text("utf-8").splitlines(keepends=True)
-    path.write_text("".join(lines[:12]), "utf-8")
+    path.write_text("".join(lines[:NUM_FEW]), "utf-8")
     return path
 
 
@@ -81,7 +84,7 @@ def test_gpt2_and_chats(real: Path, few: Path, tmp_path: Path) -> None:
     option = option_of(run(*asked, exit_code=3).stderr)
     assert option == ["--template", "plain"]
     totals = fields(*asked, *option)["totals"]
-    assert totals["kept"] == 12
+    assert totals["kept"] == NUM_FEW
     run("verify", tmp_path / "cache", "--sources", "/", "--reencode")
 
 
@@ -93,7 +96,7 @@ def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) 
     option = option_of(error)
     assert option == ["--history", "as_rendered"]
     totals = fields(*asked, tmp_path / "cache", *option)["totals"]
-    assert totals["kept"] == totals["documents"] == 12
+    assert totals["kept"] == totals["documents"] == NUM_FEW
     run("init", tmp_path / "mine", "--for", "qwen3")
     again = fields(*asked, tmp_path / "again", "-c", tmp_path / "mine" / "recipe.yaml")["totals"]
     assert again == totals
@@ -103,8 +106,8 @@ def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) 
     ("family", "tokenizer", "template"),
     [
         ("qwen3", "qwen3", None),
-        ("llama-3", "llama-3", None),
-        ("phi-3", "phi-3", None),
+        pytest.param("llama-3", "llama-3", None, marks=pytest.mark.slow),
+        pytest.param("phi-3", "phi-3", None, marks=pytest.mark.slow),
         ("gpt-2", "gpt-2", None),
         ("mistral", "fitted", "llamacpp__mistralai-Mistral-Nemo-Instruct-2407.jinja"),
         ("gemma", "fitted", "llamacpp__google-gemma-2-2b-it.jinja"),
@@ -131,5 +134,5 @@ def test_the_recipe_of_a_family_builds_rows_of_several_turns_at_the_first_try(
         tmp_path / "cache",
     ]
     totals = fields(*asked)["totals"]
-    assert totals["kept"] == totals["rows"] == 12
+    assert totals["kept"] == totals["rows"] == NUM_FEW
     assert totals["tokens"] < 2 * sum(len(line) for line in few.read_text("utf-8").splitlines()) / 4

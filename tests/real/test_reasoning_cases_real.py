@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import twins
+from search_effort import IS_DEEP
 from supervision_stages import Stages
 
 from packer.source.schema import read_row
@@ -79,11 +80,13 @@ SHAPES = (
 """Answers with tags of reasoning that are not, or not only, the block of a family at its beginning."""
 
 
+RULES = ("refuse", "continue")
+
 CONTROL = {"Kimi-K3": ["<|open|"]}
 """Control tokens of a model's own tokenizer, which rejects rows that have them as text."""
 
 
-@pytest.mark.parametrize("rule", ["refuse", "continue"])
+@pytest.mark.parametrize("rule", RULES)
 def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refused(
     cases: Path, real: Path, tmp_path: Path, rule: str
 ) -> None:
@@ -91,7 +94,7 @@ def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refu
     templates += [real / "templates" / f"llamacpp__{name}.jinja" for name in (*SWITCHED, "Cohere2MoE")]
     templates += [real / "templates" / f"mistralcommon__v1{version}_think.jinja" for version in ("3", "5_image")]
     kept = 0
-    for template in templates:
+    for template in templates if IS_DEEP else templates[RULES.index(rule) :: 2]:
         made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
         asked = {"role": "user", "content": "one?"}
         clean, *others = (
@@ -106,7 +109,7 @@ def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refu
             own = own or made.turns(clean)[0]
             assert (prompt, "".join(said.split())) == (own[0], "".join(own[1].split())), (template.name, text)
             kept += 1
-    assert kept > 5
+    assert kept > (5 if IS_DEEP else 2)
 
 
 def test_every_field_of_reasoning_is_trained_where_only_one_is_read(cases: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def logits_of(model, micro_batch):
     return model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
 
 
+@pytest.mark.slow  # of random documents, tests/load/test_equivalence.py
 def test_loss_and_gradients_of_real_blocks_equal_those_of_their_documents(cache: Path) -> None:
     model = TinyDecoder(vocab_size=VOCAB_SIZE)
     documents = Cache.open(cache).documents("train")
@@ -102,9 +103,7 @@ def single(cache: Path) -> torch.Tensor:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(
-            options, id=name, marks=[pytest.mark.slow] * (name not in {"padded left, by length", "token_budget"})
-        )
+        pytest.param(options, id=name, marks=[pytest.mark.slow] * (name != "token_budget"))
         for name, options in BATCHINGS.items()
     ],
 )

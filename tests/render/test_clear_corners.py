@@ -119,7 +119,7 @@ SEARCHING = {
     for name, source in SEARCHES.items()
 }
 SOURCES = ALL | SEARCHING
-OFTEN = sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER)])
+OFTEN = sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])])
 
 WORDS = (
     "What is that, and why?",

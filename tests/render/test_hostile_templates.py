@@ -313,6 +313,7 @@ def test_a_single_step_that_takes_gigabytes_ends_the_rendering_before_it_has_the
 
 
 @on_linux
+@pytest.mark.slow  # templates that take it in a single step are tried above
 @percent_of_examples(40)
 @given(st.lists(GROWING, min_size=PER_PROCESS, max_size=PER_PROCESS))
 def test_no_template_takes_more_memory_than_a_rendering_may(sources: list[str]) -> None:

@@ -14,7 +14,7 @@ from conversations import PIECES
 from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import hold
-from search_effort import percent_of_examples
+from search_effort import one_in, percent_of_examples
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer import verify_cache
@@ -141,7 +141,7 @@ def conversation(answer: Mapping[str, Any]) -> list[Any]:
     return [user("How deep? look"), answer, *results, user("And now?"), assistant("Calm.")]
 
 
-@pytest.mark.parametrize(("reasoned", "called"), STYLES, ids="-".join)
+@pytest.mark.parametrize(("reasoned", "called"), one_in(2, STYLES), ids="-".join)
 def test_exactly_the_named_parts_are_trained_token_by_token(base: Stages, reasoned: str, called: str) -> None:
     template = template_of(reasoned, called)
     every = under(base, template)
