@@ -39,26 +39,19 @@ _TRANSPOSED = "(to_entries | map(.key as $key | .value | map({($key): .})) | tra
 
 
 def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None = None) -> str | None:
-    """Return the step that makes rows of messages; None if nothing in these rows, or their list, is a conversation."""
-    messages_in = _dialogue_hint(path, rows, field)
-    if messages_in is not None or field is not None:
-        return messages_in
-    messages = single_messages(rows)
+    """Return the steps that make rows of messages, one for each list of them; None if nothing is a conversation.
+
+    The list `field` keeps its name; one that is searched for is called `messages`.
+    """
+    if found := list(_dialogues(rows, field)):
+        return "; ".join(step(what, row_command(path, program)) for what, program in found)
+    messages = single_messages(rows) if field is None else None
     return f"each row is a single message; {messages.way}" if messages else None
 
 
 def step(what: str, command: str | None) -> str:
     """Return a hint with a command, or how to get one."""
     return f"{what}: {command}" if command else f"{what}: unpack it, or save it to a file, and packer names the command"
-
-
-def _dialogue_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: str | None) -> str | None:
-    """Return the steps that give the messages in a list the keys `role` and `content`, one for each such list.
-
-    None if there is no list of which each object has a speaker and a text. The list `field` keeps its name; one that is
-    searched for is called `messages`.
-    """
-    return "; ".join(step(what, row_command(path, program)) for what, program in _dialogues(rows, field)) or None
 
 
 def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Path = ()) -> Iterator[tuple[str, str]]:
