@@ -135,7 +135,7 @@ def test_a_mistyped_path_is_not_looked_up_on_the_hub(starter, tmp_path, monkeypa
         assert found["error"]["message"] == f"tokenizer {typed.removeprefix('./')}: no such file or folder"
     for typed in ("hf://models/qwen", "models/qwen@main", "org/name"):
         with pytest.raises(AssertionError, match="the Hub was asked"):
-            resolution.pin_recipe(resolution.msgspec.structs.replace(_recipe(), tokenizer=typed), print)
+            resolution.pin_recipe(resolution.structs.replace(_recipe(), tokenizer=typed), print)
 
 
 def _recipe():
