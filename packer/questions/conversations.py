@@ -294,4 +294,5 @@ def _text_keys(turns: Sequence[Mapping[str, Any]], *, but: str) -> tuple[list[st
     ):
         if texts[key].keys() <= left:
             chosen, left = [*chosen, key], left - texts[key].keys()
-    return ([], []) if left else (chosen, [])
+    is_filled = len(chosen) > 1 and not {*chosen}.isdisjoint(_SAYS)  # what such messages lack may be calls
+    return ([], []) if left or is_filled else (chosen, [])

@@ -29,7 +29,7 @@ _SPEAKERS = (("messages", "role", "content"), ("conversations", "from", "value")
 
 
 def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str) -> str | None:
-    """Return the step that makes a row of each of several answers in a list; None for rows that have one."""
+    """Return the steps for several answers in a list, or for the parts of one; None for rows that have one text."""
     for place in places(rows):
         name, at = ".".join(place), jq_path(place)
         lists = [field_value(row, name) for row in rows]
@@ -39,10 +39,13 @@ def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str)
         texts = [item for item in items if isinstance(item, str) or _has_answer_key(name, item)]
         is_read = len(items) == sum(map(bool, lists)) and all(isinstance(item, str) for item in items)
         if items and len(texts) == len(items) and not is_read:
-            what = f"if each {'text' if isinstance(items[0], str) else 'object'} in {quoted(name)} is an answer to"
-            program = f"range([1, ({at} | length)] | max) as $n | {at} |= .[$n]"
-            if (command := row_command(path, program)) is not None:
-                return f"packer reads one answer a row; {what} {quoted(question)}, a row for each: {command}"
+            what = "text" if isinstance(items[0], str) else "object"
+            each = f"if each {what} in {quoted(name)} is an answer to {quoted(question)}, a row for each"
+            ways = [(each, f"range([1, ({at} | length)] | max) as $n | {at} |= .[$n]")]
+            if what == "text":
+                ways.append(("if they are the parts of one answer, in their order", f'{at} |= join("\\n")'))
+            steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program))]
+            return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
     return None
 
 

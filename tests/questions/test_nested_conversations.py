@@ -224,3 +224,16 @@ def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
     assert " jq " not in (caught.value.hint or "")
+
+
+def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_path: Path) -> None:
+    """Some messages have content, and those without it have calls."""
+    asked, said = talk(0)[:2]
+    told = [("user", asked, None), ("assistant", None, "tide(port='Oban')"), ("environment", "06:12", None)]
+    keys = [
+        {"role": by, "content": text, "function_calls": call} for by, text, call in [*told, ("assistant", said, None)]
+    ]
+    path = write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2)
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
+    assert "no_content" in caught.value.message and "jq" not in (caught.value.hint or "")

@@ -1,6 +1,7 @@
 """The `columns` that are suggested are made of the fields there are, and nothing is guessed."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -262,18 +263,25 @@ SEVERAL = {
 """Answers to one question, and the rows that are made of them."""
 
 
+def made_by(way, folder):
+    subprocess.run(way.split(": ", 1)[1], shell=True, check=True, cwd=folder)
+    return [json.loads(line) for line in (folder / "rows_lines.jsonl").read_text("utf-8").splitlines()]
+
+
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("name", SEVERAL)
 def test_each_of_several_answers_becomes_a_row(name, tmp_path):
     answers, expected = SEVERAL[name]
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(ASKED | answers), "utf-8")
-    condition, command = refused(path, [ASKED | answers]).split(": ", 1)
-    assert condition.startswith("packer reads one answer a row; if each ")
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    made = [json.loads(line) for line in (tmp_path / "rows_lines.jsonl").read_text("utf-8").splitlines()]
-    assert made == [ASKED | row for row in expected]
-    columns, *more = settings_in(refused(path, made))
+    said, *ways = re.split(r"; (?=if )", refused(path, [ASKED | answers]))
+    assert said == "packer reads one answer a row" and ways[0].startswith("if each ")
+    made = [made_by(way, tmp_path) for way in ways]
+    assert made[0] == [ASKED | row for row in expected]
+    if "responses" in answers:
+        assert ways[1].startswith("if they are the parts of one answer, in their order: ")
+        assert made[1] == [ASKED | {"responses": "\n".join(SAID)}]
+    columns, *more = settings_in(refused(path, made[0]))
     assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
 
