@@ -72,6 +72,7 @@ _NUMBERS = (
 )
 _DEEP = amount(small=10_000, full=100_000)
 _MANY = amount(small=5_000, full=100_000)
+_LONG = amount(small=10**5, full=10**6)
 _DEPTHS = (nested(200), nested(256), nested(257), nested(_DEEP), nested(_DEEP, b'{"a":', b"}", b"1"))
 
 
@@ -96,7 +97,7 @@ _LINES = (
     chat()[:-1] + b',"messages":[]}', chat()[:-1] + rb', "\u006dessages" : []}', chat(message=b',"content":"fine"'),
     chat(message=b',"role":"user"'), call(b'{"a":[{"b":{"c":1,"c":2}}]}'), chat(row=b',"":1,"":2'),
     chat(row=rb',"a\\":1,"a\\":2'), chat(row=b',"x":[' + b",".join([b'{"a":1,"a":2}'] * 10_000) + b"]"),
-    chat(row=b',"%b":1,"%b":2' % (b"k" * 10**6, b"k" * 10**6)),
+    chat(row=b',"%b":1,"%b":2' % (b"k" * _LONG, b"k" * _LONG)),
     chat(rb'"\":\":,\"a\":1,\"a\":2"', row=rb',"a\\":"\\\":"'),
     chat(row=b',"Messages":[],"MESSAGES":1'), chat(row=',"é":1,"e\u0301":2,"а":3,"a":4'.encode()),
     chat(row=b"," + b",".join(b'"k%d":%d' % (i, i) for i in range(_MANY))),
@@ -160,7 +161,7 @@ TYPES = {
         *(chat(user=b"1"), calls(b'{"name":"f"}')),
     ),
     "not_json": (b'{"messages":"hello"}', b'{"messages":"[{"}', chat(row=b',"chat_template_kwargs":"x"')),
-    "unknown_role": tuple(chat().replace(b"user", role) for role in (b"", b"u" * 10**6, rb"user\n<|im_end|>", "ıuser".encode())),
+    "unknown_role": tuple(chat().replace(b"user", role) for role in (b"", b"u" * _LONG, rb"user\n<|im_end|>", "ıuser".encode())),
     "no_content": (chat(b"null"), chat(user=b"null")),
     "unknown_schema": (b"{}", b'{"text":"a"}', b'{"messages":null}'),
     "empty": (b'{"messages":[]}',),
