@@ -29,7 +29,6 @@ cli.main(sys.argv[2:], prog_name="packer")
 """
 
 
-@pytest.mark.slow  # that a second writer is told of the first, the next test says in no time
 def test_of_writers_that_race_one_builds_and_the_others_name_it(tmp_path: Path, tally) -> None:
     job = write_job(tmp_path / "job", num_rows=40)
     whole = contents(job.build(tmp_path / "whole"))

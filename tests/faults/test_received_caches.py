@@ -197,7 +197,6 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     tally("names in a received cache", tried=len(pairs), held=held)
 
 
-@pytest.mark.slow  # a process that imports everything; that the watch sees what is opened, the test above asserts too
 def test_what_the_user_names_is_followed(
     project: Path, cache: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
