@@ -171,8 +171,8 @@ _HINTS = {
     "or use another template",
     "open_reasoning": "leave it out, or give its message train: false, or a model learns to stop within its reasoning",
     "unknown_schema": f"name the schema: schema: {' | '.join(ROW_SCHEMAS)}",
-    "no_content": "messages need their text under `content`, or `value` in ShareGPT; a build has a command that "
-    "renames keys. --set rows.empty_user=keep keeps user messages that are empty",
+    "no_content": "messages need their text under `content`, or `value` in ShareGPT. --set rows.empty_user=keep keeps "
+    "user messages that are empty",
     "no_labels": "`--columns` reads the field that says what is trained as `loss_mask` or `labels`; "
     "--columns input_ids=input_ids,labels=input_ids trains every token",
     "lengths_differ": "each list has one entry per token; a mask of only the response needs `response_length`",

@@ -1,6 +1,6 @@
 """The `tokenizers` encoder of a `tokenizer.json` and the file's JSON, cached per process.
 
-A trial of the fast encoder with a large tokenizer takes seconds (:func:`packer.tokenize.differences`), so its outcome
+A trial of the fast encoder with a large tokenizer takes seconds (:func:`packer.tokenize.fast.differences`). Its outcome
 is kept in the user's cache folder, under a key of the tokenizer and the versions of both encoders. It is a small file
 with one of two possible contents, both derived from that key; any other content counts as a cache miss. The file
 belongs to the user: whoever can write it can make a build skip the trial, but the documents of each partition are still

@@ -85,7 +85,7 @@ class Stages:
         return encoder
 
     def render(self, rows: RowBatch) -> TurnBatch:
-        """Run the first stage alone, on each side of pairs (:func:`~packer.supervise.split_sides`).
+        """Run the first stage alone, on each side of pairs (:func:`~packer.supervise.preference.split_sides`).
 
         Pretokenized rows have no texts, so nothing is rendered for them.
         """

@@ -77,9 +77,10 @@ def _dialogues(rows: Sequence[Mapping[str, Any]], field: str | None, before: Pat
             f"{{messages: [{at}{turns}[]? | {message}]}} + del({at})" if field is None else f"{at} |= map({message})"
         )
         what = f"the messages in `{shown_path((*before, *place))}` need the keys `role` and `content`"
-        what += f", if {' and '.join(f'`{name}` is the {role}' for name, role in roles.items())}" * bool(roles)
         if before:
             what += f", and the fields beside `{shown_path(before[:-1])}` are left out"
+        if roles:
+            what = f"if {' and '.join(f'`{name}` is the {role}' for name, role in roles.items())}, {what}"
         if others:
             what += f" (what is said may also be {' or '.join(map(quoted, others))}: put it in its place)"
         yield what, program

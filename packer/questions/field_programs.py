@@ -20,7 +20,8 @@ from packer.source.row import Columns, field_value, first_name
 KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\]]+)")
 """The path of a key of messages, which may be in an object of theirs, as these may be in one of the row."""
 
-_NO_CONTEXT = ("output", "rejected", "reasoning", "system", "tools")
+_ANSWERS = ("output", "rejected", "reasoning")
+_NO_CONTEXT = (*_ANSWERS, "system", "tools")
 
 _WRITTEN = 'map("\\n\\n\\(.key): " + (.value | strings // tojson)) | join("")'
 """What fields say behind a question, each with its name: a text as it stands, anything else as JSON."""
@@ -43,7 +44,7 @@ def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str)
             each = f"if each {what} in {quoted(name)} is an answer to {quoted(question)}, a row for each"
             ways = [(each, f"range([1, ({at} | length)] | max) as $n | {at} |= .[$n]")]
             if what == "text":
-                ways.append(("if they are the parts of one answer, in their order", f'{at} |= join("\\n")'))
+                ways.append(("if they are the parts of one answer, in their order", f'({at} | arrays) |= join("\\n")'))
             steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program))]
             return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
     return None
@@ -60,7 +61,7 @@ def into_question(
     """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
     question, read = columns.get("instruction") or "instruction", {first_name(old) for old in columns.values() if old}
     fields = [name for name in dict.fromkeys(map(first_name, left)) if name not in read]
-    fields = [name for name in fields if meant_field(name) != "output"]  # which would give the answer away
+    fields = [name for name in fields if meant_field(name) not in _ANSWERS]  # which would give the answer away
     is_whole = not columns.keys().isdisjoint({"prompt", "text"})
     if not fields or is_whole or not any(question in row for row in rows):
         return []
@@ -84,7 +85,7 @@ def programs_for_fields(
     for path in left:
         found = KEY_OF_MESSAGES.fullmatch(path)
         if found is None:
-            yield from _of_row(path, rows)
+            yield from _of_row(path, rows, roles)
         else:
             yield from _of_messages(found["list"], found["key"], rows, roles)
 
@@ -101,6 +102,8 @@ def _of_messages(
     of_answers = bool(having) and all(is_answer(each, roles) for each in having)
     are_texts = all(isinstance(field_value(each, key), str) for each in having)
     messages, at = jq_path((*field.split("."), ITEMS)), jq_path(key.split("."))
+    if not having:
+        return  # but in JSON, which no program opens
     if meant == "tools":
         each = f'{messages}{at[1:]} // empty | if type == "string" then fromjson else . end'
         listed = f'[{each} | if type == "array" then .[] else . end]'
@@ -120,30 +123,37 @@ def moved_flag(messages: Path, key: Path, name: str, value: str, *, silence: str
     return f"({jq_path(messages)}{which}) |= (.{name} = ({at} | {said}{value}) | del({at}))"
 
 
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; nothing of anything else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def _has_answer(value: Any) -> bool:
     """Whether a value has a message of the assistant's, at any depth."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return (isinstance(value, dict) and "role" in value and is_answer(value)) or any(map(_has_answer, inner))
 
 
-def _of_row(field: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _of_row(field: str, rows: Sequence[Mapping[str, Any]], roles: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield what moves a field to the last answer of a row with messages, or writes it into the first question.
 
     No question if it has an answer, or is a text whose name says that it is something else, or that is JSON itself.
     """
     values = [row[field] for row in rows if row.get(field)]
     texts = [value for value in values if isinstance(value, str)]
-    answered = [name for name, *_ in _SPEAKERS if all(row.get(name) and is_answer(row[name][-1]) for row in rows)]
+    lists = {name: [_objects(row.get(name)) for row in rows] for name, *_ in _SPEAKERS}
+    answered = [name for name, each in lists.items() if all(own and is_answer(own[-1], roles) for own in each)]
     if texts == values and meant_field(field) == "reasoning" and answered:
         moved = f".{answered[0]}[-1].reasoning_content = {jq_field(field)} | del({jq_field(field)})"
         yield f"if `{field}` is the reasoning before the last answer", moved
     is_other = bool(texts) and (meant_field(field) in _NO_CONTEXT or decoded_json(texts[0]) is not None)
     if not values or is_other or any(map(_has_answer, values)):
         return
+    asking = {"user", "human", *(name.lower() for name, role in roles.items() if role == "user")}
     for name, speaker, said in _SPEAKERS:
-        turns = [turn for row in rows for turn in row.get(name) or () if isinstance(turn, dict)]
+        turns = [turn for each in lists[name] for turn in each]
         if turns and all(isinstance(turn.get(said), str) for turn in turns):
-            is_asked = f'.{speaker} | IN("user", "human")'
+            is_asked = f".{speaker} | strings | ascii_downcase | IN({', '.join(map(json.dumps, sorted(asking)))})"
             question = f"(first(.{name}[] | select({is_asked})) | .{said})"
             yield (
                 f"if `{field}` belongs to the question",

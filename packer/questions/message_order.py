@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from packer.batches import Message, Sample
-from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
+from packer.questions.read_places import ITEMS, MOST_FIELDS, Note, Path, UnreadField, shown_path
 from packer.recipe.named_options import as_option
 from packer.source.decode import decoded_json
 from packer.source.roles import ROLES, is_answer
@@ -129,7 +129,7 @@ def _said(message: Message) -> tuple[Any, ...]:
 
 
 def _scalars(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    if type(value) is dict:
+    if type(value) is dict and len(value) <= MOST_FIELDS:
         for key, each in value.items():
             yield from _scalars((*path, key), each)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -83,6 +83,12 @@ class Fields:
         return next(iter(self._questions), None)
 
     @property
+    def follows_messages(self) -> bool:
+        """Whether a question and its answer come after messages in a list, by the names of all."""
+        listed = (_messages_field(path, value) for path, value in self._lists.items())
+        return bool(self._questions and self._answers) and any(listed)
+
+    @property
     def longest(self) -> str | None:
         """The field with the longest texts, of those whose names say nothing."""
         return next(iter(self._meant(None)), None)

@@ -10,7 +10,7 @@ Path: TypeAlias = tuple[str, ...]
 
 ITEMS = "[]"
 
-_MOST_FIELDS = 64
+MOST_FIELDS = 64
 """An object with more keys is a table, by ids for example."""
 
 
@@ -28,7 +28,7 @@ def places(rows: Sequence[Mapping[str, Any]]) -> Iterator[Path]:
     """Yield the paths of fields of rows, and of those of the objects in them, as any row has them."""
     for name in dict.fromkeys(chain(*rows)):
         yield (name,)
-        objects = [value for row in rows if isinstance(value := row.get(name), dict) and len(value) <= _MOST_FIELDS]
+        objects = [value for row in rows if isinstance(value := row.get(name), dict) and len(value) <= MOST_FIELDS]
         yield from ((name, *inner) for inner in places(objects))
 
 

@@ -162,6 +162,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
     question = fields.question or fields.longest
+    if fields.follows_messages:
+        return f"{fields}; give `messages`: those of the list, and then the question and its answer"
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     several = one_answer(path, sampled, question) if question and path is not None else None
     if several is not None:

@@ -238,10 +238,11 @@ class Flags:
                 Place(at, "list of answers", path): values if len(values) == len(answers) else (),
             }
             are_numbers = all(type(value) is int for value in values) and len({*values}) == len(values)
+            numbered = {*values} if are_numbers else set[int]()
             for first in (0, 1):
                 numbers = [number + first for number in answers]
                 are_answers = are_numbers and {*numbers}.issuperset(values)
-                said[Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
+                said[Place(at, "numbers", path, first)] = [each in numbered for each in numbers if are_answers]
             for place, each in said.items():
                 if each:
                     self._said[place].add([value for value in each if value is not None])
@@ -384,12 +385,13 @@ def _programs(
     ways = {
         "flags": [("a yes", "trained", "train", "."), ("a yes", "not trained", "masked", ".")],
         "signs": [("more than 0", "trained", "train", "tonumber > 0")],
-        "weights": [("a number", "trained as much", "weight", ".")],
+        "weights": [("a number", "", "weight", ".")],
         "words": [
             (word, "trained", "train", f"tostring | ascii_downcase | IN({_listed(sorted(forms[word]))})")
             for word in sorted(forms)
         ],
     }
     for word, says, name, value in ways[kind]:
-        when = f"if {word} under {quoted(key[-1])} says that an answer is {says}"
+        what = f"that an answer is {says}" if says else "how much an answer is trained"
+        when = f"if {word} under {quoted(key[-1])} says {what}"
         yield when, moved_flag(messages, key, name, value, silence=silence)

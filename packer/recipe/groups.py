@@ -125,7 +125,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Read(Rule, frozen=True, kw_only=True):
-    """Rules for batches of documents, by which no byte of a cache differs; see :mod:`packer.load.batching`.
+    """Rules for batches of documents, by which no byte of a cache differs; see :mod:`packer.load.arguments`.
 
     The manifest stores them, so that every training run from a cache pads the same way by default.
     """

@@ -18,10 +18,10 @@ _CSV_AS_LINES = (
 )
 
 
-def jq_command(path: FilePath, program: str, *, slurps: bool = False, folder: bool = False) -> str | None:
+def jq_command(path: FilePath, program: str, *, slurps: bool = False) -> str | None:
     """Return the command that writes the results of a program of jq as JSON lines; None if jq cannot read the file.
 
-    `slurps`: the program gets all lines of the file as one list. `folder`: those of its neighbors, too.
+    `slurps`: the program gets all lines of the file as one list.
 
     The output has another name than the file, which the shell would empty otherwise.
     """
@@ -37,7 +37,7 @@ def jq_command(path: FilePath, program: str, *, slurps: bool = False, folder: bo
         read = f"python -c {shlex.quote(_CSV_AS_LINES)} {shlex.quote(str(path))} {shlex.quote(delimiter_of(head))}"
         command = f"{read} | {command}"
     else:
-        command += f" {shlex.quote(str(path.parent))}/*{path.suffix}" if folder else f" {shlex.quote(str(path))}"
+        command += f" {shlex.quote(str(path))}"
     return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
 
 

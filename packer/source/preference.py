@@ -69,7 +69,7 @@ class _PairRows(NamedTuple):
 def read(row: dict[str, Any], number: int) -> Sample:
     """``{"prompt": …, "chosen": …, "rejected": …}``, and the other forms of docs/how-to/inputs.md."""
     given, row = row, _with_request(row)
-    shared_fields = {name: row[name] for name in row.keys() & _SHARED_FIELDS}
+    shared_fields = {name: row[name] for name in row if name in _SHARED_FIELDS}
     prompt = given_prompt if isinstance(given_prompt := row.get("prompt"), str) and given_prompt.strip() else None
     rows = _pair_rows(row, prompt, given)
     if rows.read is completion.read:

@@ -155,7 +155,7 @@ def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         guessed = {name: role for name, role in guessed.items() if role != "tool"}
     if len(guessed) > 1 and not {"user", "assistant"} <= known | {*guessed.values()}:
         guessed = {}
-    for name in unknown.keys() - guessed:
+    for name in sorted(unknown.keys() - guessed):
         if lacked[name] in ({"user"}, {"assistant"}):
             guessed[name] = next(iter(lacked[name]))
     unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -num_opened[name])

@@ -276,7 +276,8 @@ class InputFile:
     def unread(self, names: Collection[str]) -> set[str]:
         """Return those of the fields of its rows that neither the schema reads nor `columns` mentions."""
         read = fields_read(self.schema)
-        if SCHEMAS[self.schema].missing(dict.fromkeys(names, True)) is not None:
+        mapped = (new for new, old in self.columns.items() if old is not None)
+        if SCHEMAS[self.schema].missing(dict.fromkeys((*names, *mapped), True)) is not None:
             read |= FORM_FIELDS
         if self.schema != "rated":
             read -= {"label"}  # checked, but used only if boolean

@@ -666,3 +666,38 @@ def test_rows_that_ask_for_reasoning_and_have_none_are_counted(
     told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "--fail-above", "1").stderr
     says = f"note: {path}: 3 of its first rows ask for reasoning (enable_thinking: true) that their answers do not have"
     assert (says in told.splitlines()) is is_told, told
+
+
+@pytest.mark.parametrize("odd", [{"a": 1}, 7, "hello", ["hello"], []])
+def test_a_row_with_anything_as_messages_ends_no_question(tokenizer: Path, tmp_path: Path, odd: Any) -> None:
+    rows = [
+        *[{**CHAT, "reasoning": f"I think it is {number}, as I was told."} for number in range(4)],
+        {"messages": odd},
+    ]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
+    assert "`reasoning`" in error["message"] and "--ignore reasoning" in error["hint"]
+
+
+def test_a_field_is_written_into_the_question_whatever_the_user_is_called(tokenizer: Path, tmp_path: Path) -> None:
+    asked, answer = (each["content"] for each in CHAT["messages"])
+    messages = [{"role": "Kim", "content": asked}, {"role": "assistant", "content": answer}]
+    passages = [
+        {"title": "Ferries of Mull", "text": GAELIC},
+        {"title": "Ferries of Iona", "text": "It rains each day."},
+    ]
+    path = written(tmp_path / "rows.jsonl", {"messages": messages, "passages": passages})
+    built = ("build", "--tokenizer", tokenizer, "--roles", "Kim=user", "-o")
+    (command, *_) = commands_in(hint_of(*built, tmp_path / "asked", path))
+    subprocess.run(["bash", "-euc", command], check=True, cwd=tmp_path)
+    run(*built, tmp_path / "cache", tmp_path / "rows_lines.jsonl")
+    written_out = json.dumps(passages, separators=(",", ":"))
+    assert f"{asked}\n\npassages: {written_out}" in said(tmp_path / "cache", "rows_lines.jsonl")
+
+
+def test_a_verdict_beside_columns_of_another_schema_is_named(tokenizer: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": ROW["instruction"], "response": f"At {k}.", "winner": "ab"[k % 2]} for k in range(4)]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    columns = ("--columns", "instruction=prompt,output=response")
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
+    assert "fields of rows that are not read: `winner` (a, b)" in told.replace("\n", " ")

@@ -15,7 +15,6 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 
 import packer
 from packer.errors import InputError, NothingKeptError
-from packer.questions.conversations import conversation_hint
 from packer.questions.exports import EXPORTS as RECOGNIZED
 from packer.questions.exports import export_hint
 from packer.rejections import CODES, rejection_hint
@@ -1086,16 +1085,3 @@ def test_no_step_joins_single_messages_that_nothing_shows_to_be_one_conversation
 def test_no_hint_leaves_a_name_to_be_filled_in() -> None:
     for code in CODES:
         assert not re.search(r"\b(FIELD|NAME|OTHER)\b", rejection_hint(code)), code
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="JQ MISSING: the command is not run")
-def test_what_a_message_has_as_content_already_is_not_replaced_by_an_empty_text(tmp_path: Path) -> None:
-    parts = [{"type": "text", "text": "By six."}]
-    said = [{"sender": "Ann", "text": "When does the tide turn?"}, {"sender": "GPT-4o", "text": "", "content": parts}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"messages": said}) + "\n", "utf-8")
-    hint = conversation_hint(path, [{"messages": said}], "messages")
-    assert hint is not None
-    command = hint.partition(": jq -c ")[2].partition(" > ")[0]
-    written = subprocess.run(f"jq -c {command}", shell=True, check=True, capture_output=True, cwd=tmp_path).stdout
-    assert [each["content"] for each in json.loads(written)["messages"]] == ["When does the tide turn?", parts]

@@ -2,6 +2,9 @@
 
 import datetime as dt
 import json
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -387,3 +390,26 @@ def test_whatever_the_fields_hold_a_row_is_a_sample_or_refused(row):
     for schema in ("preference", "rated"):
         found = read(row, schema)
         assert isinstance(found, str) or found.preference is not None
+
+
+@pytest.mark.parametrize("names", [("answer", "response"), ("response", "answer")])
+def test_of_two_pairs_of_answers_the_same_is_read_in_every_process(names):
+    """Sets of words have another order in each process, and a cache has not."""
+    row = {"prompt": "Which?", "winner": "a"} | {f"{name}_{side}": f"{name} {side}" for name in names for side in "ab"}
+    seeds = [
+        subprocess.run(
+            [sys.executable, "-c", READ],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            input=json.dumps(row),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "156"
+    ]
+    assert seeds == ["('response_a', 'response_b')\n"] * 3
+
+
+READ = (
+    "import json, sys; from packer.source.comparisons import chosen_and_rejected as f; print(f(json.load(sys.stdin)))"
+)

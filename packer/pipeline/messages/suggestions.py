@@ -101,9 +101,8 @@ def tried_hint(
     model: Model,
     *,
     lost: Iterable[str] = (),
-    advice: str | None = None,
 ) -> str:
-    """Suggest keys that were tried on some of these rows, which are rejected; `advice` replaces the code's."""
+    """Suggest keys that were tried on some of these rows, which are rejected."""
     if code == "template_error" and (hint := _about_error(reason, recipe, model)) is not None:
         return hint
     about = next((each for each in _ABOUT_VARIABLES if each in reason), "")
@@ -121,6 +120,7 @@ def tried_hint(
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
     if rejected:
         ways = dict(_that_help(ways, rejected, recipe, model))
+    advice: str | None = None
     if code in ("dropped_tool_call", "dropped_tools") and (
         forms := other_forms(rejected, partial(_are_kept, recipe=recipe, model=model))
     ):
@@ -128,7 +128,7 @@ def tried_hint(
     elif not ways and "does not render" in reason:
         advice = NO_PLACE
     else:
-        advice = _beside(ways, code, rejected, recipe, model) or advice
+        advice = _beside(ways, code, rejected, recipe, model)
     return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about, advice))
 
 

@@ -101,7 +101,7 @@ class Question:
         if any(not field.programs and ITEMS in field.path for field in self.of_kind("flag")):
             yield "if it says which answers are trained, give messages `train` or `weight`"
         for field in self.of_kind("order"):
-            yield f"write the messages of each row in the order of `{field.path}`, one branch a row"
+            yield f"write the messages of each row in the order of `{field.path}`; of branches, one"
         for field in self.of_kind("word"):
             yield f"give rows true or false under `{field.path}`, in place of {field.example}"
         if (found := self.proposal) is None:
