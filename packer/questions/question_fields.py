@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from packer.questions.options import FEWEST, lists_options, siblings
@@ -11,7 +12,7 @@ from packer.source.field_names import is_setting, meant_field, says_better, word
 from packer.source.file_bytes import quoted
 from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, ends_in_question, is_answer
-from packer.source.row import ID_FIELDS, Columns
+from packer.source.row import ID_FIELDS, Columns, first_name
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 
 _MAX_LISTED = 12
@@ -87,6 +88,15 @@ class Fields:
         """Whether a question and its answer come after messages in a list, by the names of all."""
         listed = (_messages_field(path, value) for path, value in self._lists.items())
         return bool(self._questions and self._answers) and any(listed)
+
+    @property
+    def in_turn(self) -> tuple[str, str] | None:
+        """Two lists of texts, of which one asks and the other answers, by their names."""
+        texts = {path: each for path, each in self._lists.items() if all(isinstance(text, str) for text in each)}
+        asked = [path for path in texts if meant_field(path) == "instruction"]
+        said = [path for path in texts if "output" in (meant_field(path), meant_field(first_name(path)))]
+        pairs = ((one, other) for one, other in product(asked, said) if len(texts[one]) == len(texts[other]))
+        return next(pairs, None)
 
     @property
     def longest(self) -> str | None:

@@ -164,6 +164,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     question = fields.question or fields.longest
     if fields.follows_messages:
         return f"{fields}; give `messages`: those of the list, and then the question and its answer"
+    if (both := fields.in_turn) is not None:
+        asks, answers = map(quoted, both)
+        return f"if the texts in {answers} answer those in {asks}, write them in turn, as {PAGE} shows"
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     several = one_answer(path, sampled, question) if question and path is not None else None
     if several is not None:

@@ -466,3 +466,19 @@ def test_the_turns_of_one_dialogue_are_not_taken_for_rows(row, is_wrapper, tmp_p
     with pytest.raises(InputError) as error:
         detected_schema(path, format="jsonl", columns={})
     assert error.value.hint.startswith("its rows are in the list") == is_wrapper
+
+
+@pytest.mark.parametrize("answers", [SAID, {"input_text": SAID, "span_start": [0, 19, 48]}])
+def test_answers_in_a_list_beside_their_questions_are_no_answers_to_a_passage(answers):
+    rows = [{"story": " ".join(SAID), "questions": [f"Where is it, {k}?" for k in range(3)], "answers": answers}]
+    field = "answers" if answers is SAID else "answers.input_text"
+    said = f"if the texts in `{field}` answer those in `questions`, write them in turn, as docs/how-to/exports.md shows"
+    assert columns_hint(rows, {}) == said
+
+
+@pytest.mark.parametrize("names", [("history", "question", "answer"), ("conversation_history", "user", "assistant")])
+def test_messages_before_a_question_and_its_answer_are_no_row_without_them(names):
+    earlier = [{"role": "user", "content": "Is it a bird?"}, {"role": "assistant", "content": SAID[1]}]
+    rows = [dict(zip(names, (earlier, "Where does it live?", SAID[0]), strict=True))] * 2
+    hint = columns_hint(rows, {})
+    assert hint.endswith("give `messages`: those of the list, and then the question and its answer")
