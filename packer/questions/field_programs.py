@@ -40,6 +40,9 @@ def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str)
         texts = [item for item in items if isinstance(item, str) or _has_answer_key(name, item)]
         is_read = len(items) == sum(map(bool, lists)) and all(isinstance(item, str) for item in items)
         if items and len(texts) == len(items) and not is_read:
+            if (number := _number_of_one(rows, lists)) is not None:
+                which = f"if {quoted(number)} says which of {quoted(name)} is the better one"
+                return f"packer reads one answer a row; {which}, give rows it alone, or `chosen` and `rejected`"
             what = "text" if isinstance(items[0], str) else "object"
             each = f"if each {what} in {quoted(name)} is an answer to {quoted(question)}, a row for each"
             ways = [(each, f"range([1, ({at} | length)] | max) as $n | {at} |= .[$n]")]
@@ -47,6 +50,17 @@ def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str)
                 ways.append(("if they are the parts of one answer, in their order", f'({at} | arrays) |= join("\\n")'))
             steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program))]
             return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
+    return None
+
+
+def _number_of_one(rows: Sequence[Mapping[str, Any]], lists: Sequence[Sequence[Any] | None]) -> str | None:
+    """Return the field that numbers one of the answers in each row, from 0 or 1; None if there is none."""
+    counts = [len(each or ()) for each in lists]
+    for name in rows[0]:
+        numbers = [number for row in rows if type(number := row.get(name)) is int]
+        for first in (0, 1) if len(numbers) == len(rows) and len({*numbers}) > 1 else ():
+            if all(first <= number < first + count for number, count in zip(numbers, counts, strict=True)):
+                return name
     return None
 
 

@@ -90,6 +90,18 @@ class Fields:
         return bool(self._questions and self._answers) and any(listed)
 
     @property
+    def _told(self) -> list[str]:
+        """The fields with several texts in a list, which may be a conversation."""
+        lists = ((path, each) for path, each in self._lists.items() if path not in self.no_texts and len(each) > 1)
+        return [path for path, each in lists if all(isinstance(text, str) for text in each) and is_text(*each)]
+
+    @property
+    def answered(self) -> tuple[str, str] | None:
+        """Texts in a list, and the answer to the last of them, where no other field asks."""
+        are_both = not self._questions and bool(self._answers and self._told)
+        return (self._told[0], self._answers[0]) if are_both else None
+
+    @property
     def in_turn(self) -> tuple[str, str] | None:
         """Two lists of texts, of which one asks and the other answers, by their names."""
         texts = {path: each for path, each in self._lists.items() if all(isinstance(text, str) for text in each)}
@@ -171,12 +183,9 @@ class Fields:
         nothing else is known of may be so.
         """
         yield from (("", {field: path}) for path in self._asked for field in self._answered(path))
-        if not self._questions:
-            yield from (
-                (f"if the texts in `{path}` are a user's and the assistant's in turn, ", {"conversations": path})
-                for path, texts in self._lists.items()
-                if len(texts) > 1 and all(isinstance(text, str) for text in texts) and is_text(*texts)
-            )
+        if not self._questions and not self._answers:
+            said = "if the texts in `{}` are a user's and the assistant's in turn, "
+            yield from ((said.format(path), {"conversations": path}) for path in self._told)
         unknown = self._meant(None)
         asked = [path for path in unknown if path not in self._words]
         questions = self._questions or [path for path in unknown if path in self._sentences] or asked

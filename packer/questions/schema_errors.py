@@ -164,6 +164,10 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     question = fields.question or fields.longest
     if fields.follows_messages:
         return f"{fields}; give `messages`: those of the list, and then the question and its answer"
+    if (both := fields.answered) is not None:
+        before, answer = map(quoted, both)
+        turns = f"if the texts in {before} are a user's and the assistant's in turn, which {answer} answers"
+        return f"{fields}; {turns}, give `messages`: these, and then the answer"
     if (both := fields.in_turn) is not None:
         asks, answers = map(quoted, both)
         return f"if the texts in {answers} answer those in {asks}, write them in turn, as {PAGE} shows"

@@ -255,7 +255,7 @@ class Flags:
 
         Those of the items of a list are needed where others of its keys are read.
         """
-        parts = {first_name(name) for name in self._read if ITEMS in name}
+        parts = {first_name(name) for name in self._read if name != first_name(name)}
         most = {"row": 0, "message": 1}
         found = [
             (at, said)

@@ -701,3 +701,22 @@ def test_a_verdict_beside_columns_of_another_schema_is_named(tokenizer: Path, tm
     columns = ("--columns", "instruction=prompt,output=response")
     told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
     assert "fields of rows that are not read: `winner` (a, b)" in told.replace("\n", " ")
+
+
+def test_what_stands_beside_an_ignored_key_is_named(tokenizer: Path, tmp_path: Path) -> None:
+    rows = [
+        {"question": ROW["instruction"], "answers": {"text": f"At {k}.", "rank": 3 + k % 2, "ok": bool(k % 3)}}
+        for k in range(6)
+    ]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    options = ("--columns", "instruction=question,output=answers.text", "--ignore", "answers.ok")
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *options).stderr
+    assert "fields of rows that are not read: `answers.rank` (3, 4)" in told.replace("\n", " ")
+
+
+def test_a_list_beside_a_text_that_columns_read_is_named(tokenizer: Path, tmp_path: Path) -> None:
+    rows = [{"question": ROW["instruction"], "answers": {"text": f"At {k}.", "score": [3, 4 + k]}} for k in range(6)]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    options = ("--columns", "instruction=question,output=answers.text")
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *options).stderr
+    assert "fields of rows that are not read: `answers.score[]`" in told.replace("\n", " ")

@@ -482,3 +482,19 @@ def test_messages_before_a_question_and_its_answer_are_no_row_without_them(names
     rows = [dict(zip(names, (earlier, "Where does it live?", SAID[0]), strict=True))] * 2
     hint = columns_hint(rows, {})
     assert hint.endswith("give `messages`: those of the list, and then the question and its answer")
+
+
+@pytest.mark.parametrize("name", ["context", "history", "dialogue_history", "prompt"])
+def test_an_answer_behind_texts_in_turn_is_never_left_out(name):
+    said = ["How do I clean a kettle?", "Begin with the joints.", "Which tools do I need?"]
+    hint = columns_hint([{name: said, "response": f"You need a brush, number {k}."} for k in range(4)], {})
+    assert settings_in(hint) == [] and "in turn, which `response` answers, give `messages`: these, and" in hint
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_number_that_picks_one_of_several_answers_is_told_before_they_are_rows(first, tmp_path):
+    rows = [{"prompt": f"Which, {k}?", "responses": SAID[:2], "best": first + k % 2} for k in range(4)]
+    hint = refused(tmp_path / "rows.jsonl", rows)
+    assert "jq" not in hint and hint.endswith(
+        "if `best` says which of `responses` is the better one, give rows it alone, or `chosen` and `rejected`"
+    )

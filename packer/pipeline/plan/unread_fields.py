@@ -185,21 +185,21 @@ class Questions:
         no text, and may still say which rows are wanted.
         """
         said: dict[bool, dict[str, Counter[str]]] = {True: {}, False: {}}
-        read = [*filter(None, source.columns.values())]
+        read, asked = [*filter(None, source.columns.values())], self._asked(source)
         read_within = {*map(first_name, read)}
         for path, values in _labels(found).items():
-            if is_below(path, read):
+            if is_below(path, (*read, *asked)):
                 continue
             is_key = ITEMS in path and first_name(path) not in read_within
             name = path.rpartition(f"{ITEMS}.")[2] if is_key else path
             said[is_key].setdefault(name, Counter()).update(values)
-        names = frozenset(name for file in found for name in file.unread_names) - self.asked(source)
+        names = frozenset(name for file in found for name in file.unread_names) - asked
         for what, own, labels in (
             ("keys of messages", self.unread_keys(source), said[True]),
             ("fields of rows", names, said[False]),
         ):
             known = {path: values for path, values in labels.items() if first_name(path) in own}
-            silent = own.difference(read_within, map(first_name, known))
+            silent = own.difference(read_within, map(first_name, known), map(first_name, asked))
             shown = [quoted(path) + _shown_values(known.get(path, {})) for path in sorted(silent.union(known))]
             if shown:
                 more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
