@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from packer.questions.options import siblings
 from packer.questions.read_places import ITEMS, Path, places
 from packer.source.decode import decoded_json
 from packer.source.field_names import meant_field
@@ -40,15 +41,15 @@ def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str)
         texts = [item for item in items if isinstance(item, str) or _has_answer_key(name, item)]
         is_read = len(items) == sum(map(bool, lists)) and all(isinstance(item, str) for item in items)
         if items and len(texts) == len(items) and not is_read:
-            if (number := _number_of_one(rows, lists)) is not None:
-                which = f"if {quoted(number)} says which of {quoted(name)} is the better one"
-                return f"packer reads one answer a row; {which}, give rows it alone, or `chosen` and `rejected`"
             what = "text" if isinstance(items[0], str) else "object"
             each = f"if each {what} in {quoted(name)} is an answer to {quoted(question)}, a row for each"
             ways = [(each, f"range([1, ({at} | length)] | max) as $n | {at} |= .[$n]")]
             if what == "text":
                 ways.append(("if they are the parts of one answer, in their order", f'({at} | arrays) |= join("\\n")'))
             steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program))]
+            if steps and (number := _number_of_one(rows, lists)) is not None:
+                which = f"if {quoted(number)} says which of {quoted(name)} is the better one"
+                steps.insert(0, f"{which}, give rows that one alone, or `chosen` and `rejected`")
             return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
     return None
 
@@ -72,18 +73,22 @@ def _has_answer_key(name: str, item: Any) -> bool:
 def into_question(
     path: FilePath | None, rows: Sequence[Mapping[str, Any]], columns: Columns, left: Sequence[str]
 ) -> list[str]:
-    """Return the step that makes fields which no column reads, such as the options of a question, part of it."""
+    """Return the steps that make fields which no column reads part of the question: options together, others alone."""
     question, read = columns.get("instruction") or "instruction", {first_name(old) for old in columns.values() if old}
     fields = [name for name in dict.fromkeys(map(first_name, left)) if name not in read]
     fields = [name for name in fields if meant_field(name) not in _ANSWERS]  # which would give the answer away
     is_whole = not columns.keys().isdisjoint({"prompt", "text"})
     if not fields or is_whole or not any(question in row for row in rows):
         return []
-    command = row_command(path, _into(jq_field(question), fields)) if path is not None else None
-    names = ", ".join(map(quoted, fields))
-    belong, them = ("belongs", "it") if len(fields) == 1 else ("belong", "them")
-    what = f"if {names} {belong} to the question, write {them} into {quoted(question)}"
-    return [f"{what}: {command}" if command else what]
+    options = [*siblings(fields)]
+    single = [[name] for name in fields if not any(name in run for run in options)]
+    steps = []
+    for names in (*options, *single):  # of which only some may
+        command = row_command(path, _into(jq_field(question), names)) if path is not None else None
+        belong, them = ("belongs", "it") if len(names) == 1 else ("belong", "them")
+        what = f"if {', '.join(map(quoted, names))} {belong} to the question, write {them} into {quoted(question)}"
+        steps.append(f"{what}: {command}" if command else what)
+    return steps
 
 
 def _into(question: str, fields: Sequence[str]) -> str:
