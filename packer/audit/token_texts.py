@@ -12,9 +12,9 @@ from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
-from packer.batches import Float32, Int32
+from packer.batches import Int32
 from packer.errors import CheckError
-from packer.layout import MASKED
+from packer.layout import MASKED, begins_run
 from packer.model.model import Model
 from packer.model.token_bytes import TokenBytes
 from packer.pipeline.tokenizer import kept_model
@@ -38,18 +38,14 @@ class TokenTexts:
         self._names = {id_: text for text, id_ in model.control.items()}
         self._number_of = np.full(model.vocab_size, _UNSEEN, np.int32)
         self._numbers: dict[tuple[int, str], int] = {}
-        self._texts: list[str] = []
+        self.tokens: list[tuple[int, str]] = []
+        """(id, text) by number."""
 
     @classmethod
     def of(cls, cache: Cache) -> Self:
         """Return the texts of the tokenizer that a cache keeps."""
         recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
         return cls(kept_model(cache.folder, cache.manifest, recipe))
-
-    @property
-    def tokens(self) -> list[tuple[int, str]]:
-        """(id, text) by number."""
-        return list(self._numbers)
 
     def numbers(self, input_ids: Int32) -> Int32:
         """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]"""
@@ -78,7 +74,7 @@ class TokenTexts:
 
     def decode(self, input_ids: Int32) -> str:
         """Return the text of a document, or of a piece of one."""
-        return "".join([self._texts[number] for number in self.numbers(input_ids).tolist()])
+        return "".join([self.tokens[number][1] for number in self.numbers(input_ids).tolist()])
 
     def decode_runs(self, input_ids: Int32, boundaries: Sequence[int]) -> list[str]:
         """Return the text between each boundary and the next, of the ids of a document from its first one on.
@@ -86,23 +82,21 @@ class TokenTexts:
         A space at the start that the tokenizer may have put there is left out. Worked example: `a龍b`, where the ids
         are `a`, two parts of `龍`, and `b`, with the boundaries 0, 2, 4: `a` and `龍b`.
         """
-        numbers = self.numbers(input_ids)
-        runs = ["".join([self._texts[number] for number in numbers[a:b].tolist()]) for a, b in pairwise(boundaries)]
+        texts = [self.tokens[number][1] for number in self.numbers(input_ids).tolist()]
+        runs = ["".join(texts[a:b]) for a, b in pairwise(boundaries)]
         if runs and not boundaries[0] and self._token_bytes.inserts_space:
             runs[0] = runs[0].removeprefix(" ")
         return runs
 
     def _number(self, token: tuple[int, str]) -> int:
-        number = self._numbers.setdefault(token, len(self._numbers))
-        if number == len(self._texts):
-            self._texts.append(token[1])
+        number = self._numbers.setdefault(token, len(self.tokens))
+        if number == len(self.tokens):
+            self.tokens.append(token)
         return number
 
     def _bytes(self, id_: int) -> bytes:
         decoded = self._token_bytes.table[id_]
-        if decoded is None:
-            return self._names.get(id_, "").encode()
-        return decoded
+        return self._names.get(id_, "").encode() if decoded is None else decoded
 
 
 RunKind: TypeAlias = Literal["trained", "masked", "padding"]
@@ -131,79 +125,38 @@ class Run:
     """The labels are the same ids if trained, -100 otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
-    """The trained spans of a document, in order. U spans; adjacent ones may touch."""
-
-    message: Int32  # [U]
-    start: Int32  # [U] tokens from the start of the document
-    end: Int32  # [U]
-    weight: Float32  # [U]
-
-    def numbers(self, start: int, num_tokens: int) -> Int32:
-        """Return the index of the span that contains each token of a piece, or -1.  # int32[num_tokens]
-
-        Worked example: spans [1, 3) and [3, 5), a piece of 3 tokens from token 2 on: [0, 1, 1].
-        """
-        after = np.searchsorted(self.start, np.arange(start, start + num_tokens), side="right")
-        numbers = after.astype(np.int32) - 1
-        beyond = np.append(self.end, -1)[numbers] <= np.arange(start, start + num_tokens)
-        return np.where(beyond, np.int32(-1), numbers)
-
-
-def has_messages(schema: str, message: int) -> bool:
-    """Whether a span belongs to a message.
-
-    The spans of plain text, of pretokenized rows, and of a prompt with a completion do not. A completion may be a list
-    of messages too; then the prompt's messages come before it.
-    """
-    return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
-
-
-def boundaries_of(labels: Int32, spans: Int32) -> list[int]:
-    """Return where each run begins, followed by the end of the last one.
-
-    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give [0, 2, 4, 5, 6]: a boundary is wherever training
-    begins or ends, and between trained tokens of two spans.  # each int32[n]
-    """
-    runs = np.where(labels == MASKED, np.int32(-2), spans)
-    changes = np.flatnonzero(runs[1:] != runs[:-1]) + 1
-    return [0, *changes.tolist(), len(labels)] if len(labels) else [0]
-
-
 def make_runs(
     texts: TokenTexts,
     input_ids: Int32,
     labels: Int32,
-    spans: Spans,
+    spans: Int32,
     *,
-    schema: str,
-    before: Int32 | None = None,
+    messages: Sequence[int | None],
+    weights: Sequence[float],
 ) -> tuple[Run, ...]:
-    """Split a document, or a piece of one, into runs; `spans` are those of the whole document.
+    """Split a document, or a piece of one, into runs: they begin where training begins or ends, or the span changes.
 
-    `before` are the document's ids before the piece: a character that it begins within is wholly in its text. One that
-    it ends within is U+FFFD there.
+    `input_ids` are those of the document up to the end of the piece, so that a character within which the piece begins
+    is wholly in its text; one that it ends within is U+FFFD there. `labels` and `spans` are those of the piece, which
+    span has each token or -1, `messages` and `weights` those of every span.  # int32[n] each
+
+    Worked example: labels . . x x x . of the spans - - 0 0 1 1 give runs that begin at 0, 2, 4 and 5.
     """
-    before = np.zeros(0, np.int32) if before is None else before
-    numbers = spans.numbers(len(before), len(input_ids))
-    boundaries = boundaries_of(labels, numbers)
-    places = [len(before) + boundary for boundary in boundaries]
-    decoded = texts.decode_runs(np.concatenate([before, input_ids]), places)
+    start, of_run = len(input_ids) - len(labels), np.where(labels == MASKED, np.int32(-2), spans)
+    edges = [*np.flatnonzero(begins_run(of_run)).tolist(), len(labels)]
+    decoded = texts.decode_runs(input_ids, [start + edge for edge in edges])
     runs = []
-    for (first, end), text in zip(pairwise(boundaries), decoded, strict=True):
-        trained = int(labels[first]) != MASKED
-        span = int(numbers[first]) if trained else -1
-        message = int(spans.message[span]) if span >= 0 else None
+    for (first, end), text in zip(pairwise(edges), decoded, strict=True):
+        span = int(of_run[first])
         runs.append(
             Run(
-                kind="trained" if trained else "masked",
+                kind="masked" if span == -2 else "trained",
                 start=first,
                 num_tokens=end - first,
                 text=text,
-                message=message if message is not None and has_messages(schema, message) else None,
-                weight=_shortest(spans.weight[span]) if span >= 0 else None,
-                input_ids=tuple(input_ids[first:end].tolist()),
+                message=messages[span] if span >= 0 else None,
+                weight=weights[span] if span >= 0 else None,
+                input_ids=tuple(input_ids[start + first : start + end].tolist()),
             )
         )
     return tuple(runs)
@@ -213,8 +166,3 @@ def padding_run(start: int, input_ids: Int32) -> Run:
     """Make a run of padding."""
     ids = tuple(input_ids.tolist())
     return Run(kind="padding", start=start, num_tokens=len(ids), text="", input_ids=ids)
-
-
-def _shortest(weight: np.float32) -> float:
-    """Return the shortest decimal that round-trips to this float32: 0.3, not 0.30000001192092896."""
-    return float(str(weight))

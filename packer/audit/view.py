@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from packer.audit.token_texts import Run, Spans, TokenTexts, make_runs, padding_run
+from packer.audit.token_texts import Run, TokenTexts, make_runs, padding_run
 from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError, did_you_mean, near
@@ -110,22 +111,15 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
         raise UsageError(
             f"no block {index} in split '{split}' of {cache.folder}", hint=f"blocks are numbered 0 to {len(shards) - 1}"
         )
-    batch = shards.read(np.array([index]))
-    reader = _Reader(cache, split)
-    ids, labels = batch.input_ids[0], batch.labels[0]
-    missing = _padding(cache, batch)
-    filled = shards.block_len - missing
-    views = []
-    for doc_id, start, length, place, end in zip(
-        batch.doc_ids.tolist(),
-        batch.doc_starts.tolist(),
-        batch.doc_lengths.tolist(),
-        batch.doc_places.tolist(),
-        [*batch.doc_places[1:].tolist(), filled],
-        strict=True,
-    ):
-        piece = slice(place, place + length)
-        views.append(reader.piece(doc_id, start, ids[piece], labels[piece], ids[place + length : end]))
+    batch, reader = shards.read(np.array([index])), _Reader(cache, split)
+    ids, labels, filled = batch.input_ids[0], batch.labels[0], shards.block_len - _padding(cache, batch)
+    places, documents = batch.doc_places.tolist(), []
+    pieces = zip(batch.doc_ids.tolist(), batch.doc_starts.tolist(), batch.doc_lengths.tolist(), places, strict=True)
+    for (doc_id, start, length, place), following in zip(pieces, [*places[1:], filled], strict=True):
+        end = place + length
+        piece = reader.piece(doc_id, start, ids[place:end], labels[place:end])
+        behind = padding_run(length, ids[end:following]) if end < following else None
+        documents.append(replace(piece, behind=behind))
     path, shard_row = shards.place(index)
     return BlockView(
         split=split,
@@ -136,8 +130,8 @@ def view_block(cache: Cache, split: str, index: int) -> BlockView:
         block_len=shards.block_len,
         length=int(batch.length[0]),
         num_trained=int(batch.num_trained[0]),
-        documents=tuple(views),
-        padding=padding_run(filled, ids[filled:]) if missing else None,
+        documents=tuple(documents),
+        padding=padding_run(filled, ids[filled:]) if filled < shards.block_len else None,
     )
 
 
@@ -168,8 +162,7 @@ def view_pieces(cache: Cache, split: str, pieces: Iterable[tuple[int, int, Int32
         CheckError: a document or the kept tokenizer is damaged.
     """
     reader = _Reader(cache, split)
-    for doc_id, start, input_ids, labels in pieces:
-        yield reader.piece(doc_id, start, input_ids, labels, input_ids[:0])
+    yield from (reader.piece(*piece) for piece in pieces)
 
 
 def view_row(cache: Cache, source: str, row: int) -> RowView:
@@ -206,8 +199,7 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
 def _documents_of_row(cache: Cache, split: str, documents: DocumentShards, source: int, row: int) -> list[DocumentView]:
     sources, rows = documents.origins()
     found = np.flatnonzero((sources == source) & (rows == row)).tolist()
-    reader = _Reader(cache, split, documents) if found else None
-    return [] if reader is None else [reader.view(index) for index in found]
+    return list(map(_Reader(cache, split, documents).view, found)) if found else []
 
 
 _TEXTS: WeakKeyDictionary[Cache, TokenTexts] = WeakKeyDictionary()
@@ -231,16 +223,15 @@ class _Reader:
         self._inputs, self._rows = self._documents.origins()
         self._texts = token_texts(cache)
 
-    def piece(self, doc_id: int, start: int, input_ids: Int32, labels: Int32, behind: Int32) -> DocumentView:
-        """View a piece as it appears in a block; `behind` are the ids between it and the next piece."""
+    def piece(self, doc_id: int, *piece: Any) -> DocumentView:
+        """View a piece of a document; `piece` is that of :func:`make_document_view`."""
         index = self._documents.find(doc_id)
         if index is None:
             raise UsageError(
                 f"block names document {doc_id}, which is in no document shard of split '{self._split}'",
                 hint=f"packer verify {in_shell(self._cache.folder)} --full",
             )
-        view = self.view(index, (start, input_ids, labels))
-        return replace(view, behind=padding_run(len(input_ids), behind)) if len(behind) else view
+        return self.view(index, piece)
 
     def view(self, index: int, piece: tuple[int, Int32, Int32] | None = None) -> DocumentView:
         """View a document by its index in the split, or a piece of it."""
@@ -276,9 +267,15 @@ def make_document_view(
     """
     ids = rows.input_ids[number]
     start, input_ids, labels = piece or (0, ids, rows.labels[number])
-    spans = slice(int(rows.span_offsets[number]), int(rows.span_offsets[number + 1]))
-    starts = rows.span_start[spans]
-    weights = None if rows.loss_weights is None else rows.loss_weights[number]
+    first, last = rows.span_offsets[number : number + 2].tolist()
+    starts, ends, messages = (
+        column[first:last].tolist() for column in (rows.span_start, rows.span_end, rows.span_message)
+    )
+    spans = np.full(start + len(input_ids), -1, np.int32)
+    for span, (begin, end) in enumerate(zip(starts, ends, strict=True)):
+        spans[begin:end] = span
+    # The shortest decimal of a float32: 0.3, not 0.30000001192092896.
+    weights = None if rows.loss_weights is None else [float(str(each)) for each in rows.loss_weights[number][starts]]
     return DocumentView(
         doc_id=int(rows.doc_id[number]),
         split=split,
@@ -296,18 +293,22 @@ def make_document_view(
         token_columns=tuple(name for name, each in rows.values.items() if isinstance(each, Ragged)),
         runs=make_runs(
             texts,
-            input_ids,
+            np.concatenate([ids[:start], input_ids]),
             labels,
-            Spans(
-                message=rows.span_message[spans],
-                start=starts,
-                end=rows.span_end[spans],
-                weight=np.ones(len(starts), np.float32) if weights is None else weights[starts],
-            ),
-            schema=schema,
-            before=ids[:start],
+            spans[start:],
+            messages=[message if _is_message(schema, message) else None for message in messages],
+            weights=[1.0] * len(starts) if weights is None else weights,
         ),
     )
+
+
+def _is_message(schema: str, message: int) -> bool:
+    """Whether a span belongs to a message.
+
+    The spans of plain text, of pretokenized rows, and of a prompt with a completion do not. A completion may be a list
+    of messages too; then the prompt's messages come before it.
+    """
+    return schema not in {"text", "tokens"} and (schema != "completion" or message > 0)
 
 
 def _padding(cache: Cache, batch: BlockBatch) -> int:

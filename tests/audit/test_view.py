@@ -7,7 +7,7 @@ import pytest
 from packed_again import packed_again
 from twins import byte_level, metaspace_first, sentencepiece_like
 
-from packer.audit.token_texts import Spans, TokenTexts, make_runs
+from packer.audit.token_texts import TokenTexts, make_runs
 from packer.audit.view import view_block, view_document, view_row
 from packer.errors import CheckError, UsageError
 from packer.layout import MASKED
@@ -123,10 +123,10 @@ def _loaded(twin, tmp_path_factory):
     return _LOADED[twin]
 
 
-def spans_of(*entries):
-    message, start, end, weight = zip(*entries, strict=True)
-    columns = (np.array(column, np.int32) for column in (message, start, end))
-    return Spans(**dict(zip(("message", "start", "end"), columns, strict=True)), weight=np.array(weight, np.float32))
+def trained_run(texts, ids):
+    """The one run of a document whose tokens are all trained."""
+    (run,) = make_runs(texts, ids, ids, np.zeros(len(ids), np.int32), messages=[None], weights=[1.0])
+    return run
 
 
 @pytest.mark.parametrize("twin", [byte_level, sentencepiece_like, metaspace_first])
@@ -142,7 +142,7 @@ def test_a_piece_that_ends_within_a_character_shows_all_characters_before_it(twi
     ]
     assert len(flags) >= 9
     for end in flags:
-        (run,) = make_runs(texts, ids[:end], ids[:end], spans_of((0, 0, len(ids), 1.0)), schema="text")
+        run = trained_run(texts, ids[:end])
         whole = run.text.removesuffix("\N{REPLACEMENT CHARACTER}")
         assert run.text != whole and text.startswith(whole.strip()) and "\N{REPLACEMENT CHARACTER}" not in whole
 
@@ -152,8 +152,7 @@ def test_a_piece_that_ends_with_the_replacement_character_of_its_text_shows_it_o
     texts, tokenizer = _loaded(twin, tmp_path_factory)
     text = "x\N{REPLACEMENT CHARACTER}y"
     ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-    spans = spans_of((0, 0, len(ids), 1.0))
-    (run,) = make_runs(texts, ids[:-1], ids[:-1], spans, schema="text")
+    run = trained_run(texts, ids[:-1])
     assert run.text.strip() == "x\N{REPLACEMENT CHARACTER}"
 
 
