@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from packer_cli.options import Command, cache_argument, jobs_option, on_option, sources_option
-from packer_cli.page import FindingsPage, failed, findings_fields
+from packer_cli.output import stdout
+from packer_cli.page import failed, findings_fields, print_findings
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
-    from packer.audit import CodedFinding
     from packer.audit.check import CheckReport
-
-_FEW = 4
-"""Examples that a check shows without `-v`: two pairs of rows."""
 
 
 @click.command("check", cls=Command)
@@ -50,20 +47,10 @@ def command(
 
 
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
-    page = FindingsPage(whole=whole)
-    shown = [each for each in report.findings if summary or each.level != "ok"]
-    page.out.checks([(each.level, _name(each), each.message) for each in shown])
-    for each in shown:
-        if each.level in {"warning", "error"} and (each.examples or each.hint):
-            page.out.line()
-            page.out.line((_name(each), "bold"))
-            page.examples(each.examples[: None if whole else _FEW], indent=2)
-            if each.hint is not None:
-                page.words(f"hint: {each.hint}", 2)
+    out, shown = stdout(), [each for each in report.findings if summary or each.level != "ok"]
+    out.checks([(each.level, each.code.replace("_", " "), each.message) for each in shown])
+    told = [each for each in shown if each.level in {"warning", "error"} and (each.examples or each.hint)]
+    print_findings(told, whole=whole, follow=True)
     if summary:
-        page.out.line()
-        page.out.line(f"  fingerprint  {report.fingerprint}")
-
-
-def _name(check: "CodedFinding") -> str:
-    return check.code.replace("_", " ")
+        out.line()
+        out.line(f"  fingerprint  {report.fingerprint}")

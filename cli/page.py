@@ -10,7 +10,7 @@ wrapped if too long, with newlines as signs.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packer.display import percent, plural, visible
@@ -50,12 +50,12 @@ class ViewPage:
             self.blank()
             self.document(document, f"{place}/{len(view.documents)} ")
             if document.behind is not None:
-                self._filler(document.behind)
+                self.note([f"{plural(document.behind.num_tokens, 'padding token')} after it"])
+                self._ids(document.behind, 2)
         if view.padding is not None:
             self.blank()
             self.heading([plural(view.padding.num_tokens, "padding token")])
-            if self._with_ids:
-                self._ids(view.padding, 2)
+            self._ids(view.padding, 2)
 
     def row(self, view: "RowView", *, was: str = "was") -> None:
         """Print why a row was left out, then its documents; `was` is the verb in the headings of the reasons."""
@@ -63,8 +63,7 @@ class ViewPage:
         for place, document in enumerate(view.documents):
             if place or view.rejected:
                 self.blank()
-            prefix = f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else ""
-            self.document(document, prefix)
+            self.document(document, f"{place + 1}/{len(view.documents)} " if len(view.documents) > 1 else "")
 
     def reasons(self, view: "RowView", *, was: str) -> None:
         """Print why a row, or one of its documents, was left out."""
@@ -84,12 +83,11 @@ class ViewPage:
     def note(self, facts: list[str]) -> None:
         self._facts("   ", facts, "dim")
 
-    def _facts(self, prefix: str, facts: list[str], style: str) -> None:
-        """Print facts side by side; on a terminal, those that do not fit continue on further lines."""
-        line = prefix + facts[0]
-        for fact in facts[1:]:
-            longer = line + DOT + fact
-            if self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
+    def _facts(self, line: str, facts: list[str], style: str) -> None:
+        """Print facts side by side after `line`; on a terminal, those that do not fit continue on further lines."""
+        for place, fact in enumerate(facts):
+            longer = line + DOT * bool(place) + fact
+            if place and self._out.edge is not None and sum(map(cells, longer)) > self._out.edge:
                 self._out.words(line, hanging=3, style=style)
                 longer = f"   {fact}"
             line = longer
@@ -98,30 +96,20 @@ class ViewPage:
     def text(self, text: str, *, mark: str = "", number: int | None = None, style: str = "", width: int = 2) -> None:
         """Print text in its column; `width` is that of the numbers before the mark."""
         first = "" if number is None else str(number)
-        columns = self._columns(width)
         for line in lines_of(text):
-            for part in wrap(line, columns):
+            for part in wrap(line, self._columns(width)):
                 self._line(f"{first:>{width}}{mark or ' '} ", part, style)
                 first = ""
 
     def blank(self) -> None:
-        self._line("", "", "")
+        self._out.line()
 
     def document(self, view: "DocumentView", prefix: str = "") -> None:
-        piece = (
-            []
-            if view.length == view.document_length
-            else [f"from token {view.piece_start:,} of {view.document_length:,}"]
-        )
-        self.heading(
-            [
-                f"{prefix}{view.source} row {view.row:,}",
-                *([] if view.side is None else [view.side]),
-                plural(view.length, "token"),
-                f"{view.num_trained:,} trained",
-                *piece,
-            ]
-        )
+        facts = [f"{prefix}{view.source} row {view.row:,}", *([] if view.side is None else [view.side])]
+        facts += [plural(view.length, "token"), f"{view.num_trained:,} trained"]
+        if view.length != view.document_length:
+            facts.append(f"from token {view.piece_start:,} of {view.document_length:,}")
+        self.heading(facts)
         facts = [f"doc {view.doc_id}"]
         if view.sample_id is not None:
             facts.append(f"id {view.sample_id}")
@@ -132,34 +120,21 @@ class ViewPage:
         if trained:
             facts.append(f"trains {trained_messages(trained)}")
         self.note(facts)
-        columns = [
-            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in view.values.items()
-        ]
+        columns = [f"{name} {value:{'g' * isinstance(value, float)}}" for name, value in view.values.items()]
         columns += [f"{name} of {plural(view.document_length, 'token')}" for name in view.token_columns]
         if columns:
             self.note(columns)
         width = max(2, *(len(str(run.message)) for run in trained)) if trained else 2
         for run in view.runs:
-            self._run(replace(run, text=_REPEATED_TOKEN.sub(_counted, run.text)) if view.images else run, width)
-
-    def _filler(self, run: "Run") -> None:
-        """Print the padding after a document of a block."""
-        self.note([f"{plural(run.num_tokens, 'padding token')} after it"])
-        if self._with_ids:
-            self._ids(run, 2)
-
-    def _run(self, run: "Run", width: int) -> None:
-        if run.kind == "trained":
-            self.text(run.text, mark=BAR, number=run.message, style="green", width=width)
-        else:
-            self.text(run.text, width=width)
-        if self._with_ids:
+            text = _REPEATED_TOKEN.sub(_counted, run.text) if view.images else run.text
+            mark, style = (BAR, "green") if run.kind == "trained" else ("", "")
+            self.text(text, mark=mark, number=run.message, style=style, width=width)
             self._ids(run, width)
 
     def _ids(self, run: "Run", width: int) -> None:
+        """Print the ids of a run, if they are wanted."""
         words = f"{plural(run.num_tokens, 'token')}, {run.kind}: {' '.join(map(str, run.input_ids))}"
-        for part in wrap_words(words, self._columns(width)):
+        for part in wrap_words(words, self._columns(width)) if self._with_ids else ():
             self._line(f"{'':{width}}{BAR if run.kind == 'trained' else ' '} ", part, "dim")
 
     def _columns(self, width: int) -> int | None:
@@ -193,22 +168,19 @@ def view_fields(view: "BlockView | DocumentView | RowView", *, with_ids: bool = 
     fields = asdict(view)
     if "rejected" in fields:
         fields["rejected"] = [to_json(line) for line in fields["rejected"]]
-    for document in fields.get("documents", [fields]):
-        for run in (*document.get("runs", ()), document.get("behind"), fields.get("padding")):
-            if run is not None and isinstance(run.get("input_ids"), tuple):
-                _set_ids(run, with_ids=with_ids)
+    documents = fields.get("documents", [fields])
+    runs = [run for document in documents for run in (*document["runs"], document["behind"])]
+    for run in filter(None, [*runs, fields.get("padding")]):
+        ids = list(run.pop("input_ids"))
+        if with_ids and ids:
+            run |= {"input_ids": ids, "labels": ids if run["kind"] == "trained" else [-100] * len(ids)}
     return fields
 
 
-def _set_ids(run: dict[str, Any], *, with_ids: bool) -> None:
-    ids = list(run.pop("input_ids"))
-    if with_ids and ids:
-        run["input_ids"] = ids
-        run["labels"] = ids if run["kind"] == "trained" else [-100] * len(ids)
-
-
 _STYLES = {"error": "red bold", "warning": "yellow bold", "note": "cyan bold"}
-_INDENT = 2
+
+_FEW = 4
+"""Examples of a finding that are shown without `-v`."""
 
 _BEFORE, _AFTER = 60, 120
 """Characters shown before the start of a mark, and after it. A text without a mark gets the sum of both."""
@@ -220,65 +192,49 @@ _LABEL = 26
 """Most columns for labels; a longer label gets a line of its own."""
 
 
-class FindingsPage:
-    """Writes findings to stdout."""
+def print_findings(findings: "Iterable[CodedFinding]", *, whole: bool, follow: bool) -> None:
+    """Print findings, with a blank line between them and one before the first if they `follow` something.
 
-    def __init__(self, *, whole: bool) -> None:
-        """`whole`: do not shorten any text."""
-        self.out = stdout()
-        self._whole = whole
-
-    def findings(self, findings: "Iterable[CodedFinding]", *, follow: bool) -> None:
-        """Print findings with a blank line between them, and one before the first if they `follow` something."""
-        for place, finding in enumerate(findings):
-            if place or follow:
-                self.out.line()
-            head = f"{finding.level}[{finding.code}]: "
-            self.out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=_INDENT)
-            self.examples(finding.examples, indent=2 * _INDENT)
-            if finding.hint is not None:
-                self.words(f"hint: {finding.hint}", _INDENT)
-
-    def report(self, report: "ForeignReport", *, summary: bool) -> None:
-        """Print facts, findings and their number, which an error message has itself."""
-        if summary:
-            self.out.table(report.facts)
-        self.findings(report.findings, follow=summary)
-        if summary:
-            self.out.line()
-            if report.ok:
-                self.out.line(report.counted)
-
-    def words(self, text: str, indent: int = 0) -> None:
-        """Print a sentence, with continuation lines indented further."""
-        self.out.words(text, indent=indent, hanging=_INDENT)
-
-    def examples(self, examples: "Sequence[Example]", *, indent: int) -> None:
-        """Print examples: labels on the left, excerpts on the right."""
-        edge = self.out.edge
+    `whole`: print all examples, and do not shorten any text.
+    """
+    out = stdout()
+    for place, finding in enumerate(findings):
+        if place or follow:
+            out.line()
+        head = f"{finding.level}[{finding.code}]: "
+        out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=2)
+        examples = finding.examples[: None if whole else _FEW]
         column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
         for example in examples:
-            label = visible(example.label)
-            if len(label) > column:
-                for part in wrap_words(label, edge and edge - indent):
-                    self.out.line(" " * indent + part)
-                label = ""
-            for line in wrap(self._excerpt(example) or " ", edge and max(edge - indent - column - 2, 20)):
-                self.out.line(f"{'':{indent}}{label:{column}}  {line}".rstrip())
-                label = ""
+            _print_example(example, column, whole=whole)
+        if finding.hint is not None:
+            out.words(f"hint: {finding.hint}", indent=2, hanging=2)
 
-    def _excerpt(self, example: "Example") -> str:
-        """Return a text on one line, with signs around the marked part of it."""
-        text, first, last = example.text, 0, len(example.text)
-        start, stop = example.mark or (0, 0)
-        if not self._whole and last > _BEFORE + _AFTER:
-            first = max(0, start - _BEFORE) if example.mark else 0
-            last = min(last, first + _BEFORE + _AFTER)
-        start, stop = min(start, last), min(stop, last)
-        parts = [_on_one_line(text[begin:end]) for begin, end in ((first, start), (start, stop), (stop, last))]
-        shown = _MARK.join(parts) if example.mark else "".join(parts)
-        note = f" ({example.note})" if example.note else ""
-        return GAP * bool(first) + shown + GAP * (last < len(text)) + note
+
+def _print_example(example: "Example", column: int, *, whole: bool) -> None:
+    """Print a label on the left, in a column of this width or on a line of its own, and an excerpt on the right."""
+    out, label = stdout(), visible(example.label)
+    if len(label) > column:
+        for part in wrap_words(label, out.edge and out.edge - 4):
+            out.line(f"    {part}")
+        label = ""
+    for line in wrap(_excerpt(example, whole=whole) or " ", out.edge and max(out.edge - column - 6, 20)):
+        out.line(f"    {label:{column}}  {line}".rstrip())
+        label = ""
+
+
+def _excerpt(example: "Example", *, whole: bool) -> str:
+    """Return a text on one line, with signs around the marked part of it."""
+    text, first, last = example.text, 0, len(example.text)
+    start, stop = example.mark or (0, 0)
+    if not whole and last > _BEFORE + _AFTER:
+        first = max(0, start - _BEFORE)
+        last = min(last, first + _BEFORE + _AFTER)
+    start, stop = min(start, last), min(stop, last)
+    parts = [_on_one_line(text[begin:end]) for begin, end in ((first, start), (start, stop), (stop, last))]
+    shown = (_MARK if example.mark else "").join(parts)
+    note = f" ({example.note})" if example.note else ""
+    return GAP * bool(first) + shown + GAP * (last < len(text)) + note
 
 
 def marked(example: "Example") -> str:

@@ -8,7 +8,7 @@ import click
 from packer.display import number, percent
 from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
 from packer_cli.output import stdout
-from packer_cli.page import FindingsPage, ViewPage, marked, view_fields
+from packer_cli.page import ViewPage, marked, print_findings, view_fields
 from packer_cli.reply import Reply, listener
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(
             if found.rows:
                 page.blank()
             _print_totals(found.totals, recipe)
-        FindingsPage(whole=reply.verbose).findings(found.findings, follow=True)
+        print_findings(found.findings, whole=reply.verbose, follow=True)
 
     refused = None if found.inputs else next(iter(found.totals.rejected), None)
     reply.verdict(_fields(found, with_ids=ids), show, refused and f"a plain chat would be left out: {refused}")

@@ -8,11 +8,12 @@ import click
 from packer.display import number, plural, size
 from packer_cli.options import Command, jobs_option, on_option, sources_option
 from packer_cli.output import CROSS, GAP, stdout
-from packer_cli.page import FindingsPage, failed, findings_fields
+from packer_cli.page import failed, findings_fields, print_findings
 from packer_cli.reply import Reply, fields_of, listener
 
 if TYPE_CHECKING:
-    from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport
+    from packer.audit.foreign import ForeignReport
+    from packer.audit.verify.verify_report import Checked, Level, VerifyReport
 
 _SHOWN = 20
 
@@ -79,22 +80,22 @@ def command(
     With --sources, inputs are compared with those of the build, too. Everything that is wrong is listed, and the exit
     code is then 1.
     """
-    of_cache = {"jobs": jobs, "sources": roots, **asked}
-    beside = [f"--{name}" for name, value in of_cache.items() if value and foreign is not None]
-    refused = {
-        "--tokenizer and --template go with --foreign: a cache keeps its own": foreign is None
-        and (tokenizer is not None or template is not None),
-        "missing argument 'CACHE'": foreign is None and cache is None,
-        "name a cache or --foreign PATH, not both": foreign is not None and cache is not None,
-        "--full looks at all rows, --sample at some: name one of them": foreign is not None and full and sample,
-        f"{' and '.join(beside)} is about a cache and cannot be combined with --foreign": beside,
-        "--sample is the number of rows for --reencode; pass both": foreign is None
-        and sample
-        and not asked["reencode"],
-        "--reencode reads the inputs again: add --sources . if they are below this folder": asked["reencode"]
-        and not roots,
-        "--foreign needs --tokenizer, with which the rows were made": foreign is not None and tokenizer is None,
-    }
+    beside = [f"--{name}" for name, value in {"jobs": jobs, "sources": roots, **asked}.items() if value]
+    if foreign is None:
+        refused = {
+            "--tokenizer and --template go with --foreign: a cache keeps its own": tokenizer or template,
+            "missing argument 'CACHE'": cache is None,
+            "--sample is the number of rows for --reencode; pass both": sample and not asked["reencode"],
+            "--reencode reads the inputs again: add --sources . if they are below this folder": asked["reencode"]
+            and not roots,
+        }
+    else:
+        refused = {
+            "name a cache or --foreign PATH, not both": cache is not None,
+            "--full looks at all rows, --sample at some: name one of them": full and sample,
+            f"{' and '.join(beside)} is about a cache and cannot be combined with --foreign": beside,
+            "--foreign needs --tokenizer, with which the rows were made": tokenizer is None,
+        }
     for usage, is_wrong in refused.items():
         if is_wrong:
             raise click.UsageError(usage)
@@ -104,9 +105,7 @@ def command(
         wanted = None if full else sample or _SAMPLE
         with listener(quiet=reply.quiet) as progress:
             rows = audit_foreign(foreign, tokenizer=tokenizer, template=template, sample=wanted, progress=progress)
-        page = FindingsPage(whole=reply.verbose)
-        show_rows = lambda: page.report(rows, summary=not reply.quiet)  # noqa: E731
-        reply.verdict(findings_fields(rows), show_rows, failed(rows, foreign))
+        reply.verdict(findings_fields(rows), lambda: _print_rows(rows, reply), failed(rows, foreign))
         return
     assert cache is not None
     from packer.audit.verify import verify  # noqa: PLC0415 - not for --help
@@ -114,16 +113,29 @@ def command(
     with listener(quiet=reply.quiet) as progress:
         level: Level = "full" if full else "default"
         report = verify(cache, level=level, sources=roots, sample=sample, threads=jobs, progress=progress, **asked)
-    message = None if report.ok else _message(report)
     show = lambda: None if reply.quiet else _print(report, every=reply.verbose)  # noqa: E731
-    reply.verdict({"ok": report.ok, **fields_of(report)}, show, message, report.hint)
+    reply.verdict({"ok": report.ok, **fields_of(report)}, show, _message(report), report.hint)
 
 
-def _message(report: "VerifyReport") -> str:
+def _print_rows(report: "ForeignReport", reply: Reply) -> None:
+    """Print facts, findings and their number, which an error message has itself."""
+    out = stdout()
+    out.table([] if reply.quiet else report.facts)
+    print_findings(report.findings, whole=reply.verbose, follow=not reply.quiet)
+    if report.ok and not reply.quiet:
+        out.line()
+        out.line(report.counted)
+
+
+def _message(report: "VerifyReport") -> str | None:
     if report.is_another:
         return f"{report.folder} is not the expected cache"
     damaged = len({finding.path for finding in report.findings})
-    return f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
+    return (
+        None
+        if report.ok
+        else f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
+    )
 
 
 def _print(report: "VerifyReport", *, every: bool) -> None:
@@ -147,13 +159,15 @@ def _print(report: "VerifyReport", *, every: bool) -> None:
         out.line(f"manifest     sha256 {report.manifest_sha256}")
     if report.num_reencoded is not None:
         rows = next((entry.num_rows for entry in report.checked if entry.kind == "inputs"), 0)
-        compared = f"{number(report.num_reencoded)} of {plural(rows, 'row')}, by the reference engine"
-        out.line(f"re-encoded   {compared}")
+        out.line(f"re-encoded   {number(report.num_reencoded)} of {plural(rows, 'row')}, by the reference engine")
     for note in report.notes:
         out.line(f"note: {note}")
     for finding in report.findings[: None if every else _SHOWN]:
         out.line()
-        _print_finding(finding)
+        out.line((f"{CROSS} {finding.where}", "red"))
+        out.line(f"  {finding.what}")
+        out.line(f"  expected  {finding.expected}")
+        out.line(f"  found     {finding.found}")
     if len(report.findings) > _SHOWN and not every:
         out.line()
         out.line(f"{GAP} and {len(report.findings) - _SHOWN:,} more; -v lists all")
@@ -166,12 +180,3 @@ def _state(entry: "Checked") -> str:
     if entry.num_damaged:
         return f"{entry.num_damaged} damaged"
     return "not compared" if entry.kind == "re-encoded" and not entry.num_rows else "ok"
-
-
-def _print_finding(finding: "Finding") -> None:
-    out = stdout()
-    where = finding.path if finding.row is None else f"{finding.path} row {finding.row:,}"
-    out.line((f"{CROSS} {where}", "red"))
-    out.line(f"  {finding.what}")
-    out.line(f"  expected  {finding.expected}")
-    out.line(f"  found     {finding.found}")

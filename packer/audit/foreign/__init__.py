@@ -15,8 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from packer.audit import LEVELS, CodedFinding, Example, Findings
-from packer.audit.foreign.rows import CODES, MASKS, OF_ANY_TOKENIZER, TOKEN_COLUMNS, Hit, TokenRow, check, find_parts
+from packer.audit import CodedFinding, Example, Findings
+from packer.audit.foreign.rows import (
+    CODES,
+    MASKS,
+    OF_ANY_TOKENIZER,
+    TOKEN_COLUMNS,
+    Hit,
+    Range,
+    TokenRow,
+    check,
+    find_parts,
+)
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.batches import Int64
 from packer.display import Progress, Silent, in_shell, number, percent, plural
@@ -151,21 +161,20 @@ class _Tally:
         for hit in hits:
             self.counts[hit.code] += hit.times
             self.rows[hit.code] += 1
-            if self.rows[hit.code] == 1:
-                self.first[hit.code] = self._excerpt(row, hit, part)
+            if hit.code not in self.first:
+                self.first[hit.code] = self._excerpt(row, hit.shown, f"{part} row {row.number:,}".strip())
 
-    def _excerpt(self, row: TokenRow, hit: Hit, part: str) -> Example:
+    def _excerpt(self, row: TokenRow, shown: Range | None, label: str) -> Example:
         """Show some tokens of a row in their context."""
-        where = f"{part} row {row.number:,}".strip()
-        if hit.shown is None:
-            return Example(label=where, text="")
-        start, end = hit.shown
-        shown = min(end, start + _MOST)
-        pieces = [(max(0, start - _BEFORE), start), (start, shown), (end, end + _AFTER)]
+        if shown is None:
+            return Example(label=label, text="")
+        start, end = shown
+        cut = min(end, start + _MOST)
+        pieces = [(max(0, start - _BEFORE), start), (start, cut), (end, end + _AFTER)]
         before, text, after = (self.facts.text(row.input_ids[a:b]) for a, b in pieces)
-        text += "…" * (end > shown)
+        text += "…" * (end > cut)
         note = f"token {start:,}" if end - start == 1 else f"tokens {start:,} to {end - 1:,}"
-        return Example(label=where, text=before + text + after, mark=(len(before), len(before) + len(text)), note=note)
+        return Example(label=label, text=before + text + after, mark=(len(before), len(before) + len(text)), note=note)
 
     @property
     def has_foreign_ids(self) -> bool:
@@ -173,22 +182,22 @@ class _Tally:
         return 2 * self.rows["ids_outside"] > self.num_rows
 
     def findings(self) -> Iterator[CodedFinding]:
-        reported = OF_ANY_TOKENIZER & self.rows.keys() if self.has_foreign_ids else {*self.rows}
-        in_table = [code for code in CODES if code in reported]
-        for code in sorted(in_table, key=lambda code: LEVELS.index(CODES[code].level)):
-            kind, count = CODES[code], self.counts[code]
+        for code, kind in CODES.items():
+            count, num_rows = self.counts[code], self.rows[code]
+            if not num_rows or (self.has_foreign_ids and code not in OF_ANY_TOKENIZER):
+                continue
             detail = ""
             if code in {"prompt_trained", "padding_trained"} and self.trained:
                 every = " (every token is)" * (code == "prompt_trained" and self.trained == self.tokens)
                 detail = f"; {100 * count / self.trained:.1f} % of what is trained{every}"
-            times = f"{number(self.rows[code])} of {plural(self.num_rows, 'row')}"
+            times = f"{number(num_rows)} of {plural(self.num_rows, 'row')}"
             times = times if kind.unit == "row" else f"{plural(count, kind.unit)} in {times}"
             yield CodedFinding(
                 code=code,
                 level=kind.level,
                 message=f"{kind.meaning}: {times}{detail}",
                 count=count,
-                num_rows=self.rows[code],
+                num_rows=num_rows,
                 examples=(self.first[code],),
                 hint=kind.hint,
             )
@@ -242,10 +251,12 @@ class ForeignPart:
 
         names: dict[tuple[str, ...], None] = {}
         for file in files:
-            schema, groups = _opened(file)
-            self._groups += groups
-            self.columns = tuple(dict.fromkeys(schema.names))
-            names[tuple(name for name in _READ if name in self.columns)] = None
+            kind: Format = "parquet" if file.suffix == ".parquet" else "arrow"
+            self.columns = tuple(dict.fromkeys(table_schema(file, kind).names))
+            read = [name for name in _READ if name in self.columns]
+            names[*read] = None
+            for group in row_groups(file, kind):
+                self._groups.append((group.num_rows, partial(read_group, file, kind, group, read)))
         if len(names) > 1:
             raise InputError(f"{place}: its files differ in their columns")
         (self._names,) = names
@@ -314,15 +325,6 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
         else "it reads what save_to_disk writes, Parquet and Arrow with input_ids; docs/how-to/audit.md shows how "
         "to save JSON lines, MDS and token arrays that way",
     )
-
-
-def _opened(path: Path) -> tuple[pa.Schema, list[tuple[int, Callable[[], pa.Table]]]]:
-    kind: Format = "parquet" if path.suffix == ".parquet" else "arrow"
-    schema = table_schema(path, kind)
-    columns = [name for name in _READ if name in schema.names]
-    return schema, [
-        (group.num_rows, partial(read_group, path, kind, group, columns)) for group in row_groups(path, kind)
-    ]
 
 
 def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:

@@ -6,11 +6,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from packer.audit import Code
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
 from packer.batches import Bool, Int64
-from packer.layout import MASKED
+from packer.layout import MASKED, begins_run
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask")
 TOKEN_COLUMNS = ("labels", *MASKS, "position_ids", "attention_mask")
@@ -92,25 +93,36 @@ class RowParts(NamedTuple):
 
 
 def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
-    """Identify the parts of a row, from its columns and the facts about its tokenizer and template."""
+    """Identify the parts of a row, from its columns and the facts about its tokenizer and template.
+
+    An answer begins with the first token after a header that is not white space, as white space of both may have merged
+    into one token. It ends with the first stop token, or before the next header, or at the end of its sequence if that
+    comes first.
+    """
     ids, starts, padding = row.input_ids, row.starts, _padding(row, facts)
-    content = len(ids) if padding.all() else int(padding.argmin())
+    number = len(ids)
+    content = number if padding.all() else int(padding.argmin())
     is_stop, begins = _one_of(ids, facts.stops), _one_of(ids, facts.openings)
     is_space = np.take(facts.spaces, ids + 1, mode="clip")
     solid, stops, next_start = next_true(~is_space), next_true(is_stop), next_true(starts)
-    headers = _matches(ids, facts.header)
-    kinds = _kinds(headers, len(facts.header), next_start, solid, stops)
-    cut: list[int] = []
-    if content < len(ids) and facts.openings:
-        first = [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()]
-        cut = [place for place in first if not begins[place] and not padding[place]]
+    headers, length = _matches(ids, facts.header), len(facts.header)
+    kinds = np.zeros(number, np.int64)
+    for begin, next_header in pairwise([*headers, number]):
+        limit = min(next_header, int(next_start[begin + length]))
+        first = min(int(solid[begin + length]), limit)
+        stop = int(stops[first])
+        end = min(stop + 1, limit)
+        kinds[begin:first], kinds[first:end] = HEADER, ANSWER
+        if stop < limit:
+            kinds[end : int(solid[end])] = AFTER
+    is_left = (starts | (np.arange(number) == content)) & ~begins & ~padding & (np.arange(number) >= content)
     begins[headers] = True
     next_begin = next_true(begins)
-    for place in cut:
+    for place in np.flatnonzero(is_left).tolist() if facts.openings else ():
         # The rest of a message ends after a stop token and the white space after it, or before what begins next.
-        closed = int(solid[min(int(stops[place]) + 1, len(ids))])
+        closed = int(solid[min(int(stops[place]) + 1, number)])
         kinds[place : min(closed, int(next_begin[place]), int(next_start[place + 1]))] = LEFT
-    openings = np.zeros(len(ids), np.bool_)
+    openings = np.zeros(number, np.bool_)
     if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)
     return RowParts(kinds, bool(headers), row.trained, is_stop, is_space, padding, starts, openings)
@@ -126,30 +138,8 @@ def next_true(mask: Bool) -> Int64:
     return found
 
 
-def _kinds(headers: list[int], length: int, next_start: Int64, solid: Int64, stops: Int64) -> Int64:
-    """Return the kind of each token, given where headers of some length begin.  # int64[n]
-
-    The other arguments are results of :func:`next_true`. An answer begins with the first token after the header that is
-    not white space, as white space of both may have merged into one token. It ends with the first stop token, or before
-    the next header, or at the end of its sequence if that comes first.
-    """
-    number = len(solid) - 1
-    kinds = np.zeros(number, np.int64)
-    for begin, next_header in pairwise([*headers, number]):
-        limit = min(next_header, int(next_start[begin + length]))
-        first = min(int(solid[begin + length]), limit)
-        stop = int(stops[first])
-        end = min(stop + 1, limit)
-        kinds[begin:first], kinds[first:end] = HEADER, ANSWER
-        if stop < limit:
-            kinds[end : int(solid[end])] = AFTER
-    return kinds
-
-
 def _one_of(ids: Int64, wanted: tuple[int, ...]) -> Bool:
-    found = np.zeros(len(ids), np.bool_)  # for a handful of ids, several times faster than isin
-    for each in wanted:
-        found |= ids == each
+    found: Bool = np.equal.outer(ids, wanted).any(axis=1)
     return found
 
 
@@ -157,10 +147,7 @@ def _matches(ids: Int64, sequence: Int64) -> list[int]:
     """Return the positions at which a sequence of ids occurs."""
     if not len(sequence) or len(ids) < len(sequence):
         return []
-    places = np.flatnonzero(ids[: len(ids) - len(sequence) + 1] == sequence[0])
-    for offset, token in enumerate(sequence[1:].tolist(), 1):
-        places = places[ids[places + offset] == token]
-    found: list[int] = places.tolist()
+    found: list[int] = np.flatnonzero((sliding_window_view(ids, len(sequence)) == sequence).all(axis=1)).tolist()
     return found
 
 
@@ -291,25 +278,25 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     """Check how runs of trained tokens end: in a stop token (ignoring white space after it), before one, or neither."""
-    begins_sequence = np.append(parts.starts | parts.openings, True)
-    edges = np.concatenate([[False], trained, [False]])
-    begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
-    ends = np.flatnonzero(trained & (~edges[2:] | begins_sequence[1:])) + 1
-    solid = ~parts.is_space
-    places = np.append(np.flatnonzero(solid), -1)
-    # The last token before each end that is not white space; -1, the last of `places`, if there is none.
-    closing = np.maximum(places[np.searchsorted(places[:-1], ends) - 1], begins)
-    is_stop = np.append(parts.is_stop & ~parts.padding, False)
+    sequence, solid = np.cumsum(parts.starts | parts.openings), ~parts.is_space
+    edges = np.flatnonzero(begins_run(trained, sequence))
+    is_run = trained[edges]
+    begins, ends = edges[is_run], np.append(edges, len(trained))[1:][is_run]
+    # The last token of each run that is not white space; its first if there is none.
+    last_solid = np.maximum.accumulate(np.where(solid, np.arange(len(solid)), -1))
+    closing = np.maximum(last_solid[ends - 1], begins)
     is_open = ~parts.is_stop[closing]
     if parts.has_headers:
         # A trained prompt rightly ends without a stop token. (White space directly after a header may be the
         # beginning of an answer that was cut off there.)
         kinds = parts.kinds[closing]
         is_open &= (kinds == ANSWER) | ((kinds == HEADER) & ~solid[closing])
-    is_masked = is_stop[ends] & ~begins_sequence[ends]
+    is_masked = np.append(parts.is_stop & ~parts.padding, False)[ends] & (
+        np.append(sequence, 0)[ends] == sequence[begins]
+    )
     yield from _ranges("terminator_masked", [(end, end + 1) for end in ends[is_open & is_masked].tolist()])
-    cut = zip(begins[is_open & ~is_masked].tolist(), ends[is_open & ~is_masked].tolist(), strict=True)
-    yield from _ranges("no_terminator", [(max(begin, end - 8), end) for begin, end in cut])
+    cut = np.column_stack([np.maximum(begins, ends - 8), ends])[is_open & ~is_masked]
+    yield from _ranges("no_terminator", [(begin, end) for begin, end in cut.tolist()])
 
 
 def _tokens(code: str, mask: Bool) -> Iterator[Hit]:
