@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from packer.audit.input_parts import InputPart, SourceRoots, read_inputs
 from packer.audit.verify.cache_checks import (
     check_blocks,
-    check_counts,
     check_fingerprint,
     check_identity,
     check_manifest,
@@ -49,9 +48,6 @@ from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 from packer.store.row_tables import documents_of
 from packer.store.shards import DocumentShards
-
-if TYPE_CHECKING:
-    from packer.audit.verify.reencode import Reencoded
 
 _CHECKING_SPEEDUP = 128
 """Number of shard bytes that are read and compared in the time it takes to tokenize one byte."""
@@ -106,30 +102,42 @@ def verify(
             content = manifest_bytes(place)
             manifest = decode_manifest(place, content)
             found = fingerprint(manifest)
-        except CheckError as error:
-            return _unreadable(named, level, content, error, expect)
+        except CheckError as error:  # there is nothing else to compare with
+            wrong = differing(MANIFEST_NAME, ("structure", "a manifest", error.message))
+            return VerifyReport(
+                folder=named,
+                level=level,
+                checked=(Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1),),
+                findings=(*check_fingerprint(None, expect), *wrong),
+                fingerprint=None,
+                manifest_sha256=sha256(content).hexdigest(),
+            )
         audit = _Audit(
             folder=place,
             fetched=named,
             manifest=manifest,
             level=level,
+            roots=roots,
             workers=workers,
             progress=progress,
         )
         # Not counted as damage of the manifest: a cache with another fingerprint than the pinned one may be intact.
         audit.findings += check_fingerprint(found, expect)
         audit.record("manifest", check_manifest(manifest, content), [len(content)])
-        documents = audit.check_rows(is_intact=audit.check_media(is_intact=audit.check_shards()))
+        documents = audit.check_rows()
         audit.record("rejected", *check_rejected(place, manifest))
-        files = manifest.model.files
-        model = [each for file in files for each in check_kept(place, f"model/{file.path}", file)]
-        audit.record("model", model, _sizes(files))
-        parts = audit.check_sources(roots, cut=reencode) if roots else {}
-        notes = audit.check_images(roots) if documents else ()
-        audit.check_identity(documents, model_is_intact=not model)
-        if level == "full":
-            audit.check_blocks(documents)
-        reencoded = audit.reencode(parts, roots, sample) if reencode else None
+        model = [each for file in manifest.model.files for each in check_kept(place, file, "model/")]
+        audit.record("model", model, _sizes(manifest.model.files))
+        parts = audit.check_sources(cut=reencode) if roots else {}
+        if documents:
+            audit.check_images()
+        audit.findings += [] if model else check_identity(place, manifest)
+        if documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
+            content_found = content_fingerprint(place, manifest.shards, documents)
+            compared = ("content_fingerprint", manifest.content_fingerprint, content_found)
+            audit.findings += differing(MANIFEST_NAME, compared)
+            audit.findings += check_blocks(manifest, documents) if level == "full" else []
+        num_reencoded = audit.reencode(parts, sample) if reencode else None
         return VerifyReport(
             folder=named,
             level=level,
@@ -139,14 +147,14 @@ def verify(
             manifest_sha256=sha256(content).hexdigest(),
             content_fingerprint=manifest.content_fingerprint,
             recipe_fingerprint=manifest.recipe_fingerprint,
-            notes=(*notes, *(() if reencoded is None else reencoded.notes)),
-            num_reencoded=None if reencoded is None else reencoded.num_rows,
+            notes=tuple(audit.notes),
+            num_reencoded=num_reencoded,
         )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Audit:
-    """Checks one cache; each method checks one kind of file and records what it found."""
+    """Checks one cache; each method checks some kinds of files and records what it found."""
 
     folder: Path
     fetched: Path | str
@@ -154,10 +162,12 @@ class _Audit:
 
     manifest: Manifest
     level: Level
+    roots: SourceRoots
     workers: Workers
     progress: Progress
     checked: list[Checked] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def record(self, kind: str, findings: Sequence[Finding], sizes: Sequence[int], num_rows: int = 0) -> None:
         """Record the findings about files of the given sizes."""
@@ -166,7 +176,23 @@ class _Audit:
         self.checked.append(checked)
         self.findings += findings
 
-    def check_shards(self) -> bool:
+    def check_rows(self) -> Mapping[str, DocumentShards]:
+        """Check shards, images, row tables and selection; return the documents of each split, none if any is damaged.
+
+        Images are compared with the documents, and the selection is made again, only if what they need is intact.
+        """
+        manifest, is_intact = self.manifest, self._check_shards()
+        if manifest.media is not None:
+            findings = check_media(self.folder, manifest, is_intact=is_intact)
+            self.record("media", findings, _sizes(manifest.media), sum(table.num_rows for table in manifest.media))
+            is_intact &= not findings
+        if manifest.selection is not None:
+            findings = check_selection(self.folder, manifest, is_intact=is_intact)
+            self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
+            is_intact &= not findings
+        return documents_of(self.folder, manifest) if is_intact else {}
+
+    def _check_shards(self) -> bool:
         """Check the shards; return whether they are intact."""
         shards = self.manifest.shards
         sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
@@ -183,28 +209,7 @@ class _Audit:
                 self.record(kind, findings, _sizes([shards[i] for i in own]), sum(shards[i].num_rows for i in own))
         return not any(found.values())
 
-    def check_media(self, *, is_intact: bool) -> bool:
-        """Check the images; return whether they and the shards, of which `is_intact` says it, are intact."""
-        tables = self.manifest.media
-        if tables is None:
-            return is_intact
-        findings = check_media(self.folder, self.manifest, is_intact=is_intact)
-        self.record("media", findings, _sizes(tables), sum(table.num_rows for table in tables))
-        return is_intact and not findings
-
-    def check_rows(self, *, is_intact: bool) -> Mapping[str, DocumentShards]:
-        """Check the row tables and the selection; `is_intact`: whether the shards are intact.
-
-        Returns the documents of each split; none if anything is damaged.
-        """
-        manifest = self.manifest
-        if manifest.selection is not None:
-            findings = check_selection(self.folder, manifest, is_intact=is_intact)
-            self.record("rows", findings, _sizes(manifest.tables), manifest.tables[0].num_rows)
-            is_intact &= not findings
-        return documents_of(self.folder, manifest) if is_intact else {}
-
-    def check_sources(self, roots: SourceRoots, *, cut: bool) -> dict[int, tuple[InputPart, ...]]:
+    def check_sources(self, *, cut: bool) -> dict[int, tuple[InputPart, ...]]:
         """Check the sha256 of inputs; `cut` also partitions them in the same pass, for re-encoding.
 
         Returns the partitions of unchanged inputs, by the index of the input.
@@ -212,7 +217,7 @@ class _Audit:
         inputs, partition_bytes = self.manifest.inputs, None
         with suppress(RecipeError):  # reported as a separate finding
             partition_bytes = make_recipe(self.manifest.recipe).partition_bytes if cut else None
-        looked = read_inputs(inputs, partition_bytes, roots, self.workers, self.progress)
+        looked = read_inputs(inputs, partition_bytes, self.roots, self.workers, self.progress)
         findings = [
             Finding(path=entry.path, what="input", expected=f"sha256 {entry.sha256}", found=found)
             for entry, found in zip(inputs, looked, strict=True)
@@ -221,71 +226,35 @@ class _Audit:
         self.record("inputs", findings, _sizes(inputs), sum(entry.num_rows for entry in inputs))
         return {source: own for source, own in enumerate(looked) if partition_bytes and not isinstance(own, str)}
 
-    def check_images(self, roots: SourceRoots) -> tuple[str, ...]:
-        """Check the images that an intact cache only names; return a note if they may not be opened."""
-        images = MediaShards.of(self.folder, self.manifest, roots.roots)
+    def check_images(self) -> None:
+        """Check the images that an intact cache only names, or note that they may not be opened."""
+        images = MediaShards.of(self.folder, self.manifest, self.roots.roots)
         number = sum(1 for _ in images.references())
-        if number and not roots:
-            return (f"{plural(number, 'image')} that the cache only names: not read; --sources DIR names their folder",)
-        if number:
+        if number and self.roots:
             self.record("images", check_references(self.folder, self.manifest, images), [0] * number)
-        return ()
+        elif number:
+            named = f"{plural(number, 'image')} that the cache only names"
+            self.notes.append(f"{named}: not read; --sources DIR names their folder")
 
-    def check_identity(self, documents: Mapping[str, DocumentShards], *, model_is_intact: bool) -> None:
-        """Check the fingerprints, as far as the files they cover are intact."""
-        if model_is_intact:
-            self.findings += check_identity(self.folder, self.manifest)
-        if documents:  # over damaged shards, which were reported already, the fingerprint would add nothing
-            found = content_fingerprint(self.folder, self.manifest.shards, documents)
-            expected = self.manifest.content_fingerprint
-            self.findings += differing(MANIFEST_NAME, ("content_fingerprint", expected, found))
-
-    def check_blocks(self, documents: Mapping[str, DocumentShards]) -> None:
-        """Check the blocks by gathering them again from the documents of each split."""
-        manifest = self.manifest
-        try:
-            pack = make_recipe(manifest.recipe).pack
-        except RecipeError:
-            return  # reported as a separate finding
-        if pack.mode == "none" or not documents:
-            return
-        audits = [check_blocks(manifest, split, own, pack) for split, own in documents.items()]
-        findings = [finding for found, _ in audits for finding in found]
-        self.findings += findings or check_counts(manifest.totals, audits)
-
-    def reencode(self, parts: Mapping[int, Sequence[InputPart]], roots: SourceRoots, sample: int | None) -> "Reencoded":
-        """Re-encode the inputs and compare; runs after all other checks."""
+    def reencode(self, parts: Mapping[int, Sequence[InputPart]], sample: int | None) -> int:
+        """Re-encode the inputs and compare, after all other checks; return the number of rows."""
         from packer.audit.verify.reencode import compare_reencoded  # noqa: PLC0415 - imports all that renders
 
-        damaged = frozenset(finding.path for finding in self.findings)
         done = compare_reencoded(
             self.folder,
             self.manifest,
             parts,
-            roots=roots,
+            roots=self.roots,
             sample=sample,
-            damaged=damaged,
+            damaged=frozenset(finding.path for finding in self.findings),
             fetched=self.fetched,
             workers=self.workers,
             progress=self.progress,
         )
         self.record("re-encoded", done.findings, [0] * done.num_files, done.num_rows)
-        return done
+        self.notes += done.notes
+        return done.num_rows
 
 
 def _sizes(files: Sequence[Shard | StoredTable | ModelFile | Input]) -> list[int]:
     return [file.num_bytes for file in files]
-
-
-def _unreadable(named: Path | str, level: Level, content: bytes, error: CheckError, expect: str | None) -> VerifyReport:
-    """Return the report of a cache whose manifest cannot be read: there is nothing else to compare with."""
-    wrong = differing(MANIFEST_NAME, ("structure", "a manifest", error.message))
-    checked = Checked(kind="manifest", num_files=1, num_rows=0, num_bytes=len(content), num_damaged=1)
-    return VerifyReport(
-        folder=named,
-        level=level,
-        checked=(checked,),
-        findings=(*check_fingerprint(None, expect), *wrong),
-        fingerprint=None,
-        manifest_sha256=sha256(content).hexdigest(),
-    )

@@ -11,17 +11,17 @@ does not matter which of them a piece comes from.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from packer.audit.verify.shard_checks import MAX_ROWS, check_file, check_kept
 from packer.audit.verify.verify_report import Finding, differing, unreadable
-from packer.batches import Int32, Int64, PackPlan, UInt64
-from packer.errors import CheckError, PackerError
+from packer.batches import DocumentColumns, Int32, Int64, PackPlan
+from packer.errors import CheckError, PackerError, RecipeError
 from packer.layout import MASKED, offsets_of
 from packer.pipeline.blocks import gathered
 from packer.pipeline.identity import Provenance
@@ -29,16 +29,10 @@ from packer.pipeline.selecting import decide, read_traits
 from packer.pipeline.tokenizer import kept_model
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import make_recipe
-from packer.store.arrow_columns import BlockRows
+from packer.store.arrow_columns import BlockRows, flat_values
 from packer.store.cache import check_conservation
-from packer.store.entries import Totals
 from packer.store.files import CacheFiles
-from packer.store.manifest import (
-    MANIFEST_NAME,
-    REJECTED_NAME,
-    Manifest,
-    encode_manifest,
-)
+from packer.store.manifest import MANIFEST_NAME, REJECTED_NAME, Manifest, encode_manifest
 from packer.store.row_tables import content_of, read_rejected, read_selection, rejected_path
 from packer.store.shards import BlockShards, DocumentShards
 from packer.version import __version__
@@ -83,7 +77,7 @@ def check_selection(folder: Path, manifest: Manifest, *, is_intact: bool) -> lis
     """
     selection = manifest.selection
     assert selection is not None, "the caller asked"
-    findings = [each for table in manifest.tables for each in check_kept(folder, table.path, table)]
+    findings = [each for table in manifest.tables for each in check_kept(folder, table)]
     if findings or not is_intact:
         return findings
     shards = manifest.document_shards
@@ -154,117 +148,106 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
     )
 
 
-BlocksAudit: TypeAlias = tuple[list[Finding], int]
-"""Findings of the blocks of one split, and its trained tokens that are masked as they begin a piece."""
+def check_blocks(manifest: Manifest, documents: Mapping[str, DocumentShards]) -> list[Finding]:
+    """Compare the blocks of every split with its documents, and the manifest's total of the first tokens of pieces.
 
-
-def check_blocks(manifest: Manifest, split: str, documents: DocumentShards, pack: Pack) -> BlocksAudit:
-    """Compare a split's blocks with its documents.
-
-    Call it only if the shards' digests and rows are intact: it checks what digests cannot show.
+    Call it only if the shards' digests and rows are intact: it checks what digests cannot show. The conservation laws
+    cover the other totals.
     """
     try:
-        comparison = _Comparison(manifest, split, documents, pack)
-        findings = list(comparison.compare())
-        parts = [
-            (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
-            for line in read_rejected(documents.folder, manifest)
-            if line.document is not None and line.split == split
-        ]
-    except PackerError as error:
-        return differing(f"blocks of {split}", ("pieces", "readable", error.message)), 0
-    ranges = np.concatenate([*comparison.packed, np.array(parts, np.int64).reshape(-1, 3)])
-    untiled = count_untiled(comparison.doc_id, comparison.length, ranges)
-    if untiled:
-        expected, found = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
-        findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {found}"))
-    return findings, comparison.piece_starts
-
-
-def check_counts(totals: Totals, audits: Sequence[BlocksAudit]) -> list[Finding]:
-    """Compare the manifest's totals with the counts over all splits; the conservation laws cover the other totals."""
-    return differing(
-        MANIFEST_NAME,
-        ("totals.piece_starts", sum(piece_starts for _, piece_starts in audits), totals.piece_starts),
-    )
-
-
-class _Comparison:
-    """Gathers the blocks of a split again from its documents, and compares."""
-
-    def __init__(self, manifest: Manifest, split: str, documents: DocumentShards, pack: Pack) -> None:
-        blocks = tuple(shard for shard in manifest.shards if (shard.kind, shard.split) == ("blocks", split))
-        self._pack, self._pad_id = pack, manifest.model.pad_id
-        self._blocks = BlockShards(documents.folder, blocks)
-        self._documents = documents
-        self._columns = self._documents.columns()
-        self._pixels = None if manifest.media is None else documents.pixels()
-        self.doc_id, self.length = self._columns.doc_id, self._columns.length
-        self._order = np.argsort(self.doc_id, kind="stable")
-        self.packed: list[Int64] = [np.zeros((0, 3), np.int64)]
-        """doc_id, start and end of the pieces.  # int64[P, 3] each"""
-
-        self.piece_starts = 0
-
-    def compare(self) -> Iterator[Finding]:
-        """Yield a finding for each of the first `MAX_ROWS` blocks that differ."""
-        num_wrong = 0
-        for chunk, (rows, _) in enumerate(self._blocks.chunks()):
-            for row, found in self._differences(rows, rows.digests(), 0, len(rows.length)):
-                num_wrong += 1
-                if num_wrong <= MAX_ROWS:
-                    path, place = self._blocks.path_of(chunk), self._blocks.row_in_shard(chunk, row)
-                    yield Finding(path=path, row=place, what="block", expected="what its pieces make", found=found)
-
-    def _differences(self, rows: BlockRows, digests: UInt64, first: int, last: int) -> Iterator[tuple[int, str]]:
-        """Yield those of a range of blocks that differ from what their pieces yield, and how they differ."""
+        pack = make_recipe(manifest.recipe).pack
+    except RecipeError:
+        return []  # reported as a separate finding
+    findings, piece_starts = list[Finding](), 0
+    for split, own in documents.items() if pack.mode != "none" else ():
         try:
-            made = self._gathered(rows, first, last)
-        except (ValueError, IndexError) as error:
-            if last - first == 1:
-                yield first, str(error)
-            else:  # one block at a time, to name the blocks with invalid pieces
-                for row in range(first, last):
-                    yield from self._differences(rows, digests, row, row + 1)
-            return
-        for row in np.flatnonzero(made.digests() != digests[first:last]).tolist():
-            yield first + row, _other_columns(made, row, rows, first + row)
+            found, packed, masked = _compare(manifest, split, own, pack)
+            parts = [
+                (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
+                for line in read_rejected(own.folder, manifest)
+                if line.document is not None and line.split == split
+            ]
+        except PackerError as error:
+            findings += differing(f"blocks of {split}", ("pieces", "readable", error.message))
+            continue
+        findings, piece_starts = findings + found, piece_starts + masked
+        ranges = np.concatenate([packed, np.array(parts, np.int64).reshape(-1, 3)])
+        if untiled := count_untiled(own.doc_ids(), own.lengths(), ranges):
+            expected, told = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
+            findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {told}"))
+    if findings or pack.mode == "none":
+        return findings
+    return differing(MANIFEST_NAME, ("totals.piece_starts", piece_starts, manifest.totals.piece_starts))
 
-    def _gathered(self, rows: BlockRows, first: int, last: int) -> BlockRows:
-        """Gather a range of blocks from their pieces; ValueError or IndexError if they are not pieces of documents."""
-        columns = (rows.doc_ids, rows.doc_starts, rows.doc_lengths)
-        pieces = [[column[row].astype(np.int64) for row in range(first, last)] for column in columns]
-        counts = [len(each) for each in pieces[0]]
-        if 0 in counts:
-            raise ValueError("no pieces")
-        doc_id, start, length = map(np.concatenate, pieces)
-        places = np.searchsorted(self.doc_id[self._order], doc_id)
-        document = self._order[np.minimum(places, len(self._order) - 1)]
-        missing = np.flatnonzero(self.doc_id[document] != doc_id)
-        if len(missing):
-            raise ValueError(f"document {doc_id[missing[0]]}, which is in no document shard")
-        if (start + length > self.length[document]).any():
-            raise ValueError("a piece that is not inside its document")
-        if self._pixels is not None and (length < self.length[document])[self._pixels[document] > 0].any():
-            raise ValueError("a piece of a document with images, which are not cut")
-        slots = -(-length // self._pack.align) * self._pack.align
+
+def _compare(manifest: Manifest, split: str, documents: DocumentShards, pack: Pack) -> tuple[list[Finding], Int64, int]:
+    """Gather the blocks of a split again from its documents, and compare.
+
+    Returns findings about the first `MAX_ROWS` blocks that differ, then doc_id, start and end of the pieces of blocks
+    that could be gathered (int64[P, 3]), and how many trained tokens are masked as they begin one of these pieces.
+    """
+    blocks = BlockShards(documents.folder, [s for s in manifest.shards if (s.kind, s.split) == ("blocks", split)])
+    columns, findings, piece_starts = documents.columns(), list[Finding](), 0
+    whole = np.append(columns.length, 0)  # 0 tokens and pixels for a document that is not there, whose index is -1
+    pixels = np.zeros_like(whole) if manifest.media is None else np.append(documents.pixels(), 0)
+    packed = [np.zeros((0, 3), np.int64)]
+    for chunk, (rows, _) in enumerate(blocks.chunks()):
+        doc_id, start, length = _pieces(rows)
+        document, counts = documents.find_all(doc_id), rows.doc_ids.lengths()
+        broken = _broken(rows, document, whole[document], pixels[document], pack)
+        good = np.setdiff1d(np.arange(len(counts)), [*broken])
+        keep = np.isin(np.repeat(np.arange(len(counts)), counts), good)
         plan = PackPlan(
-            document=document,
-            start=start,
-            length=length.astype(np.int32),
-            slots=slots.astype(np.int32),
-            block_offsets=offsets_of(counts),
+            document=document[keep],
+            start=start[keep],
+            length=length[keep].astype(np.int32),
+            slots=_slots(length[keep], pack).astype(np.int32),
+            block_offsets=offsets_of(counts[good]),
         )
-        made = gathered(plan, self._columns, self._pack, pad_id=self._pad_id)
-        self.packed.append(np.stack([doc_id, start, start + length], axis=1))
-        self.piece_starts += self._count_trained(document, start)
-        return BlockRows.of(made, weighted=rows.loss_weights is not None)
+        gathers = gathered(plan, columns, pack, pad_id=manifest.model.pad_id)
+        made = BlockRows.of(gathers, weighted=rows.loss_weights is not None)
+        for number in np.flatnonzero(made.digests() != rows.digests(good)).tolist():
+            broken[int(good[number])] = _other_columns(made, number, rows, int(good[number]))
+        packed.append(np.column_stack([doc_id, start, start + length])[keep])
+        piece_starts += _count_trained(columns, plan)
+        for row, found in sorted(broken.items())[: MAX_ROWS - len(findings)]:
+            path, place = blocks.path_of(chunk), blocks.row_in_shard(chunk, row)
+            findings.append(Finding(path=path, row=place, what="block", expected="what its pieces make", found=found))
+    return findings, np.concatenate(packed), piece_starts
 
-    def _count_trained(self, document: Int64, start: Int64) -> int:
-        """Count how many of some tokens are trained; each is given by its document and position."""
-        chunk, place = self._columns.chunk[document], self._columns.start[document] + start
-        labels = self._columns.labels
-        return sum(int((labels[each][place[chunk == each]] != MASKED).sum()) for each in np.unique(chunk).tolist())
+
+def _pieces(rows: BlockRows) -> tuple[Int64, ...]:
+    """Return doc_id, start and length of the pieces of some blocks.  # int64[P] each"""
+    return tuple(flat_values(each).astype(np.int64) for each in (rows.doc_ids, rows.doc_starts, rows.doc_lengths))
+
+
+def _slots(length: Int64, pack: Pack) -> Int64:
+    return -(-length // pack.align) * pack.align
+
+
+def _broken(rows: BlockRows, document: Int64, whole: Int32, pixels: Int64, pack: Pack) -> dict[int, str]:
+    """Return the blocks that cannot be gathered, and why, by the index and the size of each piece's document."""
+    (doc_id, start, length), counts = _pieces(rows), rows.doc_ids.lengths()
+    of_block = np.repeat(np.arange(len(counts)), counts)
+    broken = dict.fromkeys(np.flatnonzero(counts == 0).tolist(), "no pieces")
+    for told, is_broken in (
+        ("document {}, which is in no document shard", document < 0),
+        ("a piece of document {} that is not inside it", start + length > whole),
+        ("a piece of document {} with images, which are not cut", (length < whole) & (pixels > 0)),
+        (
+            "pieces that take more slots than it has",
+            np.bincount(of_block, _slots(length, pack))[of_block] > pack.block_len,
+        ),
+    ):
+        for piece in np.flatnonzero(is_broken).tolist():
+            broken.setdefault(int(of_block[piece]), told.format(doc_id[piece]))
+    return broken
+
+
+def _count_trained(columns: DocumentColumns, plan: PackPlan) -> int:
+    """Count the pieces whose first token is trained in their document."""
+    chunk, place = columns.chunk[plan.document], columns.start[plan.document] + plan.start
+    return sum(int((columns.labels[each][place[chunk == each]] != MASKED).sum()) for each in np.unique(chunk).tolist())
 
 
 def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int) -> str:

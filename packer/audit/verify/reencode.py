@@ -224,8 +224,11 @@ class _Documents:
     digest: UInt64  # [D] row digest, over every column
 
     @classmethod
-    def of(cls, rows: DocumentRows) -> "_Documents":
-        return cls(row=rows.row, length=rows.length, digest=rows.digests())
+    def of(cls, *parts: DocumentRows) -> "_Documents":
+        columns = [(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint64))]
+        columns += [(part.row, part.length, part.digests()) for part in parts]
+        row, length, digest = map(np.concatenate, zip(*columns, strict=True))
+        return cls(row=row, length=length, digest=digest)
 
     def outcome(self, row: int, code: str | None) -> str:
         """Describe the result of a row: `2 documents, 118 tokens`, `rejected: empty`, or both."""
@@ -241,20 +244,17 @@ class _Documents:
 def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
     """Read the documents of a shard, with digests computed from their values; and whether it has a weights column."""
     try:
-        stored = DocumentShards(folder, (shard,))
-        parts = [_Documents.of(rows.without_joined()) for rows, _ in stored.chunks()]
-        weighted = stored.weighted
+        shards = DocumentShards(folder, (shard,))
+        stored, weighted = _Documents.of(*(rows.without_joined() for rows, _ in shards.chunks())), shards.weighted
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         # Flipped bits can produce any length or offset; whatever fails, the shard is damaged.
         if (limit := out_of(error, f"cannot read {shard.path}")) is not None:
             raise limit from error
         raise CheckError(f"{shard.path}: {error}") from error
-    row = np.concatenate([np.zeros(0, np.int32), *(part.row for part in parts)])
+    row = stored.row
     if len(row) and ((row[1:] < row[:-1]).any() or row[0] < 0 or row[-1] >= shard.num_input_rows):
         raise CheckError(f"{shard.path}: its documents are not in the order of the partition's rows")
-    length = np.concatenate([np.zeros(0, np.int32), *(part.length for part in parts)])
-    digest = np.concatenate([np.zeros(0, np.uint64), *(part.digest for part in parts)])
-    return _Documents(row=row, length=length, digest=digest), weighted
+    return stored, weighted
 
 
 def _differences(

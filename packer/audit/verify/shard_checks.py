@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,8 +72,9 @@ def check_file(folder: Path, path: str, *, sha256: str) -> list[Finding]:
         return [unreadable(path, error)]
 
 
-def check_kept(folder: Path, path: str, file: ModelFile | StoredTable) -> list[Finding]:
-    """Check the size of a file and its sha256."""
+def check_kept(folder: Path, file: ModelFile | StoredTable, below: str = "") -> list[Finding]:
+    """Check the size of a file and its sha256; `below` is the folder of the cache that its path begins at."""
+    path = below + file.path
     return check_size(folder, path, file.num_bytes) or check_file(folder, path, sha256=file.sha256)
 
 
@@ -186,26 +188,26 @@ def _name_rows(
         yield from differing(path, (what, expected, f"{len(rows) - MAX_ROWS:,} more rows with something else"))
 
 
-def _check_counts(shard: Shard, rows: Sequence[DocumentRows | BlockRows]) -> list[Finding]:
-    """Compare the manifest's counts for a shard with its rows."""
-    numbers = [
-        ("num_tokens", shard.num_tokens, sum(int(part.length.sum(dtype=np.int64)) for part in rows)),
-        ("num_trained", shard.num_trained, sum(int(part.num_trained.sum(dtype=np.int64)) for part in rows)),
+def _check_counts(shard: Shard, rows: Sequence[Any]) -> list[Finding]:
+    """Compare the manifest's counts for a shard with its rows, the documents or blocks of its record batches."""
+    compared = [
+        (name, getattr(shard, name), sum(int(getattr(part, column).sum(dtype=np.int64)) for part in rows))
+        for name, column in (("num_tokens", "length"), ("num_trained", "num_trained"))
     ]
-    documents = [part for part in rows if isinstance(part, DocumentRows)]
     if shard.kind == "documents":
-        input_row = np.concatenate([np.zeros(0, np.int32), *(part.row for part in documents)])
-        length = np.concatenate([np.zeros(0, np.int32), *(part.length for part in documents)])
-        sides = [part.side for part in documents if part.side is not None]
-        side = np.concatenate(sides) if sides else None
+        none = np.zeros(0, np.int32)
+        input_row, length = (
+            np.concatenate([none, *(getattr(part, name) for part in rows)]) for name in ("row", "length")
+        )
+        side = np.concatenate([part.side for part in rows]) if rows and rows[0].side is not None else None
         last_tokens = int(length[last_of_rows(input_row, side)].sum(dtype=np.int64))
-        numbers += [
+        compared += [
             ("num_last_tokens", shard.num_last_tokens, last_tokens),
             ("kept rows", shard.num_input_rows - shard.num_rejected, int(last_of_rows(input_row, None).sum())),
         ]
         if side is not None:
-            numbers.append(("documents that are not on their side", 0, int(misplaced_sides(input_row, side).sum())))
-    return differing(shard.path, *numbers)
+            compared.append(("documents that are not on their side", 0, int(misplaced_sides(input_row, side).sum())))
+    return differing(shard.path, *compared)
 
 
 def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
@@ -262,22 +264,30 @@ def _spans_differ(rows: DocumentRows, trained: Bool, of_token: Int64, offsets: I
 def check_media(folder: Path, manifest: Manifest, *, is_intact: bool) -> list[Finding]:
     """Check the shards of images; `is_intact`: whether those of documents are intact, so that they can be read."""
     tables = manifest.media or ()
-    findings = [each for table in tables for each in check_kept(folder, table.path, table)]
+    findings = [each for table in tables for each in check_kept(folder, table)]
     if findings:
         return findings
     stored: set[bytes] = set()
     for table in tables:
-        found, digests = _images(folder, table)
-        findings += found
-        stored |= digests
+        images = MediaShards(folder, [table])
+        try:
+            digests = {*images.digests()}
+            for digest in digests:
+                if not images.only_names(digest):
+                    images.read(digest)
+        except PackerError as error:
+            findings.append(unreadable(table.path, error))
+        else:
+            findings += differing(table.path, ("images", table.num_rows, len(digests)))
+            stored |= digests
     for shard in manifest.document_shards if is_intact and not findings else ():
         try:
-            named = {digest for digest, _ in _shown(folder, shard)}
+            missing = len({digest for digest, _ in _shown(folder, shard)} - stored)
         except PackerError as error:
             findings.append(unreadable(shard.path, error))
-            continue
-        if missing := len(named - stored):
-            findings += differing(shard.path, ("images", "images that the cache has", f"{missing} that it lacks"))
+        else:
+            expected = "images that the cache has"
+            findings += differing(shard.path, ("images", expected, f"{missing} that it lacks" if missing else expected))
     return findings
 
 
@@ -307,18 +317,6 @@ def _shown(folder: Path, shard: Shard) -> Iterator[tuple[bytes, int]]:
             first, last = rows.media.offsets[[0, -1]].tolist()
             numbers = np.repeat(rows.row, np.diff(rows.media.offsets)).tolist()
             yield from zip(map(bytes, rows.media.sha256[first:last]), numbers, strict=True)
-
-
-def _images(folder: Path, table: StoredTable) -> tuple[list[Finding], set[bytes]]:
-    shard, digests = MediaShards(folder, [table]), set[bytes]()
-    try:
-        for digest in shard.digests():
-            if not shard.only_names(digest):
-                shard.read(digest)
-            digests.add(digest)
-    except PackerError as error:
-        return [unreadable(table.path, error)], digests
-    return differing(table.path, ("images", table.num_rows, len(digests))), digests
 
 
 def _images_are_elsewhere(rows: DocumentRows, image_ids: tuple[int, ...]) -> Bool:

@@ -28,9 +28,12 @@ class Finding:
     expected: str
     found: str
 
+    @property
+    def where(self) -> str:
+        return self.path if self.row is None else f"{self.path} row {self.row:,}"
+
     def __str__(self) -> str:
-        where = self.path if self.row is None else f"{self.path} row {self.row}"
-        return f"{where}: {self.what}: expected {self.expected}, found {self.found}"
+        return f"{self.where}: {self.what}: expected {self.expected}, found {self.found}"
 
 
 def differing(path: str, *compared: tuple[str, object, object]) -> list[Finding]:
