@@ -9,8 +9,7 @@ import row_likeness
 import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
-from packer.audit.check import check as check_cache
-from packer.audit.check import row_checks
+from packer.audit import check as checks
 from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import row_report
@@ -19,7 +18,7 @@ from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import Benchmark, BenchmarkColumns
 from packer.store.manifest import read_manifest
 
-check = partial(check_cache, sources=["/"])
+check = partial(checks.check, sources=["/"])
 
 
 class Caches:
@@ -51,7 +50,7 @@ class Caches:
 
 @pytest.fixture
 def caches(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_checks, "FEW_ROWS", 20)  # with fewer rows than a real check asks for, builds are quick
+    monkeypatch.setattr(checks, "FEW_ROWS", 20)  # with fewer rows than a real check asks for, builds are quick
     return Caches(tmp_path)
 
 
@@ -157,7 +156,7 @@ def test_rejected_rows_are_no_rows(caches):
     ],
 )
 def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
-    found = {each.code: each.message for each in check_cache(caches.build(rules=rules, train=rows)).findings}
+    found = {each.code: each.message for each in checks.check(caches.build(rules=rules, train=rows)).findings}
     assert found["loss_mask"] == rule
 
 
@@ -217,6 +216,6 @@ def test_a_source_written_from_templates_is_named(caches):
 def test_without_sources_no_input_is_read_and_nothing_is_said_of_it(caches):
     rows = some_rows(99)
     cache = caches.build(train=rows[:50], validation=[*rows[50:], rows[3]])
-    report = check_cache(cache, near=True)
+    report = checks.check(cache, near=True)
     assert [each.level for each in report.findings if each.code == "inputs"] == ["skipped"]
     assert "copies_between_splits" not in levels(report)
