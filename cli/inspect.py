@@ -20,34 +20,32 @@ if TYPE_CHECKING:
 
 _SIZE = click.IntRange(1, 2**31 - 1)
 _PLACE = click.IntRange(0, 2**31 - 1)
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {
-        "type": _PLACE,
-        "help": "The batch of step N of an epoch, from 0.",
-    },
-    "epoch": {"type": _PLACE, "help": "Epoch of --step [0]."},
-    "rank": {"type": _PLACE, "help": "Rank, of --world-size [0]."},
-    "world_size": {"type": _SIZE, "help": "Number of ranks [1]."},
-    "micro_batch": {"type": _PLACE, "help": "Micro-batch of the rank [0]."},
-    "micro_batch_size": {"type": _SIZE, "help": "Blocks, documents or tokens, as --batching counts [1]."},
-    "global_batch_size": {"type": _SIZE, "help": "Size of a step [one micro-batch per rank]."},
-    "batching": {
-        "metavar": None,
-        "type": click.Choice(("packed", "padded", "padding_free", "token_budget")),
-        "help": "Blocks, or how documents become batches [packed].",
-    },
-    "balance": {"type": int, "help": "Length by which rows are dealt to ranks [24576]; 0: in order."},
-    "order": {
-        "metavar": None,
-        "type": click.Choice(("random", "sequential", "length_bucketed")),
-        "help": "Order of blocks or documents [random].",
-    },
-    "seed": {"type": int, "help": "Seed of the order [0]."},
+_OPTIONS: dict[str, tuple[Any, str]] = {
+    "step": (_PLACE, "The batch of step N of an epoch, from 0."),
+    "epoch": (_PLACE, "Epoch of --step [0]."),
+    "rank": (_PLACE, "Rank, of --world-size [0]."),
+    "world_size": (_SIZE, "Number of ranks [1]."),
+    "micro_batch": (_PLACE, "Micro-batch of the rank [0]."),
+    "micro_batch_size": (_SIZE, "Blocks, documents or tokens, as --batching counts [1]."),
+    "global_batch_size": (_SIZE, "Size of a step [one micro-batch per rank]."),
+    "batching": (
+        click.Choice(("packed", "padded", "padding_free", "token_budget")),
+        "Blocks, or how documents become batches [packed].",
+    ),
+    "balance": (int, "Length by which rows are dealt to ranks [24576]; 0: in order."),
+    "order": (click.Choice(("random", "sequential", "length_bucketed")), "Order of blocks or documents [random]."),
+    "seed": (int, "Seed of the order [0]."),
 }
-"""Arguments of the loader; those not given take their default."""
+"""Arguments of the loader, with their type and help; those not given take their default."""
 
 _BATCH_OPTIONS = [
-    click.option(f"--{name.replace('_', '-')}", **{"metavar": "N", **settings}) for name, settings in _OPTIONS.items()
+    click.option(
+        f"--{name.replace('_', '-')}",
+        type=kind,
+        metavar=None if isinstance(kind, click.Choice) else "N",
+        help=told,
+    )
+    for name, (kind, told) in _OPTIONS.items()
 ]
 
 _FEW = 6
@@ -98,17 +96,12 @@ def command(
             found = view_row(opened, *file_and_row(row))
             reply.data(view_fields(found, with_ids=ids), lambda: page.row(found))
         else:
-            view = view_block(opened, split or first_split(opened), block or 0)
+            splits = opened.splits("blocks")
+            if not splits:
+                hint = "--row FILE:N and --doc ID show documents"
+                raise UsageError(f"{opened.folder} has no blocks: pack.mode is 'none'", hint=hint)
+            view = view_block(opened, split or splits[0], block or 0)
             reply.data({"block": view_fields(view, with_ids=ids)}, lambda: page.block(view))
-
-
-def first_split(cache: "Cache") -> str:
-    """Return the first split that has blocks."""
-    splits = cache.splits("blocks")
-    if not splits:
-        hint = "--row FILE:N and --doc ID show documents"
-        raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint=hint)
-    return splits[0]
 
 
 def _show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, with_ids: bool, reply: Reply) -> None:
@@ -124,8 +117,7 @@ def _show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, wit
             "--step shows what the training loader returns, which needs torch",
             hint='pip install "token-packer[torch]"; --block, --doc and --row need no torch',
         ) from None
-    arguments = asked | ({} if split is None else {"split": split})
-    view = view_batch(cache, **arguments)
+    view = view_batch(cache, **asked, **({} if split is None else {"split": split}))
     pieces = [
         (part.doc_id, part.piece_start, part.input_ids, part.labels) for part in view.parts if part.doc_id is not None
     ]
@@ -186,20 +178,20 @@ def _fields(view: "BatchView", documents: "list[DocumentView]", *, with_ids: boo
         columns[name] = {"dtype": _dtype(value), "shape": list(value.shape) if is_tensor else None}
         if not is_tensor or value.ndim == 1 or with_ids:
             columns[name]["values"] = value.tolist() if is_tensor else value
-    left, parts = iter(documents), []
-    for part in view.parts:
-        document = None if part.doc_id is None else next(left)
-        parts.append(
-            {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "doc_id")}
-            | {"length": len(part.labels), "document": document and view_fields(document, with_ids=with_ids)}
-        )
+    left = iter(documents)
+    parts = [
+        {name: getattr(part, name) for name in ("row", "start", "sequence", "positions", "doc_id")}
+        | {
+            "length": len(part.labels),
+            "document": None if part.doc_id is None else view_fields(next(left), with_ids=with_ids),
+        }
+        for part in view.parts
+    ]
     return {
         "split": view.state.split,
         "epoch": view.step.epoch,
         "micro_batches": len(view.step),
-        "num_items_in_batch": view.step.num_items_in_batch,
-        "num_tokens": view.step.num_tokens,
-        "num_slots": view.step.num_slots,
+        **{name: getattr(view.step, name) for name in ("num_items_in_batch", "num_tokens", "num_slots")},
         "contract": [asdict(line) for line in view.check.lines],
         "columns": columns,
         "parts": parts,

@@ -4,7 +4,7 @@ All commands use this code, so that `preview` looks at exactly what `build` buil
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -142,29 +142,19 @@ class RecipeOptions:
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")
-        values: dict[str, Any] = {}
-        if self.recipe is not None:
-            values = to_json(load_recipe(self.recipe))
-        elif not self.sources and no_sources is not None:
+        if not self.sources and self.recipe is None and no_sources is not None:
             raise RecipeError("no sources", hint=no_sources)
-        values |= self._chosen(values)
+        values: dict[str, Any] = {} if self.recipe is None else to_json(load_recipe(self.recipe))
+        if self.sources:
+            named = {"schema": self.schema or "auto", "split": self.split}
+            values["sources"] = [{"path": path, **named} for path in self.sources]
+        if self.tokenizer is not None:
+            values["tokenizer"] = self.tokenizer
+        if self.template is not None:
+            values["template"] = {**values.get("template", {}), **template_key(self.template)}
         for source in values.get("sources", ()) if self.ignored else ():
             source["ignore"] = [*dict.fromkeys((*source.get("ignore", ()), *self.ignored))]
-        where = "recipe" if self.recipe is None else str(self.recipe)
-        return make_recipe(values, self.overrides, where=where)
-
-    def _chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values set by options, which override the recipe's own."""
-        chosen: dict[str, Any] = {}
-        if self.sources:
-            chosen["sources"] = [
-                {"path": path, "schema": self.schema or "auto", "split": self.split} for path in self.sources
-            ]
-        if self.tokenizer is not None:
-            chosen["tokenizer"] = self.tokenizer
-        if self.template is not None:
-            chosen["template"] = {**values.get("template", {}), **template_key(self.template)}
-        return chosen
+        return make_recipe(values, self.overrides, where="recipe" if self.recipe is None else str(self.recipe))
 
 
 _recipe_options = options(

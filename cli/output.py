@@ -8,11 +8,12 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from packer.display import HIDDEN, masked, one_line, visible
@@ -33,8 +34,8 @@ escaped and do not match."""
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
 """Matches what is before the last cell of a table line, if that cell begins in the left half of a terminal."""
 
-_NARROWEST, _WIDTH = 20, 80
-"""Widths in cells: the least to wrap text to, and of a terminal that does not report its width."""
+_NARROWEST = 20
+"""The least width to wrap text to, in cells."""
 
 
 NEWLINE, GAP, ARROW, BAR, DOT, RULE, CROSS = "↵", "…", "→", "▌", " · ", "── ", "✗"
@@ -122,13 +123,7 @@ class Output:
     @property
     def edge(self) -> int | None:
         """Width of the terminal, or None if the output goes elsewhere."""
-        if not self.is_terminal:
-            return None
-        columns = _columns_of_environment()
-        if columns is None:
-            with suppress(OSError, ValueError):
-                columns = os.get_terminal_size(self.stream.fileno()).columns
-        return max(columns or _WIDTH, _NARROWEST)
+        return max(shutil.get_terminal_size().columns, _NARROWEST) if self.is_terminal else None
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of texts and (text, style) pairs; newlines in a text are escaped."""
@@ -270,8 +265,3 @@ def bars_console() -> "Console":
     from rich.console import Console  # noqa: PLC0415 - rich is only for bars
 
     return Console(file=stderr().stream)
-
-
-def _columns_of_environment() -> int | None:
-    columns = os.environ.get("COLUMNS", "")
-    return int(columns) or None if re.fullmatch("[0-9]{1,9}", columns) else None

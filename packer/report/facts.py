@@ -1,14 +1,12 @@
 """Figures of a report that `packer stats` does not have: histograms, tokens of each input.
 
-Plots are computed as coordinates of their marks. The templates draw them as SVG, which needs no script and scales with
-the page.
+The templates draw plots as SVG in shares of their width and height, which needs no script and scales with the page.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +18,7 @@ from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 from packer.store.row_tables import Rejected, read_rejected
-
-WIDTH, HEIGHT, BASE = 360, 172, 136
-"""Sizes of a plot: the axis is :data:`BASE` below the top, its labels and its name are under it."""
-
-_LEFT, _RIGHT, _TOP = 4, 4, 28
-
-
-class Column(NamedTuple):
-    """A column of a histogram, in units of the plot."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    range: str
-    num: int
+from packer.store.shards import DocumentShards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +30,7 @@ class Histogram:
     axis: str
     """Name of the axis, with its unit."""
 
-    unit: str
+    unit: str = ""
     """Unit of a range, as it follows the range."""
 
     of: str
@@ -57,41 +40,12 @@ class Histogram:
     """Start of each range, and end of the last one: one more than there are counts."""
 
     counts: tuple[int, ...]
-    ranges: tuple[str, ...] = ()
-    """Names of the ranges; by default both edges, of which the second is not included."""
-
-    @property
-    def columns(self) -> list[Column]:
-        """Columns to draw; one that is not empty is always visible, however low."""
-        most, step = max(self.counts), self._step
-        columns = []
-        ranges = self.ranges or tuple(f"{low} to {high}" for low, high in pairwise(self.edges))
-        for place, (count, named) in enumerate(zip(self.counts, ranges, strict=True)):
-            height = max(1.5, (BASE - _TOP) * count / most) if count else 0.0
-            x, y = _LEFT + place * step + 0.5, BASE - height
-            x, y, width, height = (round(size, 2) for size in (x, y, step - 1, height))
-            columns.append(Column(x, y, width, height, named, count))
-        return columns
-
-    @property
-    def ticks(self) -> list[tuple[float, str]]:
-        """Labels of the edges, with their positions."""
-        places = range(0, len(self.edges), -(-len(self.counts) // 5))
-        return [(round(_LEFT + place * self._step, 2), self.edges[place]) for place in places]
-
-    @property
-    def highest(self) -> Column:
-        return max(self.columns, key=lambda column: column.num)
-
-    @property
-    def _step(self) -> float:
-        return (WIDTH - _LEFT - _RIGHT) / len(self.counts)
+    ranges: tuple[str, ...]
+    """Names of the ranges."""
 
 
 _EXAMPLES = 3
 """Lines shown for each code."""
-
-T = TypeVar("T", bound=np.generic)
 
 
 class SourceFacts(NamedTuple):
@@ -116,8 +70,7 @@ class Reason(NamedTuple):
     examples: tuple[Rejected, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Documents:
+class Documents(NamedTuple):
     """Columns of the documents of all splits, in the order of splits and files. D documents."""
 
     doc_id: Int64  # [D]
@@ -128,13 +81,10 @@ class Documents:
     @classmethod
     def of(cls, cache: Cache) -> "Documents":
         """Read the columns of a cache's documents, without tokens."""
-        shards = [cache.documents(name) for name in cache.splits("documents")]
-        return cls(
-            doc_id=_joined([each.doc_ids() for each in shards], np.int64),
-            length=_joined([each.lengths() for each in shards], np.int32),
-            trained=_joined([each.num_trained() for each in shards], np.int32),
-            source=_joined([each.origins()[0] for each in shards], np.int64),
-        )
+        none = DocumentShards(cache.folder, ())
+        shards = [none, *map(cache.documents, cache.splits("documents"))]
+        columns = [(each.doc_ids(), each.lengths(), each.num_trained(), each.origins()[0]) for each in shards]
+        return cls(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def source_facts(cache: Cache, documents: Documents) -> list[SourceFacts]:
@@ -178,7 +128,8 @@ def histograms(cache: Cache, documents: Documents) -> list[Histogram]:
         q10, q50, q90 = np.quantile(shares, (0.1, 0.5, 0.9)).tolist()
         caption = f"half have up to {q50:.0%} trained, a tenth up to {q10:.0%}, a tenth {q90:.0%} or more"
         plots.append(_shares("Trained share of documents", caption, "trained tokens of all tokens", "document", shares))
-    filled = _joined([cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks")], np.int32)
+    stored = (cache.blocks(name).stored("length", np.int32) for name in cache.splits("blocks"))
+    filled = np.concatenate([np.zeros(0, np.int32), *stored])
     if len(filled):
         block_len = cache.manifest.recipe["pack"]["block_len"]
         under = int((filled < 0.9 * block_len).sum())
@@ -209,11 +160,13 @@ def _lengths(lengths: Int32, caption: str) -> Histogram:
 
 
 def _shares(title: str, caption: str, axis: str, of: str, shares: npt.NDArray[np.float64]) -> Histogram:
-    counts = np.histogram(shares, bins=50, range=(0.0, 1.0))[0].tolist()
     edges = tuple(f"{2 * edge}\N{NO-BREAK SPACE}%" for edge in range(51))
-    caption = caption.replace("%", "\N{NO-BREAK SPACE}%")
-    return Histogram(title=title, caption=caption, axis=axis, unit="", of=of, edges=edges, counts=tuple(counts))
-
-
-def _joined(parts: Sequence[npt.NDArray[T]], dtype: type[T]) -> npt.NDArray[T]:
-    return np.concatenate([np.zeros(0, dtype), *parts])
+    return Histogram(
+        title=title,
+        caption=caption.replace("%", "\N{NO-BREAK SPACE}%"),
+        axis=axis,
+        of=of,
+        edges=edges,
+        counts=tuple(np.histogram(shares, bins=50, range=(0.0, 1.0))[0].tolist()),
+        ranges=tuple(f"{low} to {high}" for low, high in pairwise(edges)),
+    )

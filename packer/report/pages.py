@@ -25,7 +25,7 @@ from packer.errors import UsageError
 from packer.host.limits import storage_errors
 from packer.host.regular_file import open_regular
 from packer.names import refuse_address, shown
-from packer.report.facts import BASE, HEIGHT, WIDTH, Documents, histograms, reasons, source_facts
+from packer.report.facts import Documents, histograms, reasons, source_facts
 from packer.report.tokens import pack_tokens, sample
 from packer.store.cache import Cache
 from packer.store.folder import write_atomically
@@ -115,9 +115,6 @@ def _page(**values: Any) -> bytes:
             style=Markup(_file(_STYLE)),  # noqa: S704 - a file of this package
             scripts=[Markup(_file(name)) for name in _SCRIPTS],  # noqa: S704 - as above
             version=__version__,
-            width=WIDTH,
-            height=HEIGHT,
-            base=BASE,
             **values,
         )
     )

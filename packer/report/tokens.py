@@ -116,41 +116,27 @@ class Thumbnails:
     def __init__(self, cache: Cache) -> None:
         self._images = cache.images
         self._can_decode = find_spec("PIL") is not None
-        self._made: dict[str, str | None] = {}
-        self._unread: set[str] = set()
+        self._made: dict[str, tuple[str | None, bool]] = {}
         self._room = _MOST_BYTES
 
-    def of(self, images: Sequence[ImageView]) -> list[dict[str, Any]]:
-        """Return size, tokens and thumbnail of each image, a JPEG in base64, and whether its file cannot be read."""
-        return [
-            {
-                "width": each.width,
-                "height": each.height,
-                "tokens": each.tokens,
-                "jpeg": self._jpeg(each.sha256),
-                "unread": each.sha256 in self._unread,
-            }
-            for each in images
-        ]
+    def of(self, image: ImageView) -> dict[str, Any]:
+        """Return an image's size, tokens and thumbnail, a JPEG in base64, and whether its file cannot be read."""
+        if image.sha256 not in self._made:
+            is_wanted = self._can_decode and self._room > 0
+            self._made[image.sha256] = self._make(bytes.fromhex(image.sha256)) if is_wanted else (None, False)
+        jpeg, unread = self._made[image.sha256]
+        self._room -= len(jpeg or "")
+        told = {"width": image.width, "height": image.height, "tokens": image.tokens, "unread": unread}
+        return told | {"jpeg": jpeg if self._room > 0 else None}
 
-    def _jpeg(self, sha256: str) -> str | None:
-        if sha256 not in self._made and self._can_decode and self._room > 0:
-            made = thumbnail(self._read(sha256))
-            self._made[sha256] = None if made is None else base64.b64encode(made).decode()
-        found = self._made.get(sha256)
-        self._room -= len(found or "")
-        return found if self._room > 0 else None
-
-    def _read(self, sha256: str) -> bytes:
-        """Return the bytes of an image; none if its file cannot be read, or may not."""
-        digest = bytes.fromhex(sha256)
+    def _make(self, digest: bytes) -> tuple[str | None, bool]:
         try:
-            return self._images.read(digest)
+            made = thumbnail(self._images.read(digest))
         except (CheckError, UsageError):
             if not self._images.only_names(digest):
                 raise
-            self._unread.add(sha256)
-            return b""
+            return None, True
+        return None if made is None else base64.b64encode(made).decode(), False
 
 
 _DOCUMENT_FIELDS = (
@@ -175,21 +161,21 @@ def pack_tokens(cache: Cache, items: Sequence[Item]) -> PackedTokens:
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     place = np.zeros(len(counts), np.int32)
     place[order] = np.arange(len(order))
-    ids, shown = [texts.tokens[number][0] for number in order], [texts.tokens[number][1] for number in order]
-    control = [place for place, id_ in enumerate(ids) if id_ in control_ids]
-    described = (
-        _described(item, thumbnails) | {"tokens": place[own].tolist()} for item, own in zip(items, numbers, strict=True)
-    )
-    return PackedTokens(_deflated({"ids": ids, "texts": shown, "control": control}), _deflated([*described]))
+    tokens = [texts.tokens[number] for number in order.tolist()]
+    table = {
+        "ids": [id_ for id_, _ in tokens],
+        "texts": [text for _, text in tokens],
+        "control": [place for place, (id_, _) in enumerate(tokens) if id_ in control_ids],
+    }
+    pairs = zip(items, numbers, strict=True)
+    described = [_described(item, thumbnails) | {"tokens": place[own].tolist()} for item, own in pairs]
+    return PackedTokens(_deflated(table), _deflated(described))
 
 
 def _numbers(texts: TokenTexts, item: Item) -> Int32:
     """Return the token numbers of an item, document by document: characters do not cross documents."""
-    numbers = [np.zeros(0, np.int32)]
-    for document in item.documents:
-        ids = [np.asarray(run.input_ids, np.int32) for run in document.slots]
-        numbers.append(texts.numbers(np.concatenate(ids)))
-    return np.concatenate(numbers)
+    ids = ([token for run in document.slots for token in run.input_ids] for document in item.documents)
+    return np.concatenate([np.zeros(0, np.int32), *(texts.numbers(np.array(own, np.int32)) for own in ids)])
 
 
 def _described(item: Item, thumbnails: Thumbnails) -> dict[str, Any]:
@@ -202,7 +188,7 @@ def _described(item: Item, thumbnails: Thumbnails) -> dict[str, Any]:
                 "at": at,
                 "position": at if item.positions_run_on else 0,
                 "doc_id": str(document.doc_id),  # too large for a JavaScript number
-                "images": thumbnails.of(document.images),
+                "images": list(map(thumbnails.of, document.images)),
                 "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
             }
         )
