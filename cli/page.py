@@ -188,9 +188,6 @@ _BEFORE, _AFTER = 60, 120
 _MARK = "¦"
 """Sign before and after a marked part; two together are a place between two characters."""
 
-_LABEL = 26
-"""Most columns for labels; a longer label gets a line of its own."""
-
 
 def print_findings(findings: "Iterable[CodedFinding]", *, whole: bool, follow: bool) -> None:
     """Print findings, with a blank line between them and one before the first if they `follow` something.
@@ -203,24 +200,12 @@ def print_findings(findings: "Iterable[CodedFinding]", *, whole: bool, follow: b
             out.line()
         head = f"{finding.level}[{finding.code}]: "
         out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=2)
-        examples = finding.examples[: None if whole else _FEW]
-        column = max((len(example.label) for example in examples if len(example.label) <= _LABEL), default=0)
-        for example in examples:
-            _print_example(example, column, whole=whole)
+        for example in finding.examples[: None if whole else _FEW]:
+            out.words(example.label, indent=4, hanging=2)
+            for line in wrap(_excerpt(example, whole=whole) or " ", out.edge and max(out.edge - 6, 20)):
+                out.line(f"      {line}".rstrip())
         if finding.hint is not None:
             out.words(f"hint: {finding.hint}", indent=2, hanging=2)
-
-
-def _print_example(example: "Example", column: int, *, whole: bool) -> None:
-    """Print a label on the left, in a column of this width or on a line of its own, and an excerpt on the right."""
-    out, label = stdout(), visible(example.label)
-    if len(label) > column:
-        for part in wrap_words(label, out.edge and out.edge - 4):
-            out.line(f"    {part}")
-        label = ""
-    for line in wrap(_excerpt(example, whole=whole) or " ", out.edge and max(out.edge - column - 6, 20)):
-        out.line(f"    {label:{column}}  {line}".rstrip())
-        label = ""
 
 
 def _excerpt(example: "Example", *, whole: bool) -> str:

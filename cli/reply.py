@@ -60,7 +60,7 @@ def _report(error: BaseException, *, command: str | None, as_json: bool, verbose
         return error.exit_code
     code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
     if verbose and (code == "bug" or is_panic(error)):
-        _print_traceback(error)
+        traceback.print_exception(error)  # what would control a terminal is escaped, as in all that others print
     message = masked(message)  # as click repeats arguments
     if as_json:
         _print_json(error=error_object(code, message, hint))
@@ -85,18 +85,6 @@ def print_error(message: str, hint: str | None) -> None:
 
 def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
     return {"code": code, "message": message, "hint": hint}
-
-
-def _print_traceback(error: BaseException) -> None:
-    """Print where an error happened, causes first. Messages may come from anywhere, so each gets a single line."""
-    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if before is not None:
-        _print_traceback(before)
-    out = stderr()
-    out.line("Traceback (most recent call last):")
-    for line in "".join(traceback.format_tb(error.__traceback__)).splitlines():
-        out.line(line)
-    out.line(f"{type(error).__name__}: {getattr(error, 'message', error)}")
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:

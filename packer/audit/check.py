@@ -206,9 +206,9 @@ def _reader(rules: TraitRules, max_row_bytes: int) -> Callable[[InputPart], pa.T
 
     def read(part: InputPart) -> pa.Table:
         tables = []
-        for rows, numbers in part.batches(max_row_bytes):
-            table = pa.Table.from_batches([maker.make(rows)])
-            tables.append(table.append_column("row", array_of(numbers)))
+        for rows in part.rows(max_row_bytes):
+            numbers = part.partition.first_row + rows.first + np.arange(rows.num_rows)
+            tables.append(pa.Table.from_batches([maker.make(rows)]).append_column("row", array_of(numbers)))
         return pa.concat_tables(tables)
 
     return read

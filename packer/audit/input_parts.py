@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import cast, get_args
 
 import msgspec
-import numpy as np
 
-from packer.batches import Int64, RowBatch, Sample
+from packer.batches import RowBatch, Sample
 from packer.display import Progress, in_shell
 from packer.errors import InputError, PackerError, UsageError
 from packer.hub import SCHEME, data_name
@@ -176,11 +175,6 @@ class InputPart:
             fields=fields,
         )
 
-    def batches(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[tuple[RowBatch, Int64]]:
-        """Yield the rows in batches, each with the rows' numbers in the input."""
-        for rows in self.rows(max_row_bytes, fields):
-            yield rows, self.partition.first_row + rows.first + np.arange(rows.num_rows)
-
     def samples(self, rows: Collection[int], max_row_bytes: int) -> Iterator[tuple[int, Sample]]:
         """Yield the requested rows of the input that are in this partition and can be read, each with its number."""
         first = self.partition.first_row
@@ -210,26 +204,19 @@ def _read_input(
     source, entry = task
     parts: tuple[InputPart, ...] = ()
     try:
+        file = roots.file(entry.path)
         if partition_bytes is None:
-            digest = file_sha256(roots.file(entry.path))
-        else:
-            digest, parts = _cut(entry, source, partition_bytes, roots)
+            digest = file_sha256(file)
+        elif entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
+            raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
+        else:  # a limit keeps the first rows of the file
+            kind = cast("Format", entry.format)
+            cut = partition_file(file, format=kind, partition_bytes=partition_bytes, limit=entry.num_rows)
+            digest = cut.sha256
+            parts = tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)
     except PackerError as error:
         with suppress(PackerError):  # one that can be read, but not cut, may be another file
             if (digest := file_sha256(roots.file(entry.path))) != entry.sha256:
                 return f"sha256 {digest}"
         return error.message.removeprefix(f"{entry.path}: ")
     return parts if digest == entry.sha256 else f"sha256 {digest}"
-
-
-def _cut(entry: Input, source: int, partition_bytes: int, roots: SourceRoots) -> tuple[str, tuple[InputPart, ...]]:
-    """Return the sha256 of an input, and its partitions, in one pass over its bytes."""
-    if entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
-        raise InputError(f"{entry.path}: schema '{entry.schema}' in format '{entry.format}' is not known")
-    cut = partition_file(
-        roots.file(entry.path),
-        format=cast("Format", entry.format),
-        partition_bytes=partition_bytes,
-        limit=entry.num_rows,  # a limit keeps the first rows of the file
-    )
-    return cut.sha256, tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)
