@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Check which rows a cache has: copies, and leaks between splits.
 
-    Inputs are read again below --sources; without it, only what CACHE itself says is checked. Exit code 1 if a check
-    fails. With -v, all examples are shown, with their whole texts.
+    Inputs are read again below --sources; without it, no row is compared. Exit code 1 if a check fails. With -v, all
+    examples are shown, with their whole texts.
     """
     from packer.audit.check import check  # noqa: PLC0415 - not for --help
     from packer.names import shown  # noqa: PLC0415 - as above

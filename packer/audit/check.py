@@ -31,7 +31,7 @@ from packer.layout import array_of, numbers_of
 from packer.literals import common_length
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
-from packer.recipe.recipe import Recipe, make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input
 
@@ -98,7 +98,6 @@ def check(
         if parts:
             facts = _read_facts(cache, parts, workers, progress, near=near, max_row_bytes=recipe.rows.max_bytes)
             checks += _with_texts([*_compared(facts)], facts, parts, recipe.rows.max_bytes)
-        checks.append(_check_mask(recipe, inputs))
         return CheckReport(folder=cache.folder, fingerprint=cache.fingerprint, findings=tuple(checks))
 
 
@@ -120,18 +119,6 @@ def _check_inputs(inputs: Sequence[Input], found: Sequence[tuple[InputPart, ...]
         hint="names are looked up from the current folder and below --sources; rows of these inputs were compared with "
         "no other",
     )
-
-
-def _check_mask(recipe: Recipe, inputs: Sequence[Input]) -> CodedFinding:
-    """Say by which rule tokens are trained."""
-    own, usual = (each.documents_half()["supervision"] for each in (recipe, Recipe()))
-    rule = {key: own[key] for key in own if key == "turns" or own[key] != usual.get(key)}
-    named = (
-        f"supervision.{key}: {each if isinstance(each, str) else ' and '.join(each)}" for key, each in rule.items()
-    )
-    said = {"text": "of texts, every token", "tokens": "of rows of ids, as they say", "": ", ".join(named)}
-    schemas = {entry.schema if entry.schema in said else "" for entry in inputs}
-    return CodedFinding(code="loss_mask", level="ok", message="; ".join(said[each] for each in sorted(schemas)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

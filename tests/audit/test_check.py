@@ -142,24 +142,6 @@ def test_rejected_rows_are_no_rows(caches):
     assert counts(report)["prompts_between_splits"] == 0
 
 
-@pytest.mark.parametrize(
-    ("rules", "rows", "rule"),
-    [
-        ({}, some_rows(3), "supervision.turns: all"),
-        (
-            {"supervision": {"turns": "last", "parts": ["calls", "text"], "on_prompt_mismatch": "refuse"}},
-            some_rows(3),
-            "supervision.turns: last, supervision.parts: text and calls",
-        ),
-        ({}, [{"text": "A text of its own."}], "of texts, every token"),
-        ({}, [{"input_ids": [5, 6], "labels": [-100, 6]}], "of rows of ids, as they say"),
-    ],
-)
-def test_the_rule_of_the_loss_mask_is_named(caches, rules, rows, rule):
-    found = {each.code: each.message for each in checks.check(caches.build(rules=rules, train=rows)).findings}
-    assert found["loss_mask"] == rule
-
-
 def test_rows_of_ids_have_no_words_to_compare(caches):
     rows = [{"input_ids": [5, 6, 7 + i], "labels": [-100, 6, 7 + i]} for i in range(120)]
     report = check(caches.build(train=[*rows[:60], rows[3]], validation=[*rows[60:], rows[5]]), near=True)
