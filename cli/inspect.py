@@ -117,7 +117,8 @@ def _show_batch(cache: "Cache", asked: dict[str, Any], split: str | None, *, wit
             "--step shows what the training loader returns, which needs torch",
             hint='pip install "token-packer[torch]"; --block, --doc and --row need no torch',
         ) from None
-    view = view_batch(cache, **asked, **({} if split is None else {"split": split}))
+    arguments = asked | ({} if split is None else {"split": split})
+    view = view_batch(cache, **arguments)
     pieces = [
         (part.doc_id, part.piece_start, part.input_ids, part.labels) for part in view.parts if part.doc_id is not None
     ]

@@ -60,7 +60,7 @@ def _report(error: BaseException, *, command: str | None, as_json: bool, verbose
         return error.exit_code
     code, message, hint, exit_code = _describe(error, command=command, verbose=verbose)
     if verbose and (code == "bug" or is_panic(error)):
-        traceback.print_exception(error)  # what would control a terminal is escaped, as in all that others print
+        _print_traceback(error)
     message = masked(message)  # as click repeats arguments
     if as_json:
         _print_json(error=error_object(code, message, hint))
@@ -85,6 +85,13 @@ def print_error(message: str, hint: str | None) -> None:
 
 def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
     return {"code": code, "message": message, "hint": hint}
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Print where an error happened, causes first. Messages may come from anywhere, so each gets a single line."""
+    for part in traceback.format_exception(error):
+        for line in part.splitlines() if part.startswith("  File ") else [part.strip()]:
+            stderr().line(line)
 
 
 def _describe(error: BaseException, *, command: str | None, verbose: bool) -> tuple[str, str, str | None, int]:

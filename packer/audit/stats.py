@@ -147,21 +147,14 @@ def stats(folder: Path | str) -> Stats:
         StorageError: a file cannot be read.
     """
     with Cache.open(folder) as cache:
-        manifest = cache.manifest
         shown = _images(cache)
         return Stats(
-            summary=BuildResult.of_cache(cache.folder, manifest),
+            summary=BuildResult.of_cache(cache.folder, cache.manifest),
             splits=tuple(_split_stats(cache, split) for split in cache.splits("documents")),
             images=len(shown),
             image_tokens=int(shown[:, 1].sum(dtype=np.int64)),
             image_pixels=int(shown[:, 4].sum(dtype=np.int64)),
-            num_bytes={
-                **{
-                    kind: sum(shard.num_bytes for shard in manifest.shards if shard.kind == kind)
-                    for kind in ("documents", "blocks")
-                },
-                "other": _other_bytes(cache),
-            },
+            num_bytes=_num_bytes(cache),
         )
 
 
@@ -176,6 +169,10 @@ def count_lengths(lengths: Int32) -> Lengths | None:
 def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
     lengths = documents.lengths()
+    sides = {}
+    if documents.is_preference:
+        of_document = documents.sides()
+        sides = {name: count_lengths(lengths[of_document == number]) for number, name in enumerate(SIDES)}
     shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]
     blocks = BlockShards(cache.folder, shards)
     return SplitStats(
@@ -185,19 +182,11 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
         tokens=documents.num_tokens,
         trained=int(documents.num_trained().sum(dtype=np.int64)),
         lengths=count_lengths(lengths),
-        sides=_sides(documents, lengths),
+        sides={name: own for name, own in sides.items() if own is not None},
         blocks=len(blocks),
         slots=len(blocks) * int(cache.manifest.recipe["pack"]["block_len"]),
         packed_tokens=blocks.num_tokens,
     )
-
-
-def _sides(documents: DocumentShards, lengths: Int32) -> dict[Side, Lengths]:
-    if not documents.is_preference:
-        return {}
-    sides = documents.sides()
-    found = {name: count_lengths(lengths[sides == number]) for number, name in enumerate(SIDES)}
-    return {name: own for name, own in found.items() if own is not None}
 
 
 def kept_rows(cache: Cache, split: str) -> int:
@@ -217,18 +206,19 @@ def _images(cache: Cache) -> Int32:
     return np.concatenate([none, *(rows.media.places for rows, _ in chunks if rows.media is not None)])
 
 
-def _other_bytes(cache: Cache) -> int:
-    manifest = cache.manifest
-    total = sum(file.num_bytes for file in manifest.model.files) + sum(
-        table.num_bytes for table in (*manifest.tables, *(manifest.media or ()))
-    )
-    for name in (MANIFEST_NAME, rejected_path(cache.folder, cache.manifest)):
+def _num_bytes(cache: Cache) -> dict[str, int]:
+    """Return the bytes of documents, of blocks, and of all else."""
+    manifest, found = cache.manifest, {"documents": 0, "blocks": 0, "other": 0}
+    for shard in manifest.shards:
+        found[shard.kind] += shard.num_bytes
+    for file in (*manifest.model.files, *manifest.tables, *(manifest.media or ())):
+        found["other"] += file.num_bytes
+    for name in (MANIFEST_NAME, rejected_path(cache.folder, manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:
-            hint = repair_hint(cache.folder)
-            raise CheckError(f"{cache.folder / name} is missing", hint=hint)
-        total += size
-    return total
+            raise CheckError(f"{cache.folder / name} is missing", hint=repair_hint(cache.folder))
+        found["other"] += size
+    return found
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -13,7 +13,6 @@ from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError, did_you_mean, near
 from packer.layout import MASKED
-from packer.media.carried import ImageSpan
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
 from packer.store.row_tables import Rejected, read_rejected
@@ -29,10 +28,6 @@ class ImageView:
     width: int
     tokens: int
     """From its first token to its last."""
-
-    @classmethod
-    def of(cls, image: ImageSpan) -> "ImageView":
-        return cls(sha256=image.sha256.hex(), height=image.height, width=image.width, tokens=image.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +283,10 @@ def make_document_view(
         num_trained=int((labels != MASKED).sum()),
         side=None if rows.side is None else SIDES[int(rows.side[number])],
         margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
-        images=() if rows.media is None else tuple(map(ImageView.of, rows.media[number])),
+        images=tuple(
+            ImageView(sha256=each.sha256.hex(), height=each.height, width=each.width, tokens=each.length)
+            for each in (() if rows.media is None else rows.media[number])
+        ),
         values={name: each[number].item() for name, each in rows.values.items() if not isinstance(each, Ragged)},
         token_columns=tuple(name for name, each in rows.values.items() if isinstance(each, Ragged)),
         runs=make_runs(

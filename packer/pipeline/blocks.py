@@ -233,7 +233,7 @@ def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask],
             opened[partitions] = columns
         shard = write_blocks(
             folder,
-            _batches(task.plan, opened[partitions], pack, pad_id),
+            batches_of(task.plan, opened[partitions], pack, pad_id),
             block_len=pack.block_len,
             weighted=task.weighted,
             split=task.split,
@@ -244,7 +244,7 @@ def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask],
     return make_shard
 
 
-def _batches(plan: PackPlan, columns: DocumentColumns, pack: Pack, pad_id: int) -> Iterator[BlockBatch]:
+def batches_of(plan: PackPlan, columns: DocumentColumns, pack: Pack, pad_id: int) -> Iterator[BlockBatch]:
     """Yield the blocks of a plan, one record batch at a time."""
     size = max(1, _BATCH_TOKENS // pack.block_len)
     for start in range(0, plan.num_blocks, size):

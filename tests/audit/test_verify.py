@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from packed_again import packed_again
+from rejected_lines import write_rejected
 
 from packer.audit.verify import shard_checks, verify
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
@@ -382,9 +384,9 @@ BLOCK_CHANGES = {
     other_position: "other position_ids",
     longer_run: "seq_lengths: expected a sum of",
     other_place: "other doc_places",
-    shorter_piece: "other input_ids",
+    shorter_piece: "other doc_lengths",
     no_piece: "a piece that is not inside its document",
-    no_document: "which is in no document shard",
+    no_document: "other doc_ids",
 }
 
 
@@ -408,6 +410,30 @@ def test_a_block_that_is_not_what_its_pieces_make_is_named(change, weighted_cach
     assert BLOCK_CHANGES[change] in found[0].found
     if change in (other_token, other_weight, other_position):
         assert verify(cache).ok, "every digest is right"
+
+
+def test_blocks_in_another_order_than_packing_gives_are_found(weighted_cache, tmp_path):
+    cache = Path(shutil.copytree(weighted_cache, tmp_path / "cache"))
+    with Cache.open(cache) as opened:
+        blocks = opened.blocks("train")
+        backwards = blocks.read(np.arange(len(blocks))[::-1])
+    assert len(backwards.length) > 1
+    forge_blocks(cache, "train", lambda _: backwards)
+    assert verify(cache).ok, "every digest is right"
+    assert {finding.what for finding in verify(cache, level="full").findings} == {"block"}
+
+
+def test_a_part_in_no_block_that_is_said_of_another_document_is_found(starter_cache, tmp_path):
+    packed_again(starter_cache, tmp_path / "cache", {"block_len": 128, "overlong": "reject"})
+    cache = tmp_path / "cache"
+    lines = [*read_rejected(cache, read_manifest(cache))]
+    (first, one), (second, other), *_ = [(at, line) for at, line in enumerate(lines) if line.document is not None]
+    assert one.document != other.document and (one.code, one.split) == (other.code, other.split)
+    lines[first] = msgspec.structs.replace(one, document=other.document)
+    lines[second] = msgspec.structs.replace(other, document=one.document)
+    write_manifest(cache, msgspec.structs.replace(read_manifest(cache), **write_rejected(cache, lines)))
+    assert verify(cache).ok, "every count is right"
+    assert [finding.what for finding in verify(cache, level="full").findings] == ["parts in no block"]
 
 
 def test_of_many_rows_that_break_a_rule_the_first_are_named_and_the_rest_counted(cache):

@@ -185,7 +185,7 @@ def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cach
     lines[other] = msgspec.structs.replace(lines[other], tokens=lines[other].tokens + 1)
     write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
     findings = verify(folder, level="full").findings
-    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "2")]
+    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("parts in no block", "2")]
 
 
 def tampered(totals, **changes):

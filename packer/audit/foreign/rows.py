@@ -40,14 +40,10 @@ class TokenRow:
         return lengths is not None and bool(((lengths < 1) | (lengths > num_ids)).any() or lengths.sum() > num_ids)
 
     @property
-    def labels(self) -> Int64 | None:
-        return self.columns.get("labels")
-
-    @property
     def trained(self) -> Bool:
         """Tokens that a trainer would train: by labels; else by all masks present; else every token.  # bool[n]"""
-        if self.labels is not None:
-            found: Bool = self.labels != MASKED
+        if "labels" in self.columns:
+            found: Bool = self.columns["labels"] != MASKED
             return found
         trained = np.ones(len(self.input_ids), np.bool_)
         for name in MASKS:
@@ -139,7 +135,7 @@ def next_true(mask: Bool) -> Int64:
 
 
 def _one_of(ids: Int64, wanted: tuple[int, ...]) -> Bool:
-    found: Bool = np.equal.outer(ids, wanted).any(axis=1)
+    found: Bool = (ids[:, None] == np.array(wanted, np.int64)).any(axis=1)
     return found
 
 
@@ -251,7 +247,7 @@ class Hit(NamedTuple):
 
 def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit]:
     """Yield all findings in a row whose columns have equal lengths."""
-    ids, labels, trained = row.input_ids, row.labels, parts.trained
+    ids, labels, trained = row.input_ids, row.columns.get("labels"), parts.trained
     begin = (0, min(_SHOWN, len(ids))) if len(ids) else None
     yield from _tokens("ids_outside", (ids < 0) | (ids >= facts.model.vocab_size))
     if not trained[1:].any():  # no position predicts a row's first token, so its label does not count

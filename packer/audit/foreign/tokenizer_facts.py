@@ -8,6 +8,7 @@ suffix, as in templates that write roles as plain text, prompts cannot be recogn
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -97,16 +98,15 @@ def _with_template(facts: TokenizerFacts, model: Model, source: str) -> Tokenize
     def ids(text: str) -> list[int]:
         return [int(i) for i in encoder.encode([text])[0]]
 
+    ruled = ""
     try:
         prompt = rendered(_QUESTION, prompt=True)
         plain = rendered(_QUESTION, _ANSWER)
         chat = rendered(_QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER)
     except RenderError as error:
         return replace(facts, no_header=f"the template refuses a plain chat: {error}")
-    try:
+    with suppress(RenderError):
         ruled = rendered(_QUESTION, _ANSWER, system=[{"role": "system", "content": _SYSTEM}])
-    except RenderError:
-        ruled = ""
     first, following = (ids(_before(chat, question)) for question in (_QUESTION, _NEXT_QUESTION))
     system = ids(_before(_before(ruled, _QUESTION), _SYSTEM))
     # The text after a question, up to the start of a reasoning block.

@@ -30,6 +30,7 @@ from packer.audit.verify.shard_checks import check_kept, check_media, check_refe
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
 from packer.display import Progress, Silent, plural
 from packer.errors import CheckError, RecipeError, url_of
+from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.recipe.recipe import make_recipe
@@ -136,7 +137,11 @@ def verify(
             content_found = content_fingerprint(place, manifest.shards, documents)
             compared = ("content_fingerprint", manifest.content_fingerprint, content_found)
             audit.findings += differing(MANIFEST_NAME, compared)
-            audit.findings += check_blocks(manifest, documents) if level == "full" else []
+        if documents and level == "full":
+            audit.findings += check_blocks(manifest, documents)
+            if manifest.rules_version != RULES_VERSION:
+                made = f"packed by rules {manifest.rules_version}, and packed again by rules {RULES_VERSION}"
+                audit.notes.append(f"versions differ: blocks were {made}")
         num_reencoded = audit.reencode(parts, sample) if reencode else None
         return VerifyReport(
             folder=named,

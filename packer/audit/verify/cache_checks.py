@@ -4,9 +4,7 @@ The identity that a manifest claims is recomputed from the files that the cache 
 the rules of the packer version that made it, so it is recomputed only for caches of this version; for others the
 digests of the shards must suffice.
 
-Each block is gathered again from the pieces that it names and compared by its row digest, which covers every column;
-every token of the documents must occur exactly once. Documents are found by doc_id. Identical documents share one; it
-does not matter which of them a piece comes from.
+The documents of each split are packed again, and blocks compared by their row digests, which cover every column.
 """
 
 import hashlib
@@ -20,16 +18,14 @@ import numpy as np
 
 from packer.audit.verify.shard_checks import MAX_ROWS, check_file, check_kept
 from packer.audit.verify.verify_report import Finding, differing, unreadable
-from packer.batches import DocumentColumns, Int32, Int64, PackPlan
 from packer.errors import CheckError, PackerError, RecipeError
-from packer.layout import MASKED, offsets_of
-from packer.pipeline.blocks import gathered
+from packer.pack.overlong import REASONS
+from packer.pipeline.blocks import batches_of, pack_split
 from packer.pipeline.identity import Provenance
 from packer.pipeline.selecting import decide, read_traits
 from packer.pipeline.tokenizer import kept_model
-from packer.recipe.groups import Pack
-from packer.recipe.recipe import make_recipe
-from packer.store.arrow_columns import BlockRows, flat_values
+from packer.recipe.recipe import Recipe, make_recipe
+from packer.store.arrow_columns import BlockRows
 from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, REJECTED_NAME, Manifest, encode_manifest
@@ -149,105 +145,60 @@ def check_identity(folder: Path, manifest: Manifest) -> list[Finding]:
 
 
 def check_blocks(manifest: Manifest, documents: Mapping[str, DocumentShards]) -> list[Finding]:
-    """Compare the blocks of every split with its documents, and the manifest's total of the first tokens of pieces.
+    """Pack the documents of every split again, and compare with its blocks and with the parts that are in none.
 
-    Call it only if the shards' digests and rows are intact: it checks what digests cannot show. The conservation laws
-    cover the other totals.
+    Call it only if the shards' digests and rows are intact: it checks what digests cannot show.
     """
     try:
-        pack = make_recipe(manifest.recipe).pack
+        recipe = make_recipe(manifest.recipe)
     except RecipeError:
         return []  # reported as a separate finding
     findings, piece_starts = list[Finding](), 0
-    for split, own in documents.items() if pack.mode != "none" else ():
+    for split, own in documents.items() if recipe.pack.mode != "none" else ():
         try:
-            found, packed, masked = _compare(manifest, split, own, pack)
-            parts = [
-                (line.document, line.start or 0, (line.start or 0) + (line.tokens or 0))
-                for line in read_rejected(own.folder, manifest)
-                if line.document is not None and line.split == split
-            ]
+            found, masked = _pack_again(manifest, recipe, split, own)
         except PackerError as error:
-            findings += differing(f"blocks of {split}", ("pieces", "readable", error.message))
-            continue
+            found, masked = differing(f"blocks of {split}", ("pieces", "readable", error.message)), 0
         findings, piece_starts = findings + found, piece_starts + masked
-        ranges = np.concatenate([packed, np.array(parts, np.int64).reshape(-1, 3)])
-        if untiled := count_untiled(own.doc_ids(), own.lengths(), ranges):
-            expected, told = "each token once, in a block or in rejected.jsonl", "with a token missing, or there twice"
-            findings += differing(f"blocks of {split}", ("documents", expected, f"{untiled:,} {told}"))
-    if findings or pack.mode == "none":
-        return findings
-    return differing(MANIFEST_NAME, ("totals.piece_starts", piece_starts, manifest.totals.piece_starts))
+    # The conservation laws cover the other totals.
+    return findings or differing(MANIFEST_NAME, ("totals.piece_starts", piece_starts, manifest.totals.piece_starts))
 
 
-def _compare(manifest: Manifest, split: str, documents: DocumentShards, pack: Pack) -> tuple[list[Finding], Int64, int]:
-    """Gather the blocks of a split again from its documents, and compare.
-
-    Returns findings about the first `MAX_ROWS` blocks that differ, then doc_id, start and end of the pieces of blocks
-    that could be gathered (int64[P, 3]), and how many trained tokens are masked as they begin one of these pieces.
-    """
+def _pack_again(manifest: Manifest, recipe: Recipe, split: str, documents: DocumentShards) -> tuple[list[Finding], int]:
+    """Pack a split again and compare; return findings, and how many trained tokens are masked as they begin a piece."""
     blocks = BlockShards(documents.folder, [s for s in manifest.shards if (s.kind, s.split) == ("blocks", split)])
-    columns, findings, piece_starts = documents.columns(), list[Finding](), 0
-    whole = np.append(columns.length, 0)  # 0 tokens and pixels for a document that is not there, whose index is -1
-    pixels = np.zeros_like(whole) if manifest.media is None else np.append(documents.pixels(), 0)
-    packed = [np.zeros((0, 3), np.int64)]
-    for chunk, (rows, _) in enumerate(blocks.chunks()):
-        doc_id, start, length = _pieces(rows)
-        document, counts = documents.find_all(doc_id), rows.doc_ids.lengths()
-        broken = _broken(rows, document, whole[document], pixels[document], pack)
-        good = np.setdiff1d(np.arange(len(counts)), [*broken])
-        keep = np.isin(np.repeat(np.arange(len(counts)), counts), good)
-        plan = PackPlan(
-            document=document[keep],
-            start=start[keep],
-            length=length[keep].astype(np.int32),
-            slots=_slots(length[keep], pack).astype(np.int32),
-            block_offsets=offsets_of(counts[good]),
-        )
-        gathers = gathered(plan, columns, pack, pad_id=manifest.model.pad_id)
-        made = BlockRows.of(gathers, weighted=rows.loss_weights is not None)
-        for number in np.flatnonzero(made.digests() != rows.digests(good)).tolist():
-            broken[int(good[number])] = _other_columns(made, number, rows, int(good[number]))
-        packed.append(np.column_stack([doc_id, start, start + length])[keep])
-        piece_starts += _count_trained(columns, plan)
-        for row, found in sorted(broken.items())[: MAX_ROWS - len(findings)]:
-            path, place = blocks.path_of(chunk), blocks.row_in_shard(chunk, row)
-            findings.append(Finding(path=path, row=place, what="block", expected="what its pieces make", found=found))
-    return findings, np.concatenate(packed), piece_starts
+    stored = np.concatenate([np.zeros(0, np.uint64), *(digests for _, digests in blocks.chunks())])
+    findings, number, piece_starts, parts = list[Finding](), 0, 0, list[tuple[Any, ...]]()
+    for group, tasks in pack_split(split, documents, recipe.pack, shard_bytes=recipe.shard_bytes):
+        piece_starts += group.num_piece_start
+        columns = (each.tolist() for each in (group.left_out.doc_id, group.left_out.start, group.left_out.length))
+        parts += zip(*columns, (REASONS[reason] for reason in group.left_out.reason.tolist()), strict=True)
+        for task in tasks:
+            of_task = task.documents.columns(weighted=task.weighted)
+            for batch in batches_of(task.plan, of_task, recipe.pack, manifest.model.pad_id):
+                made = BlockRows.of(batch, weighted=task.weighted)
+                digests = made.digests()
+                own = stored[number : number + len(digests)]
+                for row in np.flatnonzero(digests[: len(own)] != own)[: MAX_ROWS - len(findings)].tolist():
+                    findings.append(_other_block(blocks, number + row, made, row))
+                number += len(digests)
+    named = Counter(
+        (line.document, line.start, line.tokens, line.code)
+        for line in read_rejected(documents.folder, manifest)
+        if line.document is not None and line.split == split
+    )
+    others = max((named - Counter(parts)).total(), (Counter(parts) - named).total())
+    expected = "those that packing leaves out"
+    found = f"{others:,} others in rejected.jsonl" if others else expected
+    findings += differing(f"blocks of {split}", ("blocks", number, len(stored)), ("parts in no block", expected, found))
+    return findings, piece_starts
 
 
-def _pieces(rows: BlockRows) -> tuple[Int64, ...]:
-    """Return doc_id, start and length of the pieces of some blocks.  # int64[P] each"""
-    return tuple(flat_values(each).astype(np.int64) for each in (rows.doc_ids, rows.doc_starts, rows.doc_lengths))
-
-
-def _slots(length: Int64, pack: Pack) -> Int64:
-    return -(-length // pack.align) * pack.align
-
-
-def _broken(rows: BlockRows, document: Int64, whole: Int32, pixels: Int64, pack: Pack) -> dict[int, str]:
-    """Return the blocks that cannot be gathered, and why, by the index and the size of each piece's document."""
-    (doc_id, start, length), counts = _pieces(rows), rows.doc_ids.lengths()
-    of_block = np.repeat(np.arange(len(counts)), counts)
-    broken = dict.fromkeys(np.flatnonzero(counts == 0).tolist(), "no pieces")
-    for told, is_broken in (
-        ("document {}, which is in no document shard", document < 0),
-        ("a piece of document {} that is not inside it", start + length > whole),
-        ("a piece of document {} with images, which are not cut", (length < whole) & (pixels > 0)),
-        (
-            "pieces that take more slots than it has",
-            np.bincount(of_block, _slots(length, pack))[of_block] > pack.block_len,
-        ),
-    ):
-        for piece in np.flatnonzero(is_broken).tolist():
-            broken.setdefault(int(of_block[piece]), told.format(doc_id[piece]))
-    return broken
-
-
-def _count_trained(columns: DocumentColumns, plan: PackPlan) -> int:
-    """Count the pieces whose first token is trained in their document."""
-    chunk, place = columns.chunk[plan.document], columns.start[plan.document] + plan.start
-    return sum(int((columns.labels[each][place[chunk == each]] != MASKED).sum()) for each in np.unique(chunk).tolist())
+def _other_block(blocks: BlockShards, index: int, made: BlockRows, row: int) -> Finding:
+    """Return the finding for a block that is another than the one that was made again, row `row` of `made`."""
+    (path, place), found = blocks.place(index), blocks.locate(np.array([index]))
+    others = _other_columns(made, row, found.opened[0], found.rows[0])
+    return Finding(path=path, row=place, what="block", expected="what its documents make", found=others)
 
 
 def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int) -> str:
@@ -260,29 +211,3 @@ def _other_columns(made: BlockRows, row: int, stored: BlockRows, stored_row: int
     names = [column.name for column in fields(made)]
     other = [name for name in names if not np.array_equal(value(made, name, row), value(stored, name, stored_row))]
     return f"other {', '.join(other)}"
-
-
-def count_untiled(doc_id: Int64, length: Int32, ranges: Int64) -> int:
-    """Count the documents that ranges (doc_id, start, end) do not cover exactly once; of m identical ones, m times.
-
-    Exactly m ranges must begin at 0, and m end at the document's length; at any other position, as many must begin as
-    end. Then m ranges cover each token from the first to the last.
-
-    Worked example: two documents of 5 tokens share a doc_id; the ranges are [0, 5), [0, 3), [3, 5). Two begin at 0 and
-    two end at 5; at 3 one begins and one ends, so both are covered. With [0, 3), [4, 5) one begins at 4 where none
-    ends.
-    """
-    # Add to each document an end before its first token and a beginning after its last: then all places must balance.
-    is_range = (ranges[:, 1] >= 0) & (ranges[:, 1] < ranges[:, 2])
-    wrong, ranges = ranges[~is_range, 0], ranges[is_range]
-    begin_ids, begins = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 1], length.astype(np.int64)])
-    end_ids, ends = np.concatenate([ranges[:, 0], doc_id]), np.concatenate([ranges[:, 2], np.zeros_like(doc_id)])
-    names, which = np.unique(np.concatenate([begin_ids, end_ids]), return_inverse=True)
-    place = np.concatenate([begins, ends])
-    # One number for each (document, place).
-    width = int(place.max(initial=0)) + 1
-    places, kind = np.unique(which * width + place, return_inverse=True)
-    num_begins = np.bincount(kind[: len(begins)], minlength=len(places))
-    num_ends = np.bincount(kind[len(begins) :], minlength=len(places))
-    unbalanced = names[np.unique(places[num_begins != num_ends] // width)]
-    return len(np.union1d(unbalanced, wrong))

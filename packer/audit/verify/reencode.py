@@ -9,6 +9,7 @@ both sides and cover every column, or the code of its rejection are compared.
 A sample of rows is chosen by a keyed permutation, so it is the same every time.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,10 +23,10 @@ import pyarrow as pa
 from packer.audit.input_parts import InputPart, SourceRoots
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.audit.verify.verify_report import Finding, differing, unreadable
-from packer.batches import Int32, Int64, RowBatch, UInt64
+from packer.batches import Int64, RowBatch
 from packer.curate import TraitRules, traits_version
 from packer.curate.traits import TraitMaker, trait_schema
-from packer.display import Progress
+from packer.display import Progress, plural
 from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.host.limits import out_of
 from packer.layout import offsets_of
@@ -197,9 +198,14 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowCo
         numbers = np.arange(batch.first, stop) if task.chosen is None else _between(task.chosen, batch.first, stop)
         if len(numbers):
             done = columns.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers), stages)
-            made = _Documents.of(rows_of(done.documents, weighted=weighted))
+            made = _documents_of_rows(rows_of(done.documents, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
-            others += _differences(numbers, made, codes, stored, codes if task.rejected is None else task.rejected)
+            stored_codes = codes if task.rejected is None else task.rejected
+            for row in numbers.tolist():
+                ours, theirs = (made[row], codes.get(row)), (stored[row], stored_codes.get(row))
+                if ours != theirs:
+                    expected, found = _outcome(*ours), _outcome(*theirs)
+                    others.append((row, expected, found if found != expected else f"{found}, with other values"))
             num_tokens += len(done.documents.input_ids)
         # After a difference, read to the end: only there is a change of the input since it was cut detected.
         if task.chosen is not None and stop > task.chosen[-1] and not others:
@@ -215,59 +221,41 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowCo
     return task.num_rows, num_tokens, findings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Documents:
-    """The documents of a partition, in the order of its rows. D documents."""
+_Documents: TypeAlias = defaultdict[int, list[tuple[int, int]]]
+"""Row of the partition → of each of its documents, the row digest, over every column, and the number of tokens."""
 
-    row: Int32  # [D] row in the partition, ascending
-    length: Int32  # [D] tokens
-    digest: UInt64  # [D] row digest, over every column
 
-    @classmethod
-    def of(cls, *parts: DocumentRows) -> "_Documents":
-        columns = [(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint64))]
-        columns += [(part.row, part.length, part.digests()) for part in parts]
-        row, length, digest = map(np.concatenate, zip(*columns, strict=True))
-        return cls(row=row, length=length, digest=digest)
+def _documents_of_rows(*parts: DocumentRows) -> _Documents:
+    found: _Documents = defaultdict(list)
+    for part in parts:
+        digests = zip(part.digests().tolist(), part.length.tolist(), strict=True)
+        for row, document in zip(part.row.tolist(), digests, strict=True):
+            found[row].append(document)
+    return found
 
-    def outcome(self, row: int, code: str | None) -> str:
-        """Describe the result of a row: `2 documents, 118 tokens`, `rejected: empty`, or both."""
-        own = self.length[self.of_row(row)]
-        parts = [f"{len(own)} document{'s' * (len(own) > 1)}, {int(own.sum()):,} tokens"] if len(own) else []
-        parts += [] if code is None else [f"rejected: {code}"]
-        return "; and ".join(parts) or "no document"
 
-    def of_row(self, row: int) -> slice:
-        return slice(*np.searchsorted(self.row, (row, row + 1)).tolist())
+def _outcome(documents: Sequence[tuple[int, int]], code: str | None) -> str:
+    """Describe the result of a row: `2 documents, 118 tokens`, `rejected: empty`, or both."""
+    tokens = sum(length for _, length in documents)
+    parts = [f"{plural(len(documents), 'document')}, {tokens:,} tokens"] if documents else []
+    parts += [] if code is None else [f"rejected: {code}"]
+    return "; and ".join(parts) or "no document"
 
 
 def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
     """Read the documents of a shard, with digests computed from their values; and whether it has a weights column."""
     try:
         shards = DocumentShards(folder, (shard,))
-        stored, weighted = _Documents.of(*(rows.without_joined() for rows, _ in shards.chunks())), shards.weighted
+        documents = _documents_of_rows(*(rows.without_joined() for rows, _ in shards.chunks()))
+        row = shards.stored("row", np.int32)
     except (OSError, ValueError, IndexError, MemoryError, OverflowError) as error:
         # Flipped bits can produce any length or offset; whatever fails, the shard is damaged.
         if (limit := out_of(error, f"cannot read {shard.path}")) is not None:
             raise limit from error
         raise CheckError(f"{shard.path}: {error}") from error
-    row = stored.row
     if len(row) and ((row[1:] < row[:-1]).any() or row[0] < 0 or row[-1] >= shard.num_input_rows):
         raise CheckError(f"{shard.path}: its documents are not in the order of the partition's rows")
-    return stored, weighted
-
-
-def _differences(
-    numbers: Int64, made: _Documents, codes: Mapping[int, str], stored: _Documents, stored_codes: Mapping[int, str]
-) -> Iterator[tuple[int, str, str]]:
-    """Yield the rows whose result differs from what is stored: row, result, and stored result."""
-    for row in numbers.tolist():
-        code, stored_code = codes.get(row), stored_codes.get(row)
-        ours, theirs = made.digest[made.of_row(row)], stored.digest[stored.of_row(row)]
-        if code == stored_code and np.array_equal(ours, theirs):
-            continue
-        expected, found = made.outcome(row, code), stored.outcome(row, stored_code)
-        yield row, expected, found if found != expected else f"{found}, with other values"
+    return documents, shards.weighted
 
 
 def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch) -> Iterator[tuple[int, str, str]]:
