@@ -222,7 +222,7 @@ def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_
     write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
     assert verify(folder).ok
     findings = verify(folder, level="full").findings
-    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("documents", "1")]
+    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("parts in no block", "1")]
 
 
 def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(starter, tmp_path, monkeypatch):

@@ -122,7 +122,7 @@ def audit_foreign(
         tokens_looked_at=tally.tokens,
         trained=tally.trained,
         padding=tally.padding,
-        findings=(*tally.findings(), *_unchecked(columns, facts, tally)),
+        findings=tuple(tally.findings(columns)),
     )
 
 
@@ -181,7 +181,8 @@ class _Tally:
         """Whether most rows contain ids unknown to the tokenizer, so that checks based on it are meaningless."""
         return 2 * self.rows["ids_outside"] > self.num_rows
 
-    def findings(self) -> Iterator[CodedFinding]:
+    def findings(self, columns: tuple[str, ...]) -> Iterator[CodedFinding]:
+        """Yield the findings in the order of the codes, then a note for each question that nothing here answers."""
         for code, kind in CODES.items():
             count, num_rows = self.counts[code], self.rows[code]
             if not num_rows or (self.has_foreign_ids and code not in OF_ANY_TOKENIZER):
@@ -201,6 +202,23 @@ class _Tally:
                 examples=(self.first[code],),
                 hint=kind.hint,
             )
+        for told in self._unchecked(columns):
+            yield CodedFinding(code="not_checked", level="note", message=told)
+
+    def _unchecked(self, columns: tuple[str, ...]) -> Iterator[str]:
+        if self.has_foreign_ids:
+            why = "most rows contain ids that this tokenizer does not have: they were made with another tokenizer"
+            yield f"prompts, stop tokens, padding, BOS and borders: {why}"
+            return
+        if not len(self.facts.header):
+            yield f"whether prompts are trained: {self.facts.no_header}"
+        if not self.facts.stops:
+            yield "whether stop tokens are trained: the tokenizer names no stop token"
+        are_marked = self.sequences > self.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)
+        if not self.facts.bos_opens and not are_marked:
+            has_template = self.facts.model.template is not None
+            more = ", and no token of this template marks only beginnings" if has_template else ""
+            yield f"whether rows contain several conversations: no column says where sequences begin{more}"
 
 
 def _labels_from(columns: tuple[str, ...]) -> str:
@@ -209,28 +227,6 @@ def _labels_from(columns: tuple[str, ...]) -> str:
     if masks := [name for name in MASKS if name in columns]:
         return f"{' and '.join(masks)}; there are no labels"
     return "nothing: there are neither labels nor a mask, and trainers then train every token"
-
-
-def _unchecked(columns: tuple[str, ...], facts: TokenizerFacts, tally: _Tally) -> Iterator[CodedFinding]:
-    """Yield a note for each question that nothing here answers."""
-
-    def note(what: str, why: str) -> CodedFinding:
-        return CodedFinding(code="not_checked", level="note", message=f"{what}: {why}")
-
-    if tally.has_foreign_ids:
-        why = "most rows contain ids that this tokenizer does not have: they were made with another tokenizer"
-        yield note("prompts, stop tokens, padding, BOS and borders", why)
-        return
-    if not len(facts.header):
-        yield note("whether prompts are trained", facts.no_header)
-    if not facts.stops:
-        yield note("whether stop tokens are trained", "the tokenizer names no stop token")
-    are_marked = tally.sequences > tally.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)
-    if not facts.bos_opens and not are_marked:
-        why = "no column says where sequences begin"
-        if facts.model.template is not None:
-            why += ", and no token of this template marks only beginnings"
-        yield note("whether rows contain several conversations", why)
 
 
 _READ = ("input_ids", "seq_lengths", *TOKEN_COLUMNS)
