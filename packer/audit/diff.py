@@ -1,7 +1,7 @@
 """Why two caches differ: fingerprints, then what they were made from and what they hold.
 
-Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. For preference data, side
-and margin must be the same too.
+Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. Side and margin, where
+there are any, must be the same too.
 """
 
 import json
@@ -190,7 +190,7 @@ def _documents(cache: Cache, split: str) -> tuple[Int64, Int64]:
     """Return the identity of each document of a split, and its row: the index of the input in the high bits."""
     found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
     ids = found.doc_ids()
-    if found.is_preference:
+    if found.has_sides:
         margins = found.margins().view(np.int32)
         ids = digest_rows(np.column_stack([ids, found.sides(), margins]), []).view(np.int64)
     source, row = found.origins()

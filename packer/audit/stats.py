@@ -47,7 +47,7 @@ class SplitStats:
     trained: int
     lengths: Lengths | None
     sides: dict[Side, Lengths]
-    """Document lengths by side for preference data; otherwise empty."""
+    """Document lengths by side; empty in a cache without sides."""
 
     blocks: int
     slots: int
@@ -193,7 +193,7 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
 
 
 def _sides(documents: DocumentShards, lengths: Int32) -> dict[Side, Lengths]:
-    if not documents.is_preference:
+    if not documents.has_sides:
         return {}
     sides = documents.sides()
     found = {name: count_lengths(lengths[sides == number]) for number, name in enumerate(SIDES)}

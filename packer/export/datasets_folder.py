@@ -103,7 +103,7 @@ def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict
         margins = rows.cache.documents(rows.split).margins()
         margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
         return sided | margin | {name: pa.null() for name in _MEDIA}
-    return columns | ({"kto_tags": pa.bool_()} if rows.cache.is_preference else {})
+    return columns | ({"kto_tags": pa.bool_()} if rows.cache.has_sides else {})
 
 
 def _documents(rows: SplitRows, batch: FlatDocuments, own: Sequence[Declared], found: Any) -> dict[str, pa.Array]:

@@ -43,7 +43,7 @@ class FlatDocuments:
     labels: Int32  # [K], unshifted
     loss_weights: Float32 | None  # [K], None unless the split has fractional weights
     offsets: Int64  # [D + 1]
-    sides: Int8 | None = None  # [D] for preference data; both documents of a pair are in the same batch
+    sides: Int8 | None = None  # [D] where documents have sides; both documents of a pair are in the same batch
     margins: Float32 | None = None  # [D] NaN for no margin; None if `sides` is
 
     @property
@@ -86,7 +86,7 @@ class SplitRows:
                 yield shards.read(np.arange(first, min(first + step, len(shards)), dtype=np.int64))
             return
         lengths = shards.lengths().astype(np.int64)
-        sides, margins = (shards.sides(), shards.margins()) if shards.is_preference else (None, None)
+        sides, margins = (shards.sides(), shards.margins()) if shards.has_sides else (None, None)
         for first, end in _windows(lengths, together=2 if shards.is_paired else 1):
             found = shards.locate(np.arange(first, end, dtype=np.int64))
             offsets = offsets_of(lengths[first:end])
@@ -308,12 +308,12 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
 def _refuse_unsupported(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Refuse what the format has no place for: without sides, rejected answers would be imitated."""
     cache, weighted = rows[0].cache, any(each.weighted for each in rows)
-    if cache.is_preference and weighted:
+    if cache.has_sides and weighted:
         raise UsageError(
-            f"{cache.folder} has fractional loss weights, and trainers of preference data read none",
+            f"{cache.folder} has fractional loss weights, and trainers of pairs and rated answers read none",
             hint="build it without weights",
         )
-    needed = {rows[0].unit: True, "preference": cache.is_preference, "weights": weighted}
+    needed = {rows[0].unit: True, "sides": cache.has_sides, "weights": weighted}
     wanted = [name for name, is_needed in needed.items() if is_needed]
     for name in (name for name in wanted if name not in form.holds):
         able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if {*wanted} <= {*each.holds})

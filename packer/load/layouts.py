@@ -1,7 +1,7 @@
 """Lays out rows as micro-batches: blocks flattened or as rows, documents padded or concatenated.
 
 Each column is written once, converting the file's int32 to int64, and then split into the tensors of its micro-batches.
-Beside tokens, a micro-batch has columns that the recipe declares, and of preference data the side of each answer.
+Beside tokens, a micro-batch has columns that the recipe declares, and of pairs and rated answers the side of each.
 """
 
 from collections import deque
@@ -281,7 +281,7 @@ class BatchColumns:
 
 
 def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: OrderedRows) -> list[MicroBatch]:
-    """Return micro-batches of preference data with an entry for each answer or pair, and a mask of what is trained.
+    """Return micro-batches with an entry for each answer or pair, its side, and a mask of what is trained.
 
     In `parts` of pairs all chosen answers come before the rejected ones, in the same order, as in TRL.
 

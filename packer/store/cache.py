@@ -106,8 +106,8 @@ class Cache:
         return fingerprint(self.manifest)
 
     @cached_property
-    def is_preference(self) -> bool:
-        """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
+    def has_sides(self) -> bool:
+        """Whether each document is a side of a pair, or a rated answer; a split without documents does not show it."""
         return has_column(self.manifest.document_shards, "side")
 
     @cached_property

@@ -119,7 +119,7 @@ class Document:
 
     sample_id: str | None
     side: Side | None
-    """Which answer of its row it is; None if the row is not preference data."""
+    """Which answer of its row it is; None in a cache without sides."""
 
     margin: float | None
     media: tuple[ImageSpan, ...]
@@ -143,14 +143,14 @@ class DocumentShards(NumberedRows[DocumentRows]):
     kind: ClassVar[Kind] = "documents"
 
     @property
-    def is_preference(self) -> bool:
-        """Whether the documents are sides of pairs, or rated answers."""
+    def has_sides(self) -> bool:
+        """Whether each document is one side of a pair, or a rated answer."""
         return has_column(self.shards, "side")
 
     @property
     def is_paired(self) -> bool:
         """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        if not self.is_preference or not len(self):
+        if not self.has_sides or not len(self):
             return False
         (chunk,), (row,) = self._locate(self.stored_numbers(np.zeros(1, np.int64)))
         shard = self.shards[self._shard_of[chunk]]

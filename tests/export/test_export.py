@@ -117,7 +117,7 @@ def test_any_documents_come_back(scratch, data):
         cache = SimpleNamespace(
             manifest=SimpleNamespace(content_fingerprint="0" * 64, recipe={}),
             documents=lambda split: SimpleNamespace(weighted=False),
-            is_preference=False,
+            has_sides=False,
             is_paired=False,
         )
         rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True)
@@ -310,7 +310,7 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
     export(several, tmp_path / "out", to="datasets")
     rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
     weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
-    with pytest.raises(UsageError, match="trainers of preference data read none"):
+    with pytest.raises(UsageError, match="trainers of pairs and rated answers read none"):
         export(weighted, tmp_path / "weighted-out", to="datasets")
 
 

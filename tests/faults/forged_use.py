@@ -129,7 +129,7 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
         names = ("lengths", "runs", "columns", "origins", "num_trained", "prompts", "verify")
         yield from (getattr(documents, name) for name in names)
         yield lambda documents=documents: [documents.read(number) for number in range(len(documents))]
-        if documents.is_preference:
+        if documents.has_sides:
             yield from (documents.sides, documents.margins)
 
 
