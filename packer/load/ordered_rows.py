@@ -15,7 +15,8 @@ from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.store.cache import BlockShards, Cache, FoundBlocks, FoundDocuments
+from packer.store.cache import BlockShards, Cache
+from packer.store.numbered_rows import FoundRows
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
@@ -132,10 +133,10 @@ class OrderedRows:
         sums: Float64 = self._weight_sums[rows]
         return sums
 
-    def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
+    def locate(self, rows: Int64) -> FoundRows[Any]:
         """Find and check some blocks or documents, ready to be copied."""
         if len(self.shards) == 1:
-            first: FoundBlocks | FoundDocuments = self.shards[0].locate(rows)
+            first: FoundRows[Any] = self.shards[0].locate(rows)
             return first
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
@@ -143,7 +144,7 @@ class OrderedRows:
             found = shards.locate(asked)
             for number, batch, row in zip(numbers.tolist(), found.opened, found.rows, strict=True):
                 opened[number], places[number] = batch, row
-        return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
+        return FoundRows(opened, places)
 
     def by_part(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
         """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""

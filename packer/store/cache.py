@@ -20,16 +20,9 @@ from packer.store.mapping import check_sizes
 from packer.store.media_shards import MediaShards
 from packer.store.place import SentFolder, cache_place
 from packer.store.row_tables import documents_of, split_documents
-from packer.store.shards import BlockShards, Document, DocumentShards, FoundBlocks, FoundDocuments
+from packer.store.shards import BlockShards, DocumentShards
 
-__all__ = [
-    "BlockShards",
-    "Cache",
-    "Document",
-    "DocumentShards",
-    "FoundBlocks",
-    "FoundDocuments",
-]
+__all__ = ["BlockShards", "Cache", "DocumentShards"]
 
 
 class Cache:

@@ -12,6 +12,7 @@ import pytest
 import twins
 from packed_again import packed_again
 from rejected_lines import write_rejected
+from single_documents import read_document
 
 from packer.audit import input_parts
 from packer.audit.verify import verify
@@ -108,7 +109,7 @@ def written_again(cache, change):
     manifest = read_manifest(cache)
     (shard,) = manifest.shards
     shards = DocumentShards(cache, [shard])
-    documents = [shards.read(index) for index in range(len(shards))]
+    documents = [read_document(shards, index) for index in range(len(shards))]
     starts = [document.span_start for document in documents]
     batch = DocumentBatch(
         input_ids=np.concatenate([document.input_ids for document in documents]),

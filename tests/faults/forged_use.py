@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from faults.forging import forgeries
+from single_documents import read_document
 
 from packer.errors import PackerError
 from packer.load import PackedLoader
@@ -128,7 +129,7 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
         documents = cache.documents(split)
         names = ("lengths", "runs", "columns", "origins", "num_trained", "prompts", "verify")
         yield from (getattr(documents, name) for name in names)
-        yield lambda documents=documents: [documents.read(number) for number in range(len(documents))]
+        yield lambda documents=documents: [read_document(documents, number) for number in range(len(documents))]
         if documents.has_sides:
             yield from (documents.sides, documents.margins)
 

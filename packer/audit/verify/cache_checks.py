@@ -208,13 +208,14 @@ class _Comparison:
 
     def compare(self) -> Iterator[Finding]:
         """Yield a finding for each of the first `MAX_ROWS` blocks that differ."""
-        num_wrong = 0
-        for chunk, (rows, _) in enumerate(self._blocks.chunks()):
+        num_wrong = before = 0
+        for rows, _ in self._blocks.chunks():
             for row, found in self._differences(rows, rows.digests(), 0, len(rows.length)):
                 num_wrong += 1
                 if num_wrong <= MAX_ROWS:
-                    path, place = self._blocks.path_of(chunk), self._blocks.row_in_shard(chunk, row)
+                    path, place = self._blocks.place(before + row)
                     yield Finding(path=path, row=place, what="block", expected="what its pieces make", found=found)
+            before += len(rows.length)
 
     def _differences(self, rows: BlockRows, digests: UInt64, first: int, last: int) -> Iterator[tuple[int, str]]:
         """Yield those of a range of blocks that differ from what their pieces yield, and how they differ."""
