@@ -20,10 +20,10 @@ from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import Change, compare, compare_recipes
 from packer.recipe.recipe import to_json
 from packer.store.arrow_columns import digest_rows
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.entries import Totals
 from packer.store.manifest import Input
-from packer.store.row_tables import documents_of
+from packer.store.row_tables import content_fingerprint, documents_of
 from packer.store.shards import DocumentShards
 
 _ENGINE = ("engine", "engine_version", "rules_version")

@@ -25,9 +25,8 @@ from packer.pipeline.stages import Stages
 from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file
-from packer.store.cache import content_fingerprint
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.row_tables import read_rejected, rejected_rows, stage_rejected
+from packer.store.row_tables import content_fingerprint, read_rejected, rejected_rows, stage_rejected
 from packer.store.shards import DocumentShards
 from packer.store.writing import write_documents
 

@@ -22,10 +22,10 @@ from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import row_tables
 from packer.store.arrow_columns import document_rows
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, sealed, write_manifest
 from packer.store.mapping import OutOfBounds, check_rows
-from packer.store.row_tables import read_rejected
+from packer.store.row_tables import content_fingerprint, read_rejected
 from packer.store.writing import write_blocks
 
 LEVELS = ("default", "full")

@@ -19,8 +19,8 @@ from single_documents import read_document
 
 from packer.errors import PackerError
 from packer.load import PackedLoader
-from packer.store.cache import Cache, content_fingerprint
-from packer.store.row_tables import read_rejected
+from packer.store.cache import Cache
+from packer.store.row_tables import content_fingerprint, read_rejected
 from packer_cli.main import cli
 
 _MEMORY, _SECONDS = 8 * 2**30, 60

@@ -19,7 +19,8 @@ from faults.lab import Lab, Outcome
 from single_documents import read_document
 
 from packer.model.backend import load_backend
-from packer.store.cache import Cache, check_conservation
+from packer.store.cache import Cache
+from packer.store.manifest import check_conservation
 from packer.store.row_tables import Rejected, read_rejected
 
 MARK = b"\xef\xbb\xbf"

@@ -15,11 +15,12 @@ from single_documents import read_document
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.store.cache import Cache, DocumentShards, content_fingerprint, fingerprint
+from packer.store.cache import Cache, DocumentShards, fingerprint
 from packer.store.folder import digest_file
 from packer.store.manifest import write_manifest
 from packer.store.row_tables import (
     Rejected,
+    content_fingerprint,
     is_pending,
     publish_rejected,
     read_rejected,

@@ -30,13 +30,13 @@ from packer.pipeline.tokenizer import kept_model
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import BlockRows
-from packer.store.cache import check_conservation
 from packer.store.entries import Totals
 from packer.store.files import CacheFiles
 from packer.store.manifest import (
     MANIFEST_NAME,
     REJECTED_NAME,
     Manifest,
+    check_conservation,
     encode_manifest,
 )
 from packer.store.row_tables import content_of, read_rejected, read_selection, rejected_path
