@@ -11,6 +11,7 @@ pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the pages from
 
 import torch
 import transformers
+from single_documents import read_document
 from task_pages import (
     FROM_ROWS,
     builds_of,
@@ -111,7 +112,7 @@ def test_the_page_leads_from_rows_to_a_loss_that_falls(rows, model, tmp_path, mo
     documents = names["result"].cache.documents("train")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     (row,) = [number for number, of_row in enumerate(documents.file_rows().tolist()) if of_row == 7]
-    labels = documents.read(row).labels
+    labels = read_document(documents, row).labels
     trained = tokenizer.decode(labels[labels != -100].tolist(), skip_special_tokens=False)
     for text in TRAINED[rows]:
         assert text in trained

@@ -1,7 +1,7 @@
 """Why two caches differ: fingerprints, then what they were made from and what they hold.
 
-Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. For preference data, side
-and margin must be the same too.
+Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. Side and margin, where
+there are any, must be the same too.
 """
 
 import json
@@ -20,10 +20,10 @@ from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import Change, compare, compare_recipes
 from packer.recipe.recipe import to_json
 from packer.store.arrow_columns import digest_rows
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.entries import Totals
 from packer.store.manifest import Input
-from packer.store.row_tables import documents_of
+from packer.store.row_tables import content_fingerprint, documents_of
 from packer.store.shards import DocumentShards
 
 _ENGINE = ("engine", "engine_version", "rules_version")
@@ -190,7 +190,7 @@ def _documents(cache: Cache, split: str) -> tuple[Int64, Int64]:
     """Return the identity of each document of a split, and its row: the index of the input in the high bits."""
     found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
     ids = found.doc_ids()
-    if found.is_preference:
+    if found.has_sides:
         margins = found.margins().view(np.int32)
         ids = digest_rows(np.column_stack([ids, found.sides(), margins]), []).view(np.int64)
     source, row = found.origins()

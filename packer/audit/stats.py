@@ -47,7 +47,7 @@ class SplitStats:
     trained: int
     lengths: Lengths | None
     sides: dict[Side, Lengths]
-    """Document lengths by side for preference data; otherwise empty."""
+    """Document lengths by side; empty in a cache without sides."""
 
     blocks: int
     slots: int
@@ -170,7 +170,7 @@ def _split_stats(cache: Cache, split: str) -> SplitStats:
     documents = cache.documents(split)
     lengths = documents.lengths()
     sides = {}
-    if documents.is_preference:
+    if documents.has_sides:
         of_document = documents.sides()
         sides = {name: count_lengths(lengths[of_document == number]) for number, name in enumerate(SIDES)}
     shards = [shard for shard in cache.manifest.shards if (shard.kind, shard.split) == ("blocks", split)]

@@ -49,7 +49,7 @@ class DocumentView:
     num_trained: int
     runs: tuple[Run, ...]
     side: Side | None = None
-    """Which answer of its row this is; None if the row is not preference data."""
+    """Which answer of its row this is; None in a cache without sides."""
 
     margin: float | None = None
     images: tuple[ImageView, ...] = ()

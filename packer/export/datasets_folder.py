@@ -14,16 +14,16 @@ Pairs have the three columns of documents twice, prefixed with ``chosen_`` and `
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import DESIRABLE, BlockBatch
-from packer.export.run import Batch, Files, FlatDocuments, SplitRows, lists
-from packer.layout import MASKED
+from packer.batches import DESIRABLE, Int64
+from packer.export.run import Files, SplitRows, lists
+from packer.layout import MASKED, offsets_of
 from packer.recipe.groups import Declared, declared
 from packer.store.shards import block_values, document_values
 
@@ -33,24 +33,17 @@ _MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
 
-def write(files: Files, rows: SplitRows, batches: Iterator[Batch], *, as_mask: bool = False) -> dict[str, Any]:
+def write(files: Files, rows: SplitRows, windows: Iterable[Int64], *, as_mask: bool = False) -> dict[str, Any]:
     """Write a split as a folder for ``datasets.load_from_disk``; several splits become a DatasetDict folder."""
     folder = "" if rows.is_alone else f"{rows.split}/"
     own = () if as_mask else declared(rows.cache.manifest.recipe)
     columns = _columns(rows, own, as_mask=as_mask)
     features = {name: _feature(kind) for name, kind in columns.items()}
     schema = pa.schema(list(columns.items()), {"huggingface": json.dumps({"info": {"features": features}})})
-    first = 0
+    arrays_of = _documents if rows.unit == "documents" else _blocks
     with pa.ipc.new_stream(files.open(f"{folder}{_FILE}"), schema) as stream:
-        for batch in batches:
-            number = len(batch.length)
-            found: Any = rows.shards.locate(np.arange(first, first + number, dtype=np.int64)) if own else None
-            first += number
-            arrays = (
-                _documents(rows, batch, own, found)
-                if isinstance(batch, FlatDocuments)
-                else _blocks(rows, batch, own, found)
-            )
+        for numbers in windows:
+            arrays = arrays_of(rows, numbers, own)
             stream.write_batch(pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema))
     identity = f"{rows.cache.manifest.content_fingerprint} {' '.join(schema.names)} {rows.unit} {rows.split}"
     state: dict[str, Any] = {
@@ -103,34 +96,39 @@ def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict
         margins = rows.cache.documents(rows.split).margins()
         margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
         return sided | margin | {name: pa.null() for name in _MEDIA}
-    return columns | ({"kto_tags": pa.bool_()} if rows.cache.is_preference else {})
+    return columns | ({"kto_tags": pa.bool_()} if rows.cache.has_sides else {})
 
 
-def _documents(rows: SplitRows, batch: FlatDocuments, own: Sequence[Declared], found: Any) -> dict[str, pa.Array]:
+def _documents(rows: SplitRows, numbers: Int64, own: Sequence[Declared]) -> dict[str, pa.Array]:
+    shards: Any = rows.shards
+    found = shards.locate(numbers)
+    ids, labels = (np.concatenate(found.values(name)) for name in ("input_ids", "labels"))
     flat: dict[str, npt.NDArray[Any]] = {
-        "input_ids": batch.input_ids,
-        "attention_mask": np.ones(len(batch.input_ids), np.int8),
-        "labels": batch.labels,
-        "loss_mask": (batch.labels != MASKED).view(np.int8),
+        "input_ids": ids,
+        "attention_mask": np.ones(len(ids), np.int8),
+        "labels": labels,
+        "loss_mask": (labels != MASKED).view(np.int8),
     }
-    if batch.loss_weights is not None:
-        flat["loss_weights"] = batch.loss_weights
-    columns = {name: lists(values, batch.offsets) for name, values in flat.items()}
+    if rows.weighted:
+        flat["loss_weights"] = np.concatenate(found.values("loss_weights"), dtype=np.float32)
+    offsets = offsets_of(found.values("length"))
+    columns = {name: lists(values, offsets) for name, values in flat.items()}
     for each in own:
         values = document_values(found, each)
-        columns[each.name] = lists(np.concatenate(values), batch.offsets) if each.of_tokens else pa.array(values)
-    if rows.cache.is_paired and batch.margins is not None:
-        number = len(batch.length) // 2
-        sides = {"chosen": pa.array(range(0, 2 * number, 2)), "rejected": pa.array(range(1, 2 * number, 2))}
+        columns[each.name] = lists(np.concatenate(values), offsets) if each.of_tokens else pa.array(values)
+    if rows.cache.is_paired:
+        sides = {"chosen": pa.array(range(0, len(numbers), 2)), "rejected": pa.array(range(1, len(numbers), 2))}
         columns = {f"{side}_{name}": column.take(at) for side, at in sides.items() for name, column in columns.items()}
-        columns |= {name: pa.nulls(number) for name in _MEDIA}
-        columns["margin"] = pa.array(batch.margins[::2], pa.float32(), from_pandas=True)
-    elif batch.sides is not None:
-        columns["kto_tags"] = pa.array(batch.sides == DESIRABLE)
+        columns |= {name: pa.nulls(len(numbers) // 2) for name in _MEDIA}
+        columns["margin"] = pa.array(shards.margins()[numbers[::2]], pa.float32(), from_pandas=True)
+    elif rows.cache.has_sides:
+        columns["kto_tags"] = pa.array(shards.sides()[numbers] == DESIRABLE)
     return columns
 
 
-def _blocks(rows: SplitRows, batch: BlockBatch, own: Sequence[Declared], found: Any) -> dict[str, pa.Array]:
+def _blocks(rows: SplitRows, numbers: Int64, own: Sequence[Declared]) -> dict[str, pa.Array]:
+    shards: Any = rows.shards
+    batch = shards.read(numbers)
     B, L = batch.input_ids.shape
     offsets = np.arange(B + 1, dtype=np.int64) * L
     columns = {name: lists(getattr(batch, name).reshape(-1), offsets) for name in _BLOCKS[:3]}
@@ -138,7 +136,8 @@ def _blocks(rows: SplitRows, batch: BlockBatch, own: Sequence[Declared], found: 
     if batch.loss_weights is not None:
         columns["loss_weights"] = lists(batch.loss_weights.reshape(-1), offsets)
     if own:
-        for name, values in block_values(found, L, rows.cache.documents(rows.split), tuple(own)).items():
+        found = block_values(shards.locate(numbers), L, rows.cache.documents(rows.split), own)
+        for name, values in found.items():
             columns[name] = lists(values.reshape(B * L, *values.shape[2:]), offsets)
     return columns
 

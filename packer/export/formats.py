@@ -12,7 +12,7 @@ Unit: TypeAlias = Literal["documents", "blocks"]
 PLACES = {
     "documents": "documents: its trainer reads blocks",
     "blocks": "blocks: its trainer packs documents itself",
-    "preference": "which answer was chosen",
+    "sides": "which answer was chosen",
     "weights": "fractional loss weights",
 }
 """What an export may need, and how an error names it."""
@@ -55,7 +55,7 @@ FORMATS: dict[str, Format] = {
     "datasets": Format(
         module="datasets_folder",
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
-        holds=("documents", "blocks", "weights", "preference"),
+        holds=("documents", "blocks", "weights", "sides"),
         writes_columns=True,
     ),
     "megatron-bridge": Format(

@@ -10,7 +10,7 @@ is.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ _SCHEMA = pa.schema(
 METADATA = "metadata.json"
 
 
-def write(files: Files, rows: SplitRows, batches: Iterator[BlockBatch]) -> dict[str, Any]:
+def write(files: Files, rows: SplitRows, windows: Iterable[Int64]) -> dict[str, Any]:
     """Write a split as a file."""
     manifest = rows.cache.manifest
     align, eos = _align(rows), manifest.model.eos_id
@@ -39,7 +39,8 @@ def write(files: Files, rows: SplitRows, batches: Iterator[BlockBatch]) -> dict[
         )
     path, written = f"{rows.split}.idx.parquet", []
     with pq.ParquetWriter(files.open(path), _SCHEMA) as file:
-        for batch in batches:
+        for numbers in windows:
+            batch = rows.cache.blocks(rows.split).read(numbers)
             made, lengths, per_row = sequences(batch, align, -1 if eos is None else eos)
             file.write_batch(made)
             written.append((lengths, per_row))

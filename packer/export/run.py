@@ -1,4 +1,4 @@
-"""Runs an export: gives the formats rows as flat arrays, and files whose digests it writes into export.json.
+"""Runs an export: gives the formats numbers of rows, and files whose digests it writes into export.json.
 
 The destination folder appears with all of its files, or not at all. Files are written to a working folder beside it,
 which is renamed into place at the end. Its writer holds a lock in it: so a second export to the same destination is
@@ -11,20 +11,21 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from packer.batches import BlockBatch, Float32, Int8, Int32, Int64
+from packer.batches import Int64
 from packer.display import Progress, Silent
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
 from packer.host.limits import storage_errors
-from packer.layout import MASKED, array_of, offsets_of
+from packer.layout import array_of
 from packer.names import refuse_address
 from packer.recipe.groups import declared
 from packer.store.cache import BlockShards, Cache, DocumentShards
@@ -35,27 +36,7 @@ _TOKENS = 2**20
 """Approximate number of tokens read at a time: some tens of megabytes with all columns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlatDocuments:
-    """Consecutive documents as flat arrays. D documents, K tokens."""
-
-    input_ids: Int32  # [K]
-    labels: Int32  # [K], unshifted
-    loss_weights: Float32 | None  # [K], None unless the split has fractional weights
-    offsets: Int64  # [D + 1]
-    sides: Int8 | None = None  # [D] for preference data; both documents of a pair are in the same batch
-    margins: Float32 | None = None  # [D] NaN for no margin; None if `sides` is
-
-    @property
-    def length(self) -> Int64:
-        """Tokens of each document.  # int64[D]"""
-        return np.diff(self.offsets)
-
-
-Batch: TypeAlias = FlatDocuments | BlockBatch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SplitRows:
     """The rows of one split, and how to export them."""
 
@@ -77,40 +58,31 @@ class SplitRows:
     def __len__(self) -> int:
         return len(self.shards)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order, about a million tokens at a time."""
+    @cached_property
+    def slots(self) -> Int64:
+        """Tokens of each row; of blocks, including padding.  # int64[N]"""
         shards = self.shards
         if isinstance(shards, BlockShards):
-            step = max(1, _TOKENS // max(1, shards.block_len))
-            for first in range(0, len(shards), step):
-                yield shards.read(np.arange(first, min(first + step, len(shards)), dtype=np.int64))
-            return
-        lengths = shards.lengths().astype(np.int64)
-        sides, margins = (shards.sides(), shards.margins()) if shards.is_preference else (None, None)
-        for first, end in _windows(lengths, together=2 if shards.is_paired else 1):
-            found = shards.locate(np.arange(first, end, dtype=np.int64))
-            offsets = offsets_of(lengths[first:end])
-            weights = np.concatenate(found.values("loss_weights"), dtype=np.float32) if shards.weighted else None
-            yield FlatDocuments(
-                input_ids=np.concatenate(found.values("input_ids")),
-                labels=np.concatenate(found.values("labels")),
-                loss_weights=weights,
-                offsets=offsets,
-                sides=None if sides is None else sides[first:end],
-                margins=None if margins is None else margins[first:end],
-            )
+            return np.full(len(shards), shards.block_len, np.int64)
+        return shards.lengths().astype(np.int64)
 
+    def windows(self) -> Iterator[Int64]:
+        """Yield the numbers of all rows in order, those of about a million tokens at a time.  # int64[n] each
 
-def _windows(lengths: Int64, *, together: int) -> Iterator[tuple[int, int]]:
-    """Yield nonempty ranges of documents of about `_TOKENS` tokens that begin at a multiple of `together`.
+        A window of documents ends with the document, or the pair, that reaches the next million.
 
-    Worked example: with 10 instead of a million, lengths [6, 3, 9, 40, 1] give [0, 3), [3, 4) and [4, 5): a range ends
-    with the document that reaches the next multiple of 10.
-    """
-    sums = np.cumsum(lengths)[together - 1 :: together]
-    cuts = together * (np.flatnonzero(np.diff(sums // _TOKENS, prepend=0)) + 1)
-    bounds = np.unique([0, *cuts.tolist(), len(lengths)]).tolist()
-    yield from pairwise(bounds)
+        Worked example: with 10 instead of a million, documents of 6 3 9 40 1 tokens are windows 0 1 2, 3 and 4.
+        """
+        shards = self.shards
+        if isinstance(shards, BlockShards):
+            bounds = [*range(0, len(shards), max(1, _TOKENS // max(1, shards.block_len))), len(shards)]
+        else:
+            together = 2 if shards.is_paired else 1
+            sums = np.cumsum(self.slots)[together - 1 :: together]
+            cuts = together * (np.flatnonzero(np.diff(sums // _TOKENS, prepend=0)) + 1)
+            bounds = np.unique([0, *cuts.tolist(), len(shards)]).tolist()
+        for first, end in pairwise(bounds):
+            yield np.arange(first, end, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,12 +280,12 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
 def _refuse_unsupported(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Refuse what the format has no place for: without sides, rejected answers would be imitated."""
     cache, weighted = rows[0].cache, any(each.weighted for each in rows)
-    if cache.is_preference and weighted:
+    if cache.has_sides and weighted:
         raise UsageError(
-            f"{cache.folder} has fractional loss weights, and trainers of preference data read none",
+            f"{cache.folder} has fractional loss weights, and trainers of pairs and rated answers read none",
             hint="build it without weights",
         )
-    needed = {rows[0].unit: True, "preference": cache.is_preference, "weights": weighted}
+    needed = {rows[0].unit: True, "sides": cache.has_sides, "weights": weighted}
     wanted = [name for name, is_needed in needed.items() if is_needed]
     for name in (name for name in wanted if name not in form.holds):
         able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if {*wanted} <= {*each.holds})
@@ -323,19 +295,17 @@ def _refuse_unsupported(to: str, form: Format, rows: Sequence[SplitRows]) -> Non
 def _write_split(
     write: Callable[..., dict[str, Any]], form: Format, files: Files, rows: SplitRows, progress: Progress
 ) -> ExportedSplit:
-    num_tokens = num_trained = 0
+    def windows() -> Iterator[Int64]:
+        for numbers in rows.windows():
+            yield numbers
+            progress.advance(len(numbers), int(rows.slots[numbers].sum()))
 
-    def counted() -> Iterator[Batch]:
-        nonlocal num_tokens, num_trained
-        for batch in rows.batches():
-            yield batch
-            num_tokens += batch.input_ids.size
-            num_trained += int(np.count_nonzero(batch.labels != MASKED))
-            progress.advance(len(batch.length), batch.input_ids.size)
-
-    details = write(files, rows, counted(), **form.options)
     return ExportedSplit(
-        split=rows.split, num_rows=len(rows), num_tokens=num_tokens, num_trained=num_trained, details=details
+        split=rows.split,
+        details=write(files, rows, windows(), **form.options),
+        num_rows=len(rows),
+        num_tokens=int(rows.slots.sum()),
+        num_trained=int(rows.shards.stored("num_trained", np.int32).sum(dtype=np.int64)),
     )
 
 

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from packer.batches import CHOSEN, REJECTED
 from packer.errors import UsageError
-from packer.load.attention import documents_of, mask_4d
+from packer.load.attention import documents_of
 from packer.load.step import MicroBatch, shift_labels
 from packer.media.processor import first_with_state, text_config, wrong_when_packed
 
@@ -28,7 +28,6 @@ def huggingface(
     num_items_in_batch: int | None = None,
     seq_idx: bool | None = None,
     rope_index: Callable[..., Any] | None = None,
-    mask_dtype: torch.dtype | None = None,
 ) -> MicroBatch:
     """Return keyword arguments for a Hugging Face model: ``model(**huggingface(micro_batch, model.config))``.
 
@@ -51,7 +50,7 @@ def huggingface(
 
     Args:
         config: of the model, ``model.config``; None for a model of your own whose attention is like Llama's.
-        micro_batch: flattened or padded, with unshifted labels; rows (``flatten=False``) only with `mask_dtype`.
+        micro_batch: flattened or padded, with unshifted labels.
         num_items_in_batch: ``step.num_items_in_batch``; the model's loss is then the sum over this micro-batch divided
             by it, so that the losses of a step's micro-batches add up to its mean over trained tokens. If gradients
             are averaged over W ranks (DDP, FSDP), multiply the loss by W. None keeps the model's own mean over this
@@ -62,23 +61,19 @@ def huggingface(
             and leak in packed rows: give them padded ones.
         rope_index: `get_rope_index` of a model with positions in three dimensions, for packed documents with images;
             :func:`packer.load.adapters.rope_index_of` finds it.
-        mask_dtype: add the 4-D mask of :func:`packer.load.attention.mask_4d`: ``torch.bool`` for SDPA, the model's
-            dtype for eager or SDPA. For models that do not derive a mask from ``position_ids`` themselves.
 
     Raises:
-        UsageError: something these models would silently get wrong: rows without a mask, a flattened micro-batch with
-            one, shifted labels, loss weights, ``seq_idx`` for padded rows or where transformers ignores it.
+        UsageError: something these models would silently get wrong: several documents in one of several rows, a
+            flattened micro-batch with a mask, shifted labels, loss weights, ``seq_idx`` for padded rows or where
+            transformers ignores it.
     """
     state = first_with_state(config)
     if seq_idx is None:
         seq_idx = "cu_seq_lens_q" in micro_batch and len(micro_batch["cu_seq_lens_q"]) > 2 and bool(state)
-    _check(micro_batch, seq_idx=seq_idx, state=state, explicit_mask=mask_dtype is not None)
+    _check(micro_batch, seq_idx=seq_idx, state=state)
     arguments = {name: value for name, value in micro_batch.items() if name not in ("document_ids", "columns")}
     arguments["use_cache"] = False
-    documents = documents_of(micro_batch)
-    if mask_dtype is not None:
-        arguments["attention_mask"] = mask_4d(documents, mask_dtype)
-    elif "pixel_values" in micro_batch:
+    if "pixel_values" in micro_batch:
         arguments |= _positions_with_images(micro_batch, config, rope_index)
     elif "cu_seq_lens_q" in micro_batch and _has_positions_in_3d(config):
         arguments["position_ids"] = micro_batch["position_ids"].expand(4, -1, -1)
@@ -86,7 +81,7 @@ def huggingface(
         masks = masks_of(config, micro_batch)
         arguments |= {} if masks is None else {"attention_mask": masks}
     if seq_idx:
-        arguments["seq_idx"] = documents
+        arguments["seq_idx"] = documents_of(micro_batch)
     if num_items_in_batch is not None:
         arguments["num_items_in_batch"] = num_items_in_batch
     return arguments
@@ -215,7 +210,7 @@ def _has_positions_in_3d(config: Any) -> bool:
     return any("mrope_section" in (getattr(text, name, None) or {}) for name in ("rope_parameters", "rope_scaling"))
 
 
-def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str, explicit_mask: bool) -> None:
+def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str) -> None:
     """Refuse what these models would silently get wrong; raises for the first condition that applies."""
     num_rows, is_flat = len(micro_batch["input_ids"]), "cu_seq_lens_q" in micro_batch
     is_masked, is_numbered = "attention_mask" in micro_batch, "document_ids" in micro_batch
@@ -230,11 +225,11 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str, explicit_mask:
         ),
         "a flattened micro-batch with an attention_mask: transformers then overlooks the boundaries": (
             is_flat and is_masked,
-            "remove attention_mask, or pass mask_dtype for a 4-D mask that has the boundaries",
+            "remove attention_mask",
         ),
         "a micro-batch of several rows: flash attention ignores position_ids if the batch is not 1": (
-            not is_flat and not explicit_mask and _has_packed_rows(micro_batch),
-            "open the loader with flatten=True, or pass mask_dtype for a 4-D mask (eager and SDPA)",
+            not is_flat and _has_packed_rows(micro_batch),
+            "open the loader with flatten=True",
         ),
         "a micro-batch that does not say where documents begin: no cu_seq_lens_q, document_ids or attention_mask": (
             not (is_flat or is_numbered or is_masked),

@@ -6,14 +6,12 @@ causal attention. The cumulative lengths of a flattened micro-batch are already 
 (flash-attn's ``flash_attn_varlen_func``, ``torch.nn.attention.varlen``); every other form is derived from them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from packer.load.step import MicroBatch
-
-MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def boundaries(lengths: Tensor) -> MicroBatch:
@@ -67,8 +65,9 @@ def documents_of(micro_batch: MicroBatch) -> Tensor:
 def block_diagonal_mask(documents: Tensor) -> Tensor:
     """Return True where a query may see a key: in the same document, and not later.
 
-    This is the ``attn_mask`` of `torch.nn.functional.scaled_dot_product_attention` (add a head dimension for a
-    batch). Quadratic in T: for tests, small models and models without variable-length attention.
+    This is the ``attn_mask`` of `torch.nn.functional.scaled_dot_product_attention` (``[:, None]`` adds the dimension of
+    heads to that of a batch). Quadratic in T, and layers with a sliding window lose it: for tests, small models and
+    models without variable-length attention.
 
     Args:
         documents: number of the document each position belongs to, integer [..., T].
@@ -83,46 +82,3 @@ def block_diagonal_mask(documents: Tensor) -> Tensor:
     length = documents.shape[-1]
     causal = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
     return (documents.unsqueeze(-1) == documents.unsqueeze(-2)) & causal
-
-
-def mask_4d(documents: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
-    """Return the same rule as a 4-D ``attention_mask``, which transformers passes on to attention unchanged.
-
-    SDPA accepts ``torch.bool`` or the model's own dtype. Eager attention adds the mask to its scores, so it needs the
-    model's dtype: a bool mask would add 0 and 1, and hide nothing. Flash attention accepts no 4-D mask.
-    Quadratic in T, and the same in every layer: layers with a sliding window lose it.
-
-    Args:
-        documents: number of the document each position belongs to, integer [B, T].
-        dtype: ``torch.bool`` for True where a query may see a key; a floating dtype for 0 there and its lowest
-            number elsewhere, as transformers does.
-
-    Returns:
-        dtype [B, 1, T, T], query by key
-
-    Raises:
-        ValueError: another dtype or another shape.
-    """
-    if documents.ndim != 2:
-        raise ValueError(f"documents are {list(documents.shape)}; expected [B, T]")
-    seen = block_diagonal_mask(documents).unsqueeze(1)
-    if dtype == torch.bool:
-        return seen
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"a mask of {dtype}; expected torch.bool or a floating type")
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
-
-
-def document_mask_mod(documents: Tensor) -> MaskMod:
-    """Return the same rule as a ``mask_mod`` for `torch.nn.attention.flex_attention.create_block_mask`.
-
-    Pass B and T of `documents` as its ``B``, ``Q_LEN`` and ``KV_LEN``, and ``H=None``, as all heads use the same mask.
-
-    Args:
-        documents: number of the document each position belongs to, integer [B, T].
-    """
-
-    def mask_mod(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001 - flex's signature
-        return (documents[batch, query] == documents[batch, key]) & (query >= key)
-
-    return mask_mod

@@ -27,7 +27,7 @@ from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
 from packer.load.layouts import PREFIX, asked_columns
 from packer.load.loader import PackedLoader, loader_of_examples
-from packer.load.ordered_rows import check_weights, content_of, refuse_preference
+from packer.load.ordered_rows import check_weights, content_of, require_examples
 from packer.load.ordering import UNCHANGED
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
@@ -66,7 +66,7 @@ class PackedDataset(Dataset[Item]):
         columns: Sequence[str] = (),
     ) -> None:
         self._cache = open_cache(cache)
-        refuse_preference(content_of(self._cache), "PackedDataset")
+        require_examples(content_of(self._cache), "PackedDataset")
         self._cache.refuse_images("PackedDataset")
         self._split = checked("split", split, str)
         self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"

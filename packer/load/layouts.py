@@ -1,7 +1,7 @@
 """Lays out rows as micro-batches: blocks flattened or as rows, documents padded or concatenated.
 
 Each column is written once, converting the file's int32 to int64, and then split into the tensors of its micro-batches.
-Beside tokens, a micro-batch has columns that the recipe declares, and of preference data the side of each answer.
+Beside tokens, a micro-batch has columns that the recipe declares, and of pairs and rated answers the side of each.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from packer.load.ordered_rows import FILLER_ROW, PADDING_ROW, OrderedRows
 from packer.load.row_source import RowSource
 from packer.load.step import MicroBatch
 from packer.recipe.groups import Declared, declared
-from packer.store.cache import Cache, FoundBlocks, FoundDocuments
+from packer.store.cache import Cache
 from packer.store.numbered_rows import FoundRows
 from packer.store.shards import block_values, token_values
 
@@ -262,10 +262,10 @@ class BatchColumns:
         self._rows = source.rows
         self._documents = [cache.documents(options.split) for cache in source.caches]
 
-    def values(self, rows: Int64, found: FoundBlocks | FoundDocuments) -> dict[str, Beside]:
+    def values(self, rows: Int64, found: FoundRows[Any]) -> dict[str, Beside]:
         """Return the values of blocks or documents for a layout, by :data:`PREFIX` and name."""
         made: dict[str, list[Any]] = {each.name: [None] * len(rows) for each in self._columns}
-        if isinstance(found, FoundDocuments):
+        if not self._rows.block_len:
             made = {each.name: token_values(found, each) for each in self._columns}
         else:
             for (places, shards, numbers), documents in zip(self._rows.by_part(rows), self._documents, strict=True):
@@ -281,7 +281,7 @@ class BatchColumns:
 
 
 def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: OrderedRows) -> list[MicroBatch]:
-    """Return micro-batches of preference data with an entry for each answer or pair, and a mask of what is trained.
+    """Return micro-batches with an entry for each answer or pair, its side, and a mask of what is trained.
 
     In `parts` of pairs all chosen answers come before the rejected ones, in the same order, as in TRL.
 

@@ -12,7 +12,7 @@ from packer.batches import Int64
 from packer.errors import CheckError, UsageError, answers_names
 from packer.load.arguments import Batching, check_instance, checked, open_cache, resolve_options
 from packer.load.mixture import Mixture
-from packer.load.ordered_rows import Content, refuse_preference
+from packer.load.ordered_rows import Content, require_examples
 from packer.load.ordering import UNCHANGED, Counters, End, Ordering, ReaderState, restore
 from packer.load.pixels import BatchImages
 from packer.load.ranks import Agreement
@@ -90,8 +90,8 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
     | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Of preference data,
-    there are also ``sides``, ``pair_ids``, ``completion_mask`` and ``margins``, and all sizes count pairs.
+    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Of pairs and rated
+    answers, there are also ``sides``, ``pair_ids``, ``completion_mask`` and ``margins``, and all sizes count pairs.
 
     Raises:
         UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
@@ -330,5 +330,5 @@ class PackedLoader:
 def loader_of_examples(name: str, value: Any, what: str) -> PackedLoader:
     """Return an argument that is a loader of examples to imitate, for a consumer that trains on every answer."""
     loader = check_instance(name, value, PackedLoader, "a PackedLoader")
-    refuse_preference(loader.content, what)
+    require_examples(loader.content, what)
     return loader

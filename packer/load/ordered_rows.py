@@ -15,7 +15,8 @@ from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
-from packer.store.cache import BlockShards, Cache, FoundBlocks, FoundDocuments
+from packer.store.cache import BlockShards, Cache
+from packer.store.numbered_rows import FoundRows
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
@@ -36,8 +37,8 @@ class OrderedRows:
         if kind == "blocks" and self.content != "examples":
             raise UsageError(
                 f"there are no blocks of {self.content}",
-                hint="trainers of pairs and rated answers are in packer.load.trainers, and read PreferenceData; in a "
-                "loop of your own, batching='padding_free', 'padded' or 'token_budget'",
+                hint="trainers of pairs and rated answers are in packer.load.trainers; in a loop of your own, "
+                "batching='padding_free', 'padded' or 'token_budget'",
             )
         self.num_sides = 2 if self.content == "pairs" else 1
         """Documents per row: pair i consists of documents 2i and 2i + 1."""
@@ -79,12 +80,12 @@ class OrderedRows:
 
     @cached_property
     def sides(self) -> Int64:
-        """Side of each document of preference data, such as chosen or rejected.  # int64[documents]"""
+        """Side of each document, such as chosen or rejected.  # int64[documents]"""
         return np.concatenate([part.sides() for part in self.shards]).astype(np.int64)
 
     @cached_property
     def margins(self) -> Float32 | None:
-        """Margin of the row of each document of preference data; None if no row has one.  # float32[documents]"""
+        """Margin of the row of each document; None if no row has one.  # float32[documents]"""
         found = np.concatenate([part.margins() for part in self.shards])
         return None if np.isnan(found).all() else found
 
@@ -132,10 +133,10 @@ class OrderedRows:
         sums: Float64 = self._weight_sums[rows]
         return sums
 
-    def locate(self, rows: Int64) -> FoundBlocks | FoundDocuments:
+    def locate(self, rows: Int64) -> FoundRows[Any]:
         """Find and check some blocks or documents, ready to be copied."""
         if len(self.shards) == 1:
-            first: FoundBlocks | FoundDocuments = self.shards[0].locate(rows)
+            first: FoundRows[Any] = self.shards[0].locate(rows)
             return first
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
@@ -143,7 +144,7 @@ class OrderedRows:
             found = shards.locate(asked)
             for number, batch, row in zip(numbers.tolist(), found.opened, found.rows, strict=True):
                 opened[number], places[number] = batch, row
-        return FoundBlocks(opened, places) if self.block_len else FoundDocuments(opened, places)
+        return FoundRows(opened, places)
 
     def by_part(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
         """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""
@@ -164,8 +165,8 @@ def documents_of_pairs(pairs: Int64) -> Int64:
 
 
 def content_of(cache: Cache) -> Content:
-    """Return the kind of content of a cache: examples to imitate, or preference data."""
-    if not cache.is_preference:
+    """Return the kind of content of a cache: examples to imitate, or answers with a side."""
+    if not cache.has_sides:
         return "examples"
     return "pairs" if cache.is_paired else "rated answers"
 
@@ -179,7 +180,7 @@ def content_of_all(caches: Iterable[Cache]) -> Content:
     return next(iter(found))
 
 
-def refuse_preference(content: Content, what: str) -> None:
+def require_examples(content: Content, what: str) -> None:
     """Keep a consumer that trains on every answer from imitating rejected answers."""
     if content != "examples":
         raise UsageError(

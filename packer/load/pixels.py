@@ -24,11 +24,12 @@ from packer.load.step import MicroBatch
 from packer.media.carried import ImageSpan
 from packer.media.images import UnusableImageError, decode
 from packer.media.processor import Processor, processor_of
-from packer.store.cache import Cache, FoundBlocks, FoundDocuments
+from packer.store.arrow_columns import DocumentRows
+from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.media_shards import MediaShards
+from packer.store.numbered_rows import FoundRows
 
-Found: TypeAlias = FoundBlocks | FoundDocuments
 Shown: TypeAlias = list[tuple[ImageSpan, ...]]
 """The images of each document of a micro-batch that has some."""
 
@@ -55,7 +56,7 @@ class BatchImages:
     def __init__(self, caches: Sequence[Cache], *, split: str = "train", fills: bool) -> None:
         self._caches, self._split, self._fills = caches, split, fills
 
-    def shown(self, found: Found, parts: Sequence[Int64]) -> list[Shown]:
+    def shown(self, found: FoundRows[Any], parts: Sequence[Int64]) -> list[Shown]:
         """Return the images of each document that has some, for each micro-batch.
 
         Args:
@@ -139,12 +140,14 @@ class BatchImages:
         first, second = (each | self.types(each) | pixels for each in (flattened(documents), padded))
         return first, second
 
-    def _spans(self, found: Found) -> list[list[tuple[ImageSpan, ...]]]:
+    def _spans(self, found: FoundRows[Any]) -> list[list[tuple[ImageSpan, ...]]]:
         """Return the images of each document of each row. Blocks name their documents, which name their images."""
-        if isinstance(found, FoundDocuments):
-            pairs = zip(found.opened, found.rows, strict=True)
-            return [[() if opened.media is None else opened.media[row]] for opened, row in pairs]
-        return [[self._of_document(doc_id) for doc_id in doc_ids.tolist()] for doc_ids in found.doc_ids()]
+        return [
+            [() if opened.media is None else opened.media[row]]
+            if isinstance(opened, DocumentRows)
+            else [self._of_document(doc_id) for doc_id in opened.ids_of(row).tolist()]
+            for opened, row in zip(found.opened, found.rows, strict=True)
+        ]
 
     def _of_document(self, doc_id: int) -> tuple[ImageSpan, ...]:
         for cache in self._caches:

@@ -22,19 +22,20 @@ from packer.pipeline.selecting import Selected, values_of
 from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
-from packer.store.cache import Cache, check_conservation, content_fingerprint
 from packer.store.entries import Totals
 from packer.store.folder import lock, sweep
 from packer.store.manifest import (
     FORMAT_VERSION,
     Manifest,
     Shard,
+    check_conservation,
     decode_manifest,
     encode_manifest,
     read_manifest,
     write_manifest,
 )
-from packer.store.row_tables import Rejected, is_pending, publish_rejected, stage_rejected
+from packer.store.mapping import check_sizes
+from packer.store.row_tables import Rejected, content_fingerprint, is_pending, publish_rejected, stage_rejected
 from packer.version import __version__, code_digest, library_version
 
 _VERSIONED = ("jinja2", "numpy", "pyarrow", "tokenizers")
@@ -59,7 +60,7 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
     A manifest that readers would refuse is not committed, and in a bucket none in place of another than `before`, the
-    manifest that the build began with. After the commit, the cache is opened as readers open it.
+    manifest that the build began with. After the commit, manifest and sizes are read back, as readers read them.
 
     Raises:
         StorageError: the disk cannot be written, or did not retain what was written. Until the manifest is replaced,
@@ -72,7 +73,7 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
     _refuse_unreadable(folder, manifest)
     write_manifest(folder, manifest, before=before)
     try:
-        Cache.open(folder).close()
+        check_sizes(folder, read_manifest(folder).stored)
     except (CheckError, InputError) as error:
         raise StorageError(
             f"{shown(folder)} was built, but does not open: {error.message}",

@@ -117,6 +117,10 @@ class DocumentRows:
         values = {name: each for name, each in self.values.items() if name not in self.joined}
         return replace(self, values=values, joined=frozenset())
 
+    def ids_of(self, row: int) -> Int64:
+        """Return the id of the document of a row.  # int64[1]"""
+        return self.doc_id[row : row + 1]
+
     def sample_id_of(self, index: int) -> str | None:
         """Return the sample id of one row, or None."""
         return self.sample_id[index].tobytes().decode(errors="backslashreplace") if self.has_sample_id[index] else None
@@ -181,6 +185,10 @@ class BlockRows:
             *(self.length, self.num_trained, self.input_ids, self.labels, self.position_ids, self.loss_weights),
             *(self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths),
         )
+
+    def ids_of(self, row: int) -> Int64:
+        """Return the ids of the documents in a block, in the order of their pieces.  # int64[P]"""
+        return self.doc_ids[row]
 
     @classmethod
     def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
@@ -295,7 +303,7 @@ def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> No
 
 def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:
     """Return the rows of a record batch of a shard, which Arrow has validated; ValueError if it is not valid."""
-    return document_rows(batch) if kind == "documents" else block_rows(batch)
+    return document_rows(batch) if kind == "documents" else BlockRows(**{"loss_weights": None} | _columns(batch))
 
 
 def document_rows(batch: pa.RecordBatch) -> DocumentRows:
@@ -322,11 +330,6 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
         ),
         has_sample_id=has_sample_id.view(np.bool_),
     )
-
-
-def block_rows(batch: pa.RecordBatch) -> BlockRows:
-    """Return the rows of a record batch of a block shard; ValueError as in :func:`shard_rows`."""
-    return BlockRows(**{"loss_weights": None} | _columns(batch))
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, Any]:

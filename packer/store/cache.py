@@ -3,33 +3,24 @@
 import hashlib
 import json
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-import numpy as np
 
-from packer.batches import Int64, UInt64
 from packer.errors import CheckError, UsageError
 from packer.names import shown
 from packer.store.entries import Kind, has_column
-from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, read_manifest
+from packer.store.manifest import MANIFEST_NAME, Manifest, read_manifest
 from packer.store.mapping import check_sizes
 from packer.store.media_shards import MediaShards
 from packer.store.place import SentFolder, cache_place
-from packer.store.row_tables import documents_of, split_documents
-from packer.store.shards import BlockShards, Document, DocumentShards, FoundBlocks, FoundDocuments
+from packer.store.row_tables import documents_of
+from packer.store.shards import BlockShards, DocumentShards
 
-__all__ = [
-    "BlockShards",
-    "Cache",
-    "Document",
-    "DocumentShards",
-    "FoundBlocks",
-    "FoundDocuments",
-]
+__all__ = ["BlockShards", "Cache", "DocumentShards"]
 
 
 class Cache:
@@ -106,8 +97,8 @@ class Cache:
         return fingerprint(self.manifest)
 
     @cached_property
-    def is_preference(self) -> bool:
-        """Whether the documents are sides of pairs, or rated answers; a split without documents does not show it."""
+    def has_sides(self) -> bool:
+        """Whether each document is a side of a pair, or a rated answer; a split without documents does not show it."""
         return has_column(self.manifest.document_shards, "side")
 
     @cached_property
@@ -172,46 +163,6 @@ def _refuse_blocks_of_pairs(folder: Path, manifest: Manifest) -> None:
     if is_packed and has_column(manifest.document_shards, "side"):
         hint = "the same build with --force keeps its documents, which readers batch padded or without padding"
         raise CheckError(f"{folder} has blocks of pairs or rated answers, which nothing reads", hint=hint)
-
-
-def check_conservation(manifest: Manifest) -> None:
-    """Compare a manifest's totals with its shards and with each other, by the laws of :class:`Totals`."""
-    totals = manifest.totals
-    documents = partial(_sum, manifest.document_shards)
-    blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
-    cut = partial(_sum, totals.cut.values())
-    rejected = sum(totals.rejected.values())
-    laws = [
-        ("rows = kept + rejected", totals.rows, totals.kept + rejected),
-        ("kept = rows with documents in the shards", totals.kept, documents("num_kept")),
-        ("rows = rows of the inputs", totals.rows, _sum(manifest.inputs, "num_rows")),
-        ("rows = rows of the partitions", totals.rows, documents("num_input_rows")),
-        ("rejected = rejected of the partitions", rejected, documents("num_rejected")),
-        ("documents = documents of the shards", totals.documents, documents("num_rows")),
-        ("tokens = trained + masked", totals.tokens, totals.trained + totals.masked),
-        ("merged = merged of the document shards", totals.merged, documents("num_merged")),
-        ("skipped = skipped of the document shards", totals.skipped, documents("num_skipped")),
-        ("tokens = tokens of the document shards", totals.tokens, documents("num_tokens")),
-        ("trained = trained of the document shards", totals.trained, documents("num_trained")),
-        ("blocks = blocks of the shards", totals.blocks, blocks("num_rows")),
-    ]
-    if manifest.recipe["pack"]["mode"] != "none":
-        packed = blocks("num_tokens")
-        trained = blocks("num_trained") + cut("trained") + totals.piece_starts
-        laws += [
-            ("documents = packed + cut", totals.documents, totals.packed + cut("documents")),
-            ("tokens = packed + cut", totals.tokens, packed + totals.cut_tokens),
-            ("trained = trained in blocks + cut + piece starts", totals.trained, trained),
-            ("slots = packed + padding", totals.slots, packed + totals.padding),
-            ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
-        ]
-    for law, left, right in laws:
-        if left != right:
-            raise CheckError(f"manifest.json breaks the rule {law}: {left} ≠ {right}")
-
-
-def _sum(counted: Iterable[Any], name: str) -> int:
-    return sum(getattr(each, name) for each in counted)
 
 
 def as_folders(sources: Any) -> tuple[str | Path, ...]:
@@ -279,45 +230,3 @@ def _without_places(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without(values: Any, *names: str) -> Any:
     return {name: values[name] for name in values if name not in names} if isinstance(values, dict) else values
-
-
-def content_fingerprint(
-    folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
-) -> str:
-    """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
-
-    A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
-    file, its side and margin if it has them, and with values of files its row digest; a block contributes its
-    row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
-    changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
-    """
-    if documents is None:
-        documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)
-    blocks = [shard for shard in shards if shard.kind == "blocks"]
-    rows: dict[tuple[Kind, str], Iterator[Int64 | UInt64]] = {
-        ("documents", split): _document_content(own) for split, own in documents.items()
-    }
-    for split in {shard.split for shard in blocks}:
-        own = BlockShards(folder, [each for each in blocks if each.split == split])
-        rows["blocks", split] = (digests for _, (digests,) in own.by_shard({"digest": np.uint64}))
-    whole = hashlib.sha256()
-    for kind, split in sorted(rows):
-        content = hashlib.sha256()
-        for values in rows[kind, split]:
-            content.update(values.data)
-        whole.update(f"{kind}/{split} {content.hexdigest()}\n".encode())
-    return whole.hexdigest()
-
-
-def _document_content(documents: DocumentShards) -> Iterator[Int64]:
-    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 5] each"""
-    wanted: dict[str, type[np.generic]] = {"doc_id": np.int64, "row": np.int32}
-    if any(shard.joined for shard in documents.shards):
-        wanted["digest"] = np.uint64
-    if has_column(documents.shards, "side"):
-        wanted |= {"side": np.int8, "margin": np.float32}
-    for shard, found in documents.by_shard(wanted):
-        bits = (each.view(np.int32) if each.dtype == np.float32 else each for each in found)
-        columns = np.stack([each.astype("<i8") for each in bits], axis=1)
-        columns[:, 1] += shard.first_row
-        yield columns

@@ -7,7 +7,8 @@ flipped bit is detected. Protection against deliberate changes is the purpose of
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -330,3 +331,43 @@ def _check_partition(shard: Shard, inputs: Sequence[Input]) -> None:
         raise ValueError(f"{shard.path} has rows that {entry.path} does not have")
     if not bool(shard.num_tokens) <= shard.num_last_tokens <= shard.num_tokens:
         raise ValueError(f"{shard.path}: {shard.num_last_tokens} of {shard.num_tokens} tokens end a row")
+
+
+def check_conservation(manifest: Manifest) -> None:
+    """Compare a manifest's totals with its shards and with each other, by the laws of :class:`Totals`."""
+    totals = manifest.totals
+    documents = partial(_sum, manifest.document_shards)
+    blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
+    cut = partial(_sum, totals.cut.values())
+    rejected = sum(totals.rejected.values())
+    laws = [
+        ("rows = kept + rejected", totals.rows, totals.kept + rejected),
+        ("kept = rows with documents in the shards", totals.kept, documents("num_kept")),
+        ("rows = rows of the inputs", totals.rows, _sum(manifest.inputs, "num_rows")),
+        ("rows = rows of the partitions", totals.rows, documents("num_input_rows")),
+        ("rejected = rejected of the partitions", rejected, documents("num_rejected")),
+        ("documents = documents of the shards", totals.documents, documents("num_rows")),
+        ("tokens = trained + masked", totals.tokens, totals.trained + totals.masked),
+        ("merged = merged of the document shards", totals.merged, documents("num_merged")),
+        ("skipped = skipped of the document shards", totals.skipped, documents("num_skipped")),
+        ("tokens = tokens of the document shards", totals.tokens, documents("num_tokens")),
+        ("trained = trained of the document shards", totals.trained, documents("num_trained")),
+        ("blocks = blocks of the shards", totals.blocks, blocks("num_rows")),
+    ]
+    if manifest.recipe["pack"]["mode"] != "none":
+        packed = blocks("num_tokens")
+        trained = blocks("num_trained") + cut("trained") + totals.piece_starts
+        laws += [
+            ("documents = packed + cut", totals.documents, totals.packed + cut("documents")),
+            ("tokens = packed + cut", totals.tokens, packed + totals.cut_tokens),
+            ("trained = trained in blocks + cut + piece starts", totals.trained, trained),
+            ("slots = packed + padding", totals.slots, packed + totals.padding),
+            ("slots = blocks × block_len", totals.slots, totals.blocks * manifest.recipe["pack"]["block_len"]),
+        ]
+    for law, left, right in laws:
+        if left != right:
+            raise CheckError(f"manifest.json breaks the rule {law}: {left} ≠ {right}")
+
+
+def _sum(counted: Iterable[Any], name: str) -> int:
+    return sum(getattr(each, name) for each in counted)

@@ -5,14 +5,15 @@ would kill the process), the schema, and that every record batch is where the ma
 row digests.
 
 Digests show that bytes are those that were written, but anybody can write others, with digests of their own. So what a
-number refers to is checked once, where a record batch is opened (`check_documents`, `check_blocks`), and nothing after
-that looks again. The numbers of a manifest are checked when it is decoded (:mod:`packer.store.manifest`). Token ids are
-not looked at here, as that would read the whole file.
+number refers to is checked once, where a record batch is opened (`check_rows`), and nothing after that looks again. The
+numbers of a manifest are checked when it is decoded (:mod:`packer.store.manifest`). Token ids are not looked at here,
+as that would read the whole file.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,20 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from packer.batches import SIDES, Bool, Int64
+from packer.batches import SIDES, Bool, Int64, UInt64
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
 from packer.host.limits import out_of, storage_errors
 from packer.layout import offsets_of
 from packer.media.carried import Media
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_values, shard_rows
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_values, numbers, shard_rows
 from packer.store.entries import block_len_of, blocks_schema, documents_schema, place_of, value_fields
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Place, Shard, StoredTable
 
 
 class MappedShard:
-    """A memory-mapped Arrow file; record batches are parsed on demand."""
+    """A memory-mapped Arrow file; record batches are parsed, and their rows checked, on demand."""
 
     def __init__(self, folder: Path, shard: Shard, mapped: pa.Buffer) -> None:
         self._folder = folder
@@ -46,6 +47,7 @@ class MappedShard:
 
         if self._reader.num_record_batches != len(shard.places):
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
+        self._opened: list[tuple[Any, UInt64] | None] = [None] * len(shard.places)
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return a record batch, after checking that it is where the manifest says."""
@@ -57,8 +59,23 @@ class MappedShard:
                 raise ValueError(f"record batch {number} is not where the manifest says")
         return batch
 
-    def digest_of_rows(self) -> str:
-        """Compute the xxh3-128 of all row digests, read from where the manifest says they are."""
+    def rows(self, number: int) -> tuple[Any, UInt64]:
+        """Return the rows of a record batch, whose numbers are within their bounds, and their stored digests."""
+        if (opened := self._opened[number]) is None:
+            batch = self.batch(number)
+            try:
+                opened = shard_rows(batch, self.shard.kind), numbers(batch.column("digest"))
+                check_rows(opened[0], self.shard)
+            except ValueError as error:
+                first_row = self.shard.places[number].first_row
+                row = f"row {first_row + error.row}: " if isinstance(error, OutOfBounds) else ""
+                raise damage(self._folder, self.shard.path, f"is damaged: {row}{error}") from None
+            self._opened[number] = opened
+        return opened
+
+    @cached_property
+    def rows_xxh3(self) -> str:
+        """The xxh3-128 of all row digests, read from where the manifest says they are."""
         digest = xxh3_128()
         with as_damage(self._folder, self.shard):
             for place in self.shard.places:
@@ -209,8 +226,15 @@ def check_column(name: str, values: npt.NDArray[Any], shard: Shard) -> None:
             raise OutOfBounds(f"{name}: expected {least} to {most}, found {values[row]}", row)
 
 
-def check_documents(rows: DocumentRows, shard: Shard) -> None:
-    """Check the columns of a record batch of documents, all but the values of its tokens, as :func:`check_column`."""
+def check_rows(rows: DocumentRows | BlockRows, shard: Shard) -> None:
+    """Check the columns of a record batch, all but the values of its tokens, as :func:`check_column`."""
+    if isinstance(rows, DocumentRows):
+        _check_documents(rows, shard)
+    else:
+        _check_blocks(rows, shard)
+
+
+def _check_documents(rows: DocumentRows, shard: Shard) -> None:
     for name in ("length", "num_trained", "row", "side"):
         if (values := getattr(rows, name)) is not None:
             check_column(name, values, shard)
@@ -243,8 +267,7 @@ def _check_media(media: Media, rows: DocumentRows) -> None:
     _check(is_within & (places[:, 1:] > 0).all(axis=1), "an image is not within its document", media.offsets)
 
 
-def check_blocks(rows: BlockRows, shard: Shard) -> None:
-    """Check the columns of a record batch of blocks, all but the values of its tokens, as :func:`check_column`."""
+def _check_blocks(rows: BlockRows, shard: Shard) -> None:
     block_len = rows.input_ids.shape[1]
     for name in ("length", "num_trained"):
         check_column(name, getattr(rows, name), shard)

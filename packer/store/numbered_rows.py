@@ -5,24 +5,23 @@ again on demand. A chunk is one record batch of one shard. Rows are numbered con
 either all rows or only the chosen ones.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from packer.batches import Bool, Int64, UInt64
 from packer.layout import MASKED, offsets_of
-from packer.store.arrow_columns import BlockRows, DocumentRows, numbers
+from packer.store.arrow_columns import BlockRows, DocumentRows
 from packer.store.entries import Kind, has_column
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Shard
-from packer.store.mapping import MappedShard, OutOfBounds, map_shard, read_columns
+from packer.store.mapping import MappedShard, map_shard, read_columns
 from packer.store.place import SentFolder
 
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
@@ -59,6 +58,10 @@ class FoundRows(Generic[Rows]):
             return [_weights(opened, row) for opened, row in pairs]
         return [getattr(opened, name)[row] for opened, row in pairs]
 
+    def doc_ids(self) -> list[Int64]:
+        """Return the ids of the documents in each row: of a document its own, of a block those of its pieces."""
+        return [opened.ids_of(row) for opened, row in zip(self.opened, self.rows, strict=True)]
+
     def weight_sums(self) -> npt.NDArray[np.float64]:
         """Return the summed loss weights of each row.  # float64[R]"""
         weights = self.values("loss_weights")
@@ -92,12 +95,8 @@ class NumberedRows(Generic[Rows]):
         self._bounds = offsets_of([place.num_rows for shard in self.shards for place in shard.places])
         self._shard_of = [i for i, shard in enumerate(self.shards) for _ in shard.places]
         self._place_of = [i for shard in self.shards for i in range(len(shard.places))]
-        self._first_chunk = offsets_of([len(shard.places) for shard in self.shards])
-        self._mapped: list[MappedShard | None] = [None] * len(self.shards)
-        self._in_order: deque[int] = deque()  # mapped shards, oldest first
-        self._opened: list[tuple[Rows, UInt64] | None] = [None] * len(self._shard_of)
+        self._mapped: OrderedDict[int, MappedShard] = OrderedDict()  # oldest first
         self._checked: Bool = np.zeros(int(self._bounds[-1]), np.bool_)
-        self._verified_shards: set[int] = set()  # shards whose row digests match the manifest
 
     def __len__(self) -> int:
         return len(self._checked) if self._chosen is None else len(self._chosen)
@@ -128,8 +127,9 @@ class NumberedRows(Generic[Rows]):
 
     def place(self, index: int) -> tuple[str, int]:
         """Return the relative path of a row's shard, and the row's index in it."""
-        chunks, rows = self._locate(self.stored_numbers(np.array([index])))
-        return self.path_of(int(chunks[0])), self.row_in_shard(int(chunks[0]), int(rows[0]))
+        (chunk,), (row,) = self._locate(self.stored_numbers(np.array([index])))
+        shard = self.shards[self._shard_of[chunk]]
+        return shard.path, shard.places[self._place_of[chunk]].first_row + int(row)
 
     def shard_of(self, row: int) -> int:
         """Return the index of a row's shard."""
@@ -175,64 +175,51 @@ class NumberedRows(Generic[Rows]):
         for number, shard in enumerate(self.shards):
             if (found := CacheFiles(self.folder).xxh3(shard.path)) != shard.xxh3:
                 raise damage(self.folder, shard.path, f"is damaged: expected xxh3-128 {shard.xxh3}, found {found}")
-            self._verify_row_digests(number)
-            if self.mapped(number).digest_of_values() != shard.rows_sha256:
+            mapped = self.mapped(number)
+            if (mapped.rows_xxh3, mapped.digest_of_values()) != (shard.rows_xxh3, shard.rows_sha256):
                 raise damage(self.folder, shard.path, _OTHER_ROWS)
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
-        """Return the rows of a record batch and their stored digests, without checking them."""
-        opened = self._opened[number]
-        if opened is None:
-            mapped = self.mapped(self._shard_of[number])
-            batch = mapped.batch(self._place_of[number])
-            try:
-                digests = numbers(batch.column("digest"))
-                opened = self._opened[number] = self._view(batch, mapped), digests
-            except ValueError as error:
-                row = f"row {self.row_in_shard(number, error.row)}: " if isinstance(error, OutOfBounds) else ""
-                raise damage(self.folder, mapped.shard.path, f"is damaged: {row}{error}") from None
-        return opened
+        """Return the rows of a record batch and their stored digests, without checking these."""
+        return self.mapped(self._shard_of[number]).rows(self._place_of[number])
 
     def chunks(self) -> Iterator[tuple[Rows, UInt64]]:
         """Yield all record batches, including rows that are not chosen."""
-        return (self.chunk(number) for number in range(len(self._opened)))
+        return map(self.chunk, range(len(self._shard_of)))
+
+    @cached_property
+    def block_len(self) -> int:
+        """Tokens per block; 0 of documents, and if there are no shards."""
+        return self.mapped(0).block_len if self.shards else 0
 
     def mapped(self, shard: int) -> MappedShard:
         """Return a shard, mapping it if necessary. Arrays taken from it stay valid after it is unmapped.
 
         Two threads may both map it; a lock would avoid that, but a fork while it is held would leave it locked forever.
         """
-        mapped = self._mapped[shard]
+        mapped = self._mapped.get(shard)
         if mapped is None:
             mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
-            self._in_order.append(shard)
-            if len(self._in_order) > MOST_MAPS:
-                self._unmap(self._in_order.popleft())
+            if len(self._mapped) > MOST_MAPS:
+                self._mapped.popitem(last=False)
+            if mapped.block_len not in (0, self.block_len):
+                other = f"expected blocks of {self.block_len} tokens, found {mapped.block_len}"
+                raise damage(self.folder, mapped.shard.path, f"is damaged: {other}")
         return mapped
 
-    def _unmap(self, shard: int) -> None:
-        self._mapped[shard] = None
-        first, end = self._first_chunk[shard : shard + 2].tolist()
-        self._opened[first:end] = [None] * (end - first)
+    def locate(self, indices: Int64) -> FoundRows[Rows]:
+        """Locate rows in the given order, and check the digests of those that were not checked before.
 
-    def path_of(self, chunk: int) -> str:
-        return self.shards[self._shard_of[chunk]].path
-
-    def row_in_shard(self, chunk: int, row: int) -> int:
-        return self.shards[self._shard_of[chunk]].places[self._place_of[chunk]].first_row + row
-
-    def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> Rows:
-        """Return the columns of a record batch as flat arrays; raise ValueError if they are invalid."""
-        raise NotImplementedError
-
-    def _found(self, indices: Int64) -> tuple[list[Rows], list[int]]:
-        """Locate rows in the given order, and check the digests of those that were not checked before."""
+        Repeats are allowed, and nothing is copied yet; IndexError for a row that is not there.
+        """
         numbers = self.stored_numbers(np.asarray(indices, np.int64))
         chunks, rows = self._locate(numbers)
         fresh = numbers[~self._checked[numbers]]
         if len(fresh):
             self._verify(fresh)
-        return [self.chunk(chunk)[0] for chunk in chunks.tolist()], rows.tolist()
+        of_chunks = chunks.tolist()
+        opened = {chunk: self.chunk(chunk)[0] for chunk in dict.fromkeys(of_chunks)}
+        return FoundRows([opened[chunk] for chunk in of_chunks], rows.tolist())
 
     def _locate(self, numbers: Int64) -> tuple[Int64, Int64]:
         """Return each row's chunk and index in it: with bounds [0, 3, 5], row 4 is row 1 of chunk 1.  # int64[R]"""
@@ -253,21 +240,13 @@ class NumberedRows(Generic[Rows]):
 
     def _verify(self, numbers: Int64) -> None:
         for chunk, positions, rows in self._by_chunk(numbers):
-            opened, stored = self.chunk(chunk)
+            mapped = self.mapped(self._shard_of[chunk])
+            opened, stored = mapped.rows(self._place_of[chunk])
             found, expected = opened.digests(rows), stored[rows]
-            number = self._shard_of[chunk]
             for first in np.flatnonzero(found != expected)[:1].tolist():
                 digests = f"expected digest {expected[first]:016x}, found {found[first]:016x}"
-                row = self.row_in_shard(chunk, int(rows[first]))
-                raise damage(self.folder, self.shards[number].path, f"is damaged: row {row}: {digests}")
-            self._verify_row_digests(number)
+                row = mapped.shard.places[self._place_of[chunk]].first_row + int(rows[first])
+                raise damage(self.folder, mapped.shard.path, f"is damaged: row {row}: {digests}")
+            if mapped.rows_xxh3 != mapped.shard.rows_xxh3:  # intact rows may be those of another file
+                raise damage(self.folder, mapped.shard.path, _OTHER_ROWS)
             self._checked[numbers[positions]] = True
-
-    def _verify_row_digests(self, number: int) -> None:
-        """Check once per shard that its row digests are those in the manifest, as intact rows may be another file's."""
-        if number in self._verified_shards:
-            return
-        shard = self.shards[number]
-        if self.mapped(number).digest_of_rows() != shard.rows_xxh3:
-            raise damage(self.folder, shard.path, _OTHER_ROWS)
-        self._verified_shards.add(number)

@@ -28,18 +28,18 @@ import pyarrow as pa
 from msgspec import Meta
 from xxhash import xxh3_128_hexdigest
 
-from packer.batches import Int64, SelectedRows
+from packer.batches import Int64, SelectedRows, UInt64
 from packer.errors import StorageError
 from packer.host.arrow_messages import batch_sizes
 from packer.host.limits import storage_errors
 from packer.layout import array_of, numbers_of, offsets_of
 from packer.rejections import ROW_REASONS
-from packer.store.entries import Count
+from packer.store.entries import Count, Kind, has_column
 from packer.store.files import CacheFiles, damage
 from packer.store.folder import PRIVATE
 from packer.store.manifest import REJECTED_NAME, Manifest, RowSelection, Shard, StoredTable, pending_name
 from packer.store.mapping import as_damage, check_size
-from packer.store.shards import DocumentShards
+from packer.store.shards import BlockShards, DocumentShards
 from packer.store.writing import IPC_OPTIONS
 
 FOLDER = "rows"
@@ -163,6 +163,48 @@ def documents_of(cache: Path, manifest: Manifest) -> Mapping[str, DocumentShards
     """Return the documents of every split of a cache."""
     selected = None if manifest.selection is None else read_selection(cache, manifest.selection)
     return split_documents(cache, manifest.document_shards, selected)
+
+
+def content_fingerprint(
+    folder: Path, shards: Sequence[Shard], documents: Mapping[str, DocumentShards] | None = None
+) -> str:
+    """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
+
+    A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
+    file, its side and margin if it has them, and with values of files its row digest; a block contributes its
+    row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
+    changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
+    """
+    if documents is None:
+        documents = split_documents(folder, [shard for shard in shards if shard.kind == "documents"], None)
+    blocks = [shard for shard in shards if shard.kind == "blocks"]
+    rows: dict[tuple[Kind, str], Iterator[Int64 | UInt64]] = {
+        ("documents", split): _document_content(own) for split, own in documents.items()
+    }
+    for split in {shard.split for shard in blocks}:
+        own = BlockShards(folder, [each for each in blocks if each.split == split])
+        rows["blocks", split] = (digests for _, (digests,) in own.by_shard({"digest": np.uint64}))
+    whole = hashlib.sha256()
+    for kind, split in sorted(rows):
+        content = hashlib.sha256()
+        for values in rows[kind, split]:
+            content.update(values.data)
+        whole.update(f"{kind}/{split} {content.hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+def _document_content(documents: DocumentShards) -> Iterator[Int64]:
+    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 5] each"""
+    wanted: dict[str, type[np.generic]] = {"doc_id": np.int64, "row": np.int32}
+    if any(shard.joined for shard in documents.shards):
+        wanted["digest"] = np.uint64
+    if has_column(documents.shards, "side"):
+        wanted |= {"side": np.int8, "margin": np.float32}
+    for shard, found in documents.by_shard(wanted):
+        bits = (each.view(np.int32) if each.dtype == np.float32 else each for each in found)
+        columns = np.stack([each.astype("<i8") for each in bits], axis=1)
+        columns[:, 1] += shard.first_row
+        yield columns
 
 
 _MAX_LINE_BYTES = 16 * 2**20

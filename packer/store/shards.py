@@ -5,50 +5,32 @@ starts, and its slots. So a column is stored once, however documents are packed,
 are.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from packer.batches import CHOSEN, SIDES, BlockBatch, DocumentColumns, Float32, Int8, Int32, Int64, Side
+from packer.batches import CHOSEN, BlockBatch, DocumentColumns, Float32, Int8, Int32, Int64
 from packer.errors import CheckError
 from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
-from packer.media.carried import ImageSpan
 from packer.recipe.groups import Declared
-from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, block_rows, document_rows
+from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.entries import BLOCK_PIECES, Kind, has_column
 from packer.store.files import damage
-from packer.store.mapping import MappedShard, check_blocks, check_documents, read_columns
 from packer.store.numbered_rows import FoundRows, NumberedRows
 
 _TOKENS = ("input_ids", "labels", "position_ids")
 _SCALARS = ("length", "num_trained")
 
 
-class FoundBlocks(FoundRows[BlockRows]):
-    """Blocks that were located and whose digests were checked."""
-
-    __slots__ = ()
-
-    def doc_ids(self) -> list[Int64]:
-        """Return the ids of the documents in each block, in the order of their pieces.  # int64[P] each"""
-        return [ids.astype(np.int64) for ids in self.values("doc_ids")]
-
-
 class BlockShards(NumberedRows[BlockRows]):
     """The blocks of several shards of one block length, numbered consecutively."""
 
     kind: ClassVar[Kind] = "blocks"
-
-    @cached_property
-    def block_len(self) -> int:
-        """Tokens per block; 0 if there are no shards."""
-        return self.mapped(0).block_len if self.shards else 0
 
     def read(self, indices: Int64) -> BlockBatch:
         """Read blocks by index, in any order, repeats allowed; the arrays are copies and may be written to.
@@ -84,57 +66,10 @@ class BlockShards(NumberedRows[BlockRows]):
             squares[places] = np.add.reduceat(lengths * lengths, offsets_of(ends - starts)[:-1])
         return squares
 
-    def locate(self, indices: Int64) -> FoundBlocks:
-        """Locate blocks as :meth:`read` does, and check their digests; nothing is copied yet."""
-        return FoundBlocks(*self._found(indices))
-
-    def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> BlockRows:
-        if mapped.block_len != self.block_len:
-            raise ValueError(f"expected blocks of {self.block_len} tokens, found {mapped.block_len}")
-        rows = block_rows(batch)
-        check_blocks(rows, mapped.shard)
-        return rows
-
 
 def _join(parts: list[npt.NDArray[Any]], dtype: type[np.number]) -> tuple[npt.NDArray[Any], Int64]:
     """Concatenate the rows of a list column, and return their offsets: [7, 8], [9] become [7, 8, 9] and [0, 2, 3]."""
     return np.concatenate([np.zeros(0, dtype), *parts]), offsets_of([len(part) for part in parts])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One document. n tokens, U trained runs."""
-
-    doc_id: int
-    input_ids: Int32  # [n]
-    labels: Int32  # [n]
-    loss_weights: Float32 | None  # [n], only in a shard with fractional weights
-    span_message: Int32  # [U]
-    span_start: Int32  # [U]
-    span_end: Int32  # [U]
-    length: int
-    num_trained: int
-    row: int
-    """Row of its sample, from 0 within its partition."""
-
-    sample_id: str | None
-    side: Side | None
-    """Which answer of its row it is; None if the row is not preference data."""
-
-    margin: float | None
-    media: tuple[ImageSpan, ...]
-    path: str
-    shard_row: int
-
-
-class FoundDocuments(FoundRows[DocumentRows]):
-    """Documents that were located and whose digests were checked."""
-
-    __slots__ = ()
-
-    def doc_ids(self) -> list[Int64]:
-        """Return the id of each document.  # int64[1] each"""
-        return [np.array([doc_id], np.int64) for doc_id in self.values("doc_id")]
 
 
 class DocumentShards(NumberedRows[DocumentRows]):
@@ -143,19 +78,17 @@ class DocumentShards(NumberedRows[DocumentRows]):
     kind: ClassVar[Kind] = "documents"
 
     @property
-    def is_preference(self) -> bool:
-        """Whether the documents are sides of pairs, or rated answers."""
+    def has_sides(self) -> bool:
+        """Whether each document is one side of a pair, or a rated answer."""
         return has_column(self.shards, "side")
 
     @property
     def is_paired(self) -> bool:
         """Whether documents 2i and 2i + 1 are the chosen and the rejected answer of pair i."""
-        if not self.is_preference or not len(self):
+        if not self.has_sides or not len(self):
             return False
-        (chunk,), (row,) = self._locate(self.stored_numbers(np.zeros(1, np.int64)))
-        shard = self.shards[self._shard_of[chunk]]
-        ((sides,),) = read_columns(self.folder, [(shard, [shard.places[self._place_of[chunk]]])], {"side": np.int8})
-        return int(sides[row]) == CHOSEN
+        first = self.shard_of(0)
+        return int(self.of_shards(first, first)[0].sides()[0]) == CHOSEN
 
     @property
     def num_tokens(self) -> int:
@@ -248,34 +181,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
             doc_id=self.doc_ids(),
         )
 
-    def locate(self, indices: Int64) -> FoundDocuments:
-        """Locate documents as :meth:`read` does, in the given order, and check their digests; nothing is copied yet."""
-        return FoundDocuments(*self._found(indices))
-
-    def read(self, index: int) -> Document:
-        """Read one document; its arrays are read-only views of the file. IndexError if there is none of this index."""
-        (rows,), (row,) = self._found(np.array([index]))
-        spans = slice(int(rows.span_offsets[row]), int(rows.span_offsets[row + 1]))
-        path, shard_row = self.place(index)
-        return Document(
-            doc_id=int(rows.doc_id[row]),
-            input_ids=rows.input_ids[row],
-            labels=rows.labels[row],
-            loss_weights=None if rows.loss_weights is None else rows.loss_weights[row],
-            span_message=rows.span_message[spans],
-            span_start=rows.span_start[spans],
-            span_end=rows.span_end[spans],
-            length=int(rows.length[row]),
-            num_trained=int(rows.num_trained[row]),
-            row=int(rows.row[row]),
-            sample_id=rows.sample_id_of(row),
-            side=None if rows.side is None else SIDES[int(rows.side[row])],
-            margin=None if rows.margin is None or np.isnan(rows.margin[row]) else float(rows.margin[row]),
-            media=() if rows.media is None else rows.media[int(row)],
-            path=path,
-            shard_row=shard_row,
-        )
-
     def find(self, doc_id: int) -> int | None:
         """Return the index of the first document with this id, or None."""
         (found,) = self.find_all(np.array([doc_id], np.int64)).tolist()
@@ -287,15 +192,15 @@ class DocumentShards(NumberedRows[DocumentRows]):
         places = np.minimum(np.searchsorted(ids, doc_ids), max(len(ids) - 1, 0))
         return np.where(ids[places] == doc_ids, order[places], -1) if len(ids) else np.full(len(doc_ids), -1)
 
-    def _view(self, batch: pa.RecordBatch, mapped: MappedShard) -> DocumentRows:
-        rows = document_rows(batch)
-        check_documents(rows, mapped.shard)
-        return rows
+    @cached_property
+    def _by_id(self) -> tuple[Int64, Int64]:
+        """Indices of the documents sorted by id (stable), and the sorted ids."""
+        order = np.argsort(self._doc_ids, kind="stable")
+        return order, self._doc_ids[order]
 
     @cached_property
     def _lengths(self) -> Int32:
-        for _ in self.chunks():
-            pass  # opening them compares the lengths with the ids
+        deque(self.chunks(), maxlen=0)  # opening them compares the lengths with the ids
         lengths = self.stored("length", np.int32)
         lengths.flags.writeable = False
         return lengths
@@ -315,12 +220,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         ids.flags.writeable = False
         return ids
 
-    @cached_property
-    def _by_id(self) -> tuple[Int64, Int64]:
-        """Indices of the documents sorted by id (stable), and the sorted ids."""
-        order = np.argsort(self._doc_ids, kind="stable")
-        return order, self._doc_ids[order]
-
 
 def _spans(offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int32]:
     """Return the number of spans of each document of a record batch, and their starts and ends, all copied."""
@@ -333,7 +232,7 @@ def _flat_weights(rows: DocumentRows) -> Float32:
     return (rows.labels.values != MASKED).astype(np.float32) if weights is None else weights.values
 
 
-def document_values(found: FoundDocuments, column: Declared) -> list[Any]:
+def document_values(found: FoundRows[DocumentRows], column: Declared) -> list[Any]:
     """Return the values of documents: those of the tokens of each, or its number."""
     for rows in {id(rows): rows for rows in found.opened}.values():
         values = rows.values.get(column.name)
@@ -344,7 +243,7 @@ def document_values(found: FoundDocuments, column: Declared) -> list[Any]:
     return [rows.values[column.name][row] for rows, row in zip(found.opened, found.rows, strict=True)]
 
 
-def token_values(found: FoundDocuments, column: Declared) -> list[npt.NDArray[Any]]:
+def token_values(found: FoundRows[DocumentRows], column: Declared) -> list[npt.NDArray[Any]]:
     """Return the values of the tokens of documents; of a column of documents, its number at each token."""
     values = document_values(found, column)
     if column.of_tokens:
@@ -353,7 +252,7 @@ def token_values(found: FoundDocuments, column: Declared) -> list[npt.NDArray[An
 
 
 def block_values(
-    blocks: FoundBlocks, block_len: int, documents: DocumentShards, columns: Sequence[Declared]
+    blocks: FoundRows[BlockRows], block_len: int, documents: DocumentShards, columns: Sequence[Declared]
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the slots of blocks by name of a column, from the documents of their split.  # [B, L] or [B, L, W]"""
     pieces = (blocks.doc_ids(), *(blocks.values(name) for name in ("doc_starts", "doc_lengths", "doc_places")))

@@ -12,6 +12,7 @@ import pytest
 import twins
 from packed_again import packed_again
 from rejected_lines import write_rejected
+from single_documents import read_document
 
 from packer.audit import input_parts
 from packer.audit.verify import verify
@@ -24,9 +25,8 @@ from packer.pipeline.stages import Stages
 from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.file_cuts import partition_file
-from packer.store.cache import content_fingerprint
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.row_tables import read_rejected, rejected_rows, stage_rejected
+from packer.store.row_tables import content_fingerprint, read_rejected, rejected_rows, stage_rejected
 from packer.store.shards import DocumentShards
 from packer.store.writing import write_documents
 
@@ -108,7 +108,7 @@ def written_again(cache, change):
     manifest = read_manifest(cache)
     (shard,) = manifest.shards
     shards = DocumentShards(cache, [shard])
-    documents = [shards.read(index) for index in range(len(shards))]
+    documents = [read_document(shards, index) for index in range(len(shards))]
     starts = [document.span_start for document in documents]
     batch = DocumentBatch(
         input_ids=np.concatenate([document.input_ids for document in documents]),

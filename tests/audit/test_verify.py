@@ -24,10 +24,10 @@ from packer.starter import write_starter
 from packer.store import manifest as manifest_module
 from packer.store import row_tables
 from packer.store.arrow_columns import document_rows
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, sealed, write_manifest
-from packer.store.mapping import OutOfBounds, check_documents
-from packer.store.row_tables import read_rejected
+from packer.store.mapping import OutOfBounds, check_rows
+from packer.store.row_tables import content_fingerprint, read_rejected
 from packer.store.writing import write_blocks
 
 LEVELS = ("default", "full")
@@ -283,7 +283,7 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
 def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(weighted_cache, column):
     (shard, *_) = read_manifest(weighted_cache).document_shards
     rows = writable(document_rows(first_batch(weighted_cache, "documents")))
-    check_documents(rows, shard)
+    check_rows(rows, shard)
     if column == "length":
         rows.length[2] -= 1
     elif column == "spans":
@@ -291,7 +291,7 @@ def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(weighted_
     else:
         getattr(rows, column).offsets[3] += 1
     with pytest.raises(OutOfBounds) as raised:
-        check_documents(rows, shard)
+        check_rows(rows, shard)
     assert raised.value.row == 2
 
 

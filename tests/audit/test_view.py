@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from packed_again import packed_again
+from single_documents import read_document
 from twins import byte_level, metaspace_first, sentencepiece_like
 
 from packer.audit.token_texts import TokenTexts, make_runs
@@ -161,7 +162,7 @@ def test_trained_runs_are_the_spans_of_the_document(opened):
     for split in ("train", "eval"):
         shards = opened.documents(split)
         for index in range(len(shards)):
-            document = shards.read(index)
+            document = read_document(shards, index)
             view = view_document(opened, document.doc_id, split=split)
             trained = [
                 (run.message, run.start, run.start + run.num_tokens) for run in view.runs if run.kind == "trained"

@@ -52,11 +52,11 @@ def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching, 
 
 
 def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkeypatch):
-    from packer.store.cache import FoundBlocks
+    from packer.store.numbered_rows import FoundRows
 
-    values = FoundBlocks.values
+    values = FoundRows.values
     monkeypatch.setattr(
-        FoundBlocks, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
+        FoundRows, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
     )
     found = run("inspect", cache, *STEP, exit_code=1)
     assert "  ✗ first targets  " in found.stdout and "  ✓ positions " in found.stdout

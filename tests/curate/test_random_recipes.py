@@ -14,8 +14,7 @@ from packer.errors import NothingKeptError
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.rejections import ROW_REASONS
-from packer.store.cache import check_conservation
-from packer.store.manifest import read_manifest
+from packer.store.manifest import check_conservation, read_manifest
 from packer.store.row_tables import read_selection
 
 FILTERS = [

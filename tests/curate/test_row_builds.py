@@ -16,6 +16,7 @@ import pytest
 from compared_rows import prompt, rows_of_split, some_rows, with_copies
 from packed_again import packed_again
 from packed_caches import table
+from single_documents import read_document
 from watched_builds import Notes, digests
 from xxhash import xxh3_128_hexdigest
 
@@ -169,7 +170,7 @@ def test_verify_and_readers_follow_the_selection(cache, tmp_path):
         for name, split in by_split.items():
             documents = opened.documents(name)
             assert len(documents) == split.documents > 0
-            every = [documents.read(i) for i in range(len(documents))]
+            every = [read_document(documents, i) for i in range(len(documents))]
             assert [each.doc_id for each in every] == documents.doc_ids().tolist()
             assert [each.length for each in every] == documents.lengths().tolist()
             assert [each.num_trained for each in every] == documents.num_trained().tolist()

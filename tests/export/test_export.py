@@ -19,11 +19,12 @@ from task_pages import python_of
 
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import datasets_folder, run
-from packer.export.run import Files, FlatDocuments, SplitRows, export
+from packer.export.run import Files, SplitRows, export
 from packer.layout import document_labels
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
+from packer.store.shards import DocumentShards
 
 SPLITS = ("train", "eval")
 
@@ -104,7 +105,7 @@ def scratch(tmp_path_factory):
 @settings(max_examples=10)
 @given(st.data())
 def test_any_documents_come_back(scratch, data):
-    from store.samples import document_batch
+    from store.samples import document_batch, write_documents
 
     folder = Path(tempfile.mkdtemp(dir=scratch))
     batches = [document_batch(data.draw(st.integers(1, 6)), seed=data.draw(st.integers(0, 99))) for _ in range(2)]
@@ -113,21 +114,16 @@ def test_any_documents_come_back(scratch, data):
         labels = document_labels(batch)
         bounds = zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
         expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
+    shards = DocumentShards(folder, [write_documents(folder, [batch]) for batch in batches])
     with Files(folder) as files:
         cache = SimpleNamespace(
             manifest=SimpleNamespace(content_fingerprint="0" * 64, recipe={}),
-            documents=lambda split: SimpleNamespace(weighted=False),
-            is_preference=False,
+            documents=lambda split: shards,
+            has_sides=False,
             is_paired=False,
         )
         rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True)
-        flat = (
-            FlatDocuments(
-                input_ids=batch.input_ids, labels=document_labels(batch), loss_weights=None, offsets=batch.offsets
-            )
-            for batch in batches
-        )
-        datasets_folder.write(files, rows, flat)
+        datasets_folder.write(files, rows, rows.windows())
     assert [(row["input_ids"], row["labels"]) for row in readers.datasets_rows(folder)] == expected
 
 
@@ -310,7 +306,7 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
     export(several, tmp_path / "out", to="datasets")
     rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
     weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
-    with pytest.raises(UsageError, match="trainers of preference data read none"):
+    with pytest.raises(UsageError, match="trainers of pairs and rated answers read none"):
         export(weighted, tmp_path / "weighted-out", to="datasets")
 
 

@@ -35,12 +35,13 @@ def test_a_name_that_is_no_format_is_refused_with_those_there_are(starter_cache,
     assert result.exit_code == 2 and all(name in result.stderr for name in FORMATS)
 
 
-def write_lines(files, rows, batches):
+def write_lines(files, rows, windows):
     """A line of JSON for each document."""
     with files.open(f"{rows.split}.jsonl") as file:
-        for batch in batches:
-            for start, end in zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True):
-                row = {"input_ids": batch.input_ids[start:end].tolist(), "labels": batch.labels[start:end].tolist()}
+        for numbers in windows:
+            found = rows.shards.locate(numbers)
+            for ids, labels in zip(found.values("input_ids"), found.values("labels"), strict=True):
+                row = {"input_ids": ids.tolist(), "labels": labels.tolist()}
                 file.write(json.dumps(row).encode() + b"\n")
     return {"path": f"{rows.split}.jsonl"}
 

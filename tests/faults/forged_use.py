@@ -15,11 +15,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 from faults.forging import forgeries
+from single_documents import read_document
 
 from packer.errors import PackerError
 from packer.load import PackedLoader
-from packer.store.cache import Cache, content_fingerprint
-from packer.store.row_tables import read_rejected
+from packer.store.cache import Cache
+from packer.store.row_tables import content_fingerprint, read_rejected
 from packer_cli.main import cli
 
 _MEMORY, _SECONDS = 8 * 2**30, 60
@@ -128,8 +129,8 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
         documents = cache.documents(split)
         names = ("lengths", "runs", "columns", "origins", "num_trained", "prompts", "verify")
         yield from (getattr(documents, name) for name in names)
-        yield lambda documents=documents: [documents.read(number) for number in range(len(documents))]
-        if documents.is_preference:
+        yield lambda documents=documents: [read_document(documents, number) for number in range(len(documents))]
+        if documents.has_sides:
             yield from (documents.sides, documents.margins)
 
 

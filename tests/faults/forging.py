@@ -21,10 +21,9 @@ from image_models import answer, model_folder, picture, user
 
 from packer.media.loading import missing_library
 from packer.store.arrow_columns import digest_values, shard_rows
-from packer.store.cache import content_fingerprint
 from packer.store.folder import digest_file
 from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
-from packer.store.row_tables import documents_of
+from packer.store.row_tables import content_fingerprint, documents_of
 from packer.store.writing import find_places
 
 KINDS = ("chats", "pairs", "ids", "rated", "selected", *["images"] * (missing_library() is None))

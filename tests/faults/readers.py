@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from single_documents import read_document
 
 from packer.errors import CheckError
 from packer.store.cache import Cache
@@ -23,7 +24,7 @@ def read_shard(folder: Path, shard: Shard) -> list[Any]:
         return [_bytes(getattr(batch, name)) for name in batch.__slots__]
     documents = DocumentShards(folder, [shard])
     documents.lengths()
-    rows = [documents.read(number) for number in range(len(documents))]
+    rows = [read_document(documents, number) for number in range(len(documents))]
     return [_bytes(getattr(row, name)) for row in rows for name in row.__slots__]
 
 

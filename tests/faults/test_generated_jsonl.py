@@ -17,8 +17,7 @@ from packer.errors import InputError
 from packer.rejections import CODES
 from packer.source.file_cuts import partition_file
 from packer.source.rows import read_rows
-from packer.store.cache import check_conservation
-from packer.store.manifest import read_manifest
+from packer.store.manifest import check_conservation, read_manifest
 from packer.store.row_tables import read_rejected
 
 

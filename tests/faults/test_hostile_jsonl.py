@@ -16,9 +16,11 @@ from faults.hostile_rows import GOOD, HOSTILE, KEPT, Row
 from faults.jobs import Job
 from faults.json_oracle import BLANK, agrees, what_it_is
 from faults.lab import Lab, Outcome
+from single_documents import read_document
 
 from packer.model.backend import load_backend
-from packer.store.cache import Cache, check_conservation
+from packer.store.cache import Cache
+from packer.store.manifest import check_conservation
 from packer.store.row_tables import Rejected, read_rejected
 
 MARK = b"\xef\xbb\xbf"
@@ -59,7 +61,7 @@ def built(lab: Lab, job: Job, content: bytes, place: Path, *overrides: str) -> B
         _, rows = shards[0].origins()
         documents: dict[int, list[tuple[list[int], list[int]]]] = {}
         for number, row in enumerate(rows.tolist()):
-            document = shards[0].read(number)
+            document = read_document(shards[0], number)
             documents.setdefault(row, []).append((document.input_ids.tolist(), document.labels.tolist()))
     return Built(documents=documents, rejected=rejected)
 

@@ -18,9 +18,10 @@ from packer.names import is_file_name, is_file_path
 from packer.pipeline.identity import Provenance
 from packer.recipe.recipe import make_recipe
 from packer.source.files import data_set_files, data_set_splits
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.folder import inside
 from packer.store.manifest import Manifest, read_manifest, write_manifest
+from packer.store.row_tables import content_fingerprint
 
 SPLITS = ("../outside", "/OUTSIDE", "a/b", "..", ".", "", "train\n", "train\0", "-rf", ".hidden", "a\x1b[2J", "x" * 101)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from bucket_objects import put
 from click.testing import CliRunner
+from single_documents import read_document
 
 from packer.errors import PackerError
 from packer.names import shown
@@ -142,7 +143,7 @@ def _read(folder: Path) -> object:
 def _read_pickled(folder: Path) -> object:
     cache = pickle.loads(pickle.dumps(Cache.open(folder)))
     documents = pickle.loads(pickle.dumps(cache.documents("train")))
-    return cache.blocks("train").read([0]), documents.read(0)
+    return cache.blocks("train").read([0]), read_document(documents, 0)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
@@ -179,9 +180,9 @@ def test_a_copy_of_a_copy_is_a_folder_of_its_own(in_memory: Bucket, starter_cach
     with Cache.open(in_memory.url) as cache:
         cache.blocks("train").read([0])
         copy = Path(shutil.copytree(cache.folder, tmp_path / "copy"))
-        cache.documents("train").read(0)
+        read_document(cache.documents("train"), 0)
     with Cache.open(cache.folder) as again:
-        assert again.documents("train").read(0), "the copy itself is the bucket's"
+        assert read_document(again.documents("train"), 0), "the copy itself is the bucket's"
     assert (shown(cache.folder), shown(copy)) == (in_memory.url, str(copy))
     with pytest.raises(PackerError, match="is missing"):
         Cache.open(copy)

@@ -11,7 +11,6 @@ from small_micro_batches import flattened, padded, rows  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import shift_labels  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import document_ids, mask_4d  # noqa: E402
 from packer.load.contract import check_batch  # noqa: E402
 
 
@@ -101,20 +100,6 @@ def test_a_config_says_what_keeps_documents_apart(nested):
             assert arguments(flat, layer_types=["full_attention", kind])["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16])
-def test_an_explicit_mask_has_the_boundaries_of_every_form(dtype):
-    flat, stacked, filled = flattened([3, 2]), rows([2, 1]), padded([1, 3])
-    for micro_batch, documents in (
-        (flat, document_ids(flat["cu_seq_lens_q"])[None]),
-        (stacked, stacked["document_ids"]),
-        (filled, filled["attention_mask"]),
-    ):
-        arguments = huggingface(micro_batch, None, mask_dtype=dtype)
-        assert torch.equal(arguments["attention_mask"], mask_4d(documents, dtype))
-        assert arguments["attention_mask"].dtype == dtype
-        assert "document_ids" not in arguments
-
-
 def weighted(micro_batch):
     return {**micro_batch, "loss_weights": torch.ones(micro_batch["input_ids"].shape)}
 
@@ -123,12 +108,17 @@ def weighted(micro_batch):
     ("micro_batch", "options", "message", "hint"),
     [
         (rows([3, 2]), {}, "several rows", "flatten=True"),
-        (rows([3, 2]), {"seq_idx": True}, "several rows", "mask_dtype"),
+        (rows([3, 2]), {"seq_idx": True}, "several rows", "flatten=True"),
         (shift_labels(flattened([3, 2])), {}, "labels are already shifted", "unshifted"),
         (shift_labels(padded([3, 2])), {}, "labels are already shifted", "unshifted"),
         (weighted(flattened([3, 2])), {}, "without loss_weights", "weighted_loss"),
         (weighted(padded([3, 2])), {}, "without loss_weights", "weighted_loss"),
-        ({**flattened([3, 2]), "attention_mask": torch.ones(1, 5)}, {}, "overlooks the boundaries", "mask_dtype"),
+        (
+            {**flattened([3, 2]), "attention_mask": torch.ones(1, 5)},
+            {},
+            "overlooks the boundaries",
+            "remove attention_mask",
+        ),
         ({**flattened([3, 2]), "input_ids": torch.ones(2, 5)}, {}, "beside 2 rows", "batch dimension"),
         (padded([3, 2]), {"seq_idx": True}, "one document each", "leave seq_idx out"),
         ({"input_ids": torch.ones(1, 5)}, {}, "does not say where", "as the loader gives it"),

@@ -30,7 +30,7 @@ from packer.load import (  # noqa: E402
     shift_labels,
 )
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
-from packer.load.attention import documents_of, mask_4d  # noqa: E402
+from packer.load.attention import documents_of  # noqa: E402
 from packer.load.trainers import StepBatches  # noqa: E402
 
 JUNK = [
@@ -195,5 +195,3 @@ def test_a_step_is_not_taken_for_a_micro_batch():
 def test_what_stands_for_another_argument_is_refused_by_its_name():
     with pytest.raises(UsageError, match="without loss_weights"):
         weighted_loss(torch.zeros(1, 4, 8), {"labels": torch.zeros(1, 4, dtype=torch.int64)})
-    with pytest.raises(ValueError, match="a mask of bool"):
-        mask_4d(torch.zeros(1, 4), "bool")

@@ -117,11 +117,11 @@ def test_parts_of_documents_are_whole_and_what_fills_their_rows(batching):
 
 
 def test_a_step_whose_labels_were_changed_on_the_way_does_not_pass(monkeypatch):
-    from packer.store.cache import FoundBlocks
+    from packer.store.numbered_rows import FoundRows
 
-    values = FoundBlocks.values
+    values = FoundRows.values
     monkeypatch.setattr(
-        FoundBlocks, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
+        FoundRows, "values", lambda self, name, *rest: values(self, name.replace("labels", "input_ids"), *rest)
     )
     found = view_batch(small_cache(20), micro_batch_size=4).check
     assert {"first_targets", "num_items"} <= {*found.failed}

@@ -76,7 +76,7 @@ def test_arrays_of_numpy_are_taken_as_tensors_are():
 
 
 def test_a_mask_of_four_dimensions_is_not_looked_at():
-    explicit = huggingface(rows([3, 2]), None, mask_dtype=torch.bfloat16)
+    explicit = without(rows([3, 2]), "document_ids") | {"attention_mask": torch.zeros(2, 1, 3, 3, dtype=torch.bfloat16)}
     found = check_batch(explicit)
     assert found.ok
     assert levels_of(found)["mask"] == "skipped"

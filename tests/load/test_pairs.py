@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from search_effort import percent_of_examples  # noqa: E402
+from single_documents import read_document  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from tiny_decoder import TinyDecoder, causal  # noqa: E402
 
@@ -56,7 +57,7 @@ def loader_of(cache, **options):
 
 def documents_of(cache):
     documents = cache.documents("train")
-    return [documents.read(number) for number in range(len(documents))]
+    return [read_document(documents, number) for number in range(len(documents))]
 
 
 def rows_of(micro_batch):
@@ -182,7 +183,10 @@ def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(ca
     shown = [(part.doc_id, part.input_ids.tolist()) for part in view.parts if part.doc_id is not None]
     pairs = view.micro_batch["pair_ids"].tolist()
     numbers = [2 * pair + side for side in (0, 1) for pair in pairs]
-    assert shown == [(documents.read(number).doc_id, documents.read(number).input_ids.tolist()) for number in numbers]
+    assert shown == [
+        (read_document(documents, number).doc_id, read_document(documents, number).input_ids.tolist())
+        for number in numbers
+    ]
     assert view.check.ok, str(view.check)
 
 

@@ -119,6 +119,11 @@ def with_arguments(model, **changed):
     return lambda micro_batch: model(**{**huggingface(micro_batch, model.config), **changed}).logits
 
 
+def mask_of(micro_batch):
+    """The boundaries as a mask of four dimensions."""
+    return block_diagonal_mask(documents_of(micro_batch))[:, None]
+
+
 def leaked_into(report):
     return sorted({leak.target for leak in report.leaks})
 
@@ -156,19 +161,6 @@ def test_models_honor_the_rows_and_the_padding_of_a_padded_micro_batch(name, att
     assert report, str(report)
     assert sum(span.is_padding for span in report.spans) == 3
     assert len(report.alone) == 4
-
-
-@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS[:2])
-@pytest.mark.parametrize("form", [flattened, rows, padded])
-def test_a_4d_mask_in_the_models_dtype_has_the_boundaries(name, attention, form):
-    model = model_of(name, attention)
-    report = poison_test(
-        model,
-        form(LENGTHS),
-        logits=lambda b: model(**huggingface(b, model.config, mask_dtype=torch.float32)).logits,
-        alone=True,
-    )
-    assert report, str(report)
 
 
 def test_rows_hold_under_sdpa_where_nothing_but_positions_mark_the_boundaries():
@@ -237,7 +229,7 @@ def test_a_bool_mask_hides_nothing_under_eager_attention():
         answers[attention] = poison_test(
             model,
             flattened(LENGTHS),
-            logits=lambda b, model=model: model(**huggingface(b, model.config, mask_dtype=torch.bool)).logits,
+            logits=lambda b, model=model: with_arguments(model, attention_mask=mask_of(b))(b),
         )
     assert answers["sdpa"]
     assert not answers["eager"]
@@ -259,7 +251,7 @@ def test_a_mask_in_place_of_a_sliding_window_is_seen_by_running_sequences_alone(
     model.eval()
     with torch.no_grad():
         windowed = model(**huggingface(micro_batch, model.config)).logits
-        masked = model(**huggingface(micro_batch, model.config, mask_dtype=torch.bool)).logits
+        masked = with_arguments(model, attention_mask=mask_of(micro_batch))(micro_batch)
     assert (windowed - masked).abs().max() > 1e-3
 
 
@@ -616,7 +608,7 @@ def test_positions_that_run_on_are_found_by_running_sequences_alone():
     on = torch.arange(sum(LENGTHS))[None]
 
     def logits(b):
-        arguments = huggingface(b, None, mask_dtype=torch.bool)
+        arguments = {**huggingface(b, None), "attention_mask": mask_of(b)}
         return model(**{**arguments, "position_ids": on[:, : b["input_ids"].shape[1]]}).logits
 
     assert poison_test(model, micro_batch, logits=logits)

@@ -21,6 +21,7 @@ pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installe
 pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 
 from PIL import Image as Pillow
+from single_documents import read_document
 
 import packer
 from packer.audit.verify import verify
@@ -61,7 +62,7 @@ def build(model: Path, data: Path, rows: list[dict[str, Any]], **options: Any) -
 def documents(cache: Path) -> list[Any]:
     with Cache.open(cache) as opened:
         shards = opened.documents("train")
-        return [shards.read(number) for number in range(len(shards))]
+        return [read_document(shards, number) for number in range(len(shards))]
 
 
 def rejected(cache: Path) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from single_documents import read_document
 
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
@@ -49,7 +50,7 @@ def packed(config, eos):
     build(load_recipe("out/recipe.yaml"), Path("cache"), jobs=1)
     with Cache.open("cache") as cache:
         documents = cache.documents("train")
-        read = [documents.read(i) for i in range(len(documents))]
+        read = [read_document(documents, i) for i in range(len(documents))]
     return [trained_part(each.input_ids.tolist(), each.labels.tolist(), eos) for each in read]
 
 

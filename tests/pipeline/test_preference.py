@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from single_documents import read_document
 
 from packer.audit.verify import verify
 from packer.errors import CheckError, RecipeError
@@ -57,7 +58,7 @@ def assert_pairs_stand_together(cache: Cache) -> list[int]:
     rows = []
     for split in cache.splits("documents"):
         documents = cache.documents(split)
-        sides = [documents.read(number) for number in range(len(documents))]
+        sides = [read_document(documents, number) for number in range(len(documents))]
         assert [each.side for each in sides] == ["chosen", "rejected"] * (len(sides) // 2)
         for chosen, rejected in zip(sides[::2], sides[1::2], strict=True):
             assert chosen.sample_id is not None
@@ -163,7 +164,7 @@ def test_rated_answers_keep_their_rating(starter: Path, tmp_path: Path) -> None:
     build(recipe_of(starter, [write(tmp_path / "rated.jsonl", rated)]), tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
         documents = cache.documents("train")
-        sides = [documents.read(number).side for number in range(len(documents))]
+        sides = [read_document(documents, number).side for number in range(len(documents))]
         assert sides == ["desirable" if each["label"] else "undesirable" for each in rated]
         assert not documents.is_paired
         assert cache.splits("blocks") == ()

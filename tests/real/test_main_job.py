@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from single_documents import read_document
 from tokenizers import Tokenizer
 
 from packer.audit.verify import verify
@@ -110,7 +111,7 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
     runs, expected = [], []
     _, file_rows = documents.origins()
     for number in range(len(documents)):
-        document = documents.read(number)
+        document = read_document(documents, number)
         assert len(document.span_start) == 1
         start, end = int(document.span_start[0]), int(document.span_end[0])
         assert (document.labels[start:end] == document.input_ids[start:end]).all()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from single_documents import read_document
 from tokenizers import Tokenizer
 
 from packer.layout import MASKED
@@ -60,6 +61,6 @@ def test_what_is_trained_of_a_side_is_what_only_that_side_answers(
         assert len(of_row) > 0.98 * number, codes
         for row, first in of_row.items():
             for side, answers in enumerate(answers_of(rows[row])):
-                document = documents.read(first + side)
+                document = read_document(documents, first + side)
                 found = trained(document.input_ids, document.labels, tokenizer)
                 assert found == answers, (row, side)

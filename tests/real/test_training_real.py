@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: training from a real cache is not tested")
 
+from single_documents import read_document  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
 from packer.load import PackedLoader, Padded  # noqa: E402
@@ -52,7 +53,7 @@ def test_loss_and_gradients_of_real_blocks_equal_those_of_their_documents(cache:
         num_items += step.num_items_in_batch
     single = torch.zeros((), dtype=torch.float64)
     for number in range(len(documents)):
-        document = documents.read(number)
+        document = read_document(documents, number)
         ids, labels = (
             torch.from_numpy(column.astype(np.int64))[None] for column in (document.input_ids, document.labels)
         )
@@ -92,7 +93,7 @@ def single(cache: Path) -> torch.Tensor:
     loss = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         for number in range(len(documents)):
-            document = documents.read(number)
+            document = read_document(documents, number)
             ids, labels = (
                 torch.from_numpy(np.array(column, np.int64))[None] for column in (document.input_ids, document.labels)
             )

@@ -23,8 +23,9 @@ from packer.source.partition import Partition
 from packer.source.rows import read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
-from packer.store.cache import Cache, content_fingerprint
+from packer.store.cache import Cache
 from packer.store.place import build_place, copy_objects, make_mirror, objects_of
+from packer.store.row_tables import content_fingerprint
 
 obstore = pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
 URL = "s3://bucket/cache"

@@ -11,14 +11,16 @@ import msgspec
 import numpy as np
 import pytest
 from rejected_lines import write_rejected
+from single_documents import read_document
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.store.cache import Cache, DocumentShards, content_fingerprint, fingerprint
+from packer.store.cache import Cache, DocumentShards, fingerprint
 from packer.store.folder import digest_file
 from packer.store.manifest import write_manifest
 from packer.store.row_tables import (
     Rejected,
+    content_fingerprint,
     is_pending,
     publish_rejected,
     read_rejected,
@@ -38,8 +40,8 @@ def test_an_opened_cache_gives_its_shards_by_split(tmp_path: Path) -> None:
         assert cache.blocks("train") is blocks
         np.testing.assert_array_equal(blocks.read(np.arange(12, 24)).input_ids, block_batch(12, seed=1).input_ids)
         assert (
-            documents.read(20).input_ids.tolist()
-            == document_batch(20, seed=1).input_ids[:35].tolist()[: documents.read(20).length]
+            read_document(documents, 20).input_ids.tolist()
+            == document_batch(20, seed=1).input_ids[:35].tolist()[: read_document(documents, 20).length]
         )
         assert [int(each[25]) for each in documents.origins()] == [1, 55]
         with pytest.raises(UsageError, match="has no blocks of split 'valid'") as caught:
@@ -54,7 +56,9 @@ def test_the_content_fingerprint_is_of_documents_with_their_rows_and_of_digests_
     with Cache.open(tmp_path) as cache:
         documents, blocks = cache.documents("train"), cache.blocks("train")
         rows = documents.origins()[1].tolist()
-        of_documents = b"".join(struct.pack("<2q", documents.read(i).doc_id, rows[i]) for i in range(len(documents)))
+        of_documents = b"".join(
+            struct.pack("<2q", read_document(documents, i).doc_id, rows[i]) for i in range(len(documents))
+        )
         of_blocks = b"".join(
             struct.pack("<Q", opened.digest(row)) for opened, _ in blocks.chunks() for row in range(len(opened.length))
         )
@@ -74,7 +78,7 @@ def test_the_content_fingerprint_is_of_documents_with_their_rows_and_of_digests_
 def test_arrays_stay_valid_after_the_cache_is_closed(tmp_path: Path) -> None:
     small_cache(tmp_path)
     with Cache.open(tmp_path) as cache:
-        ids = cache.documents("train").read(0).input_ids
+        ids = read_document(cache.documents("train"), 0).input_ids
         expected = ids.tolist()
     del cache
     assert ids.tolist() == expected

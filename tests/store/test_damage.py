@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from single_documents import read_document
 from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
 
 from packer.errors import CheckError, StorageError
@@ -48,8 +49,8 @@ def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: 
                 reader.read(np.array([0, 3]))
     else:
         with pytest.raises(CheckError, match=message):
-            reader.read(3)
-        assert reader.read(2).length > 0
+            read_document(reader, 3)
+        assert read_document(reader, 2).length > 0
 
 
 def test_a_row_is_digested_once_and_again_when_asked(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_every_byte_of_the_shards_of_chosen_documents_is_checked(tmp_path: Path)
     with (tmp_path / shard.path).open("r+b") as file:
         file.seek(shard.places[0].columns["doc_id"] + 8 * 3)  # of another document
         file.write(b"\x07")
-    chosen.read(0)
+    read_document(chosen, 0)
     with pytest.raises(CheckError, match=f"{shard.path} is damaged: expected xxh3-128 {shard.xxh3}, found") as caught:
         chosen.verify_files()
     assert "--repair" in str(caught.value.hint)
@@ -160,7 +161,7 @@ def test_a_shard_that_goes_behind_the_look_at_its_size_is_missing_too(
 
     monkeypatch.setattr(CacheFiles, "map", goes)
     with pytest.raises(CheckError, match=f"{path} is missing: expected [0-9]+ bytes"):
-        cache.documents("train").read(0)
+        read_document(cache.documents("train"), 0)
 
 
 def test_a_shard_that_is_gone_is_missing_to_who_reads_a_column_of_it(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
+from single_documents import Document, read_document
 from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
@@ -22,7 +23,7 @@ from packer.media.carried import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
 from packer.store.entries import documents_schema
-from packer.store.shards import Document, DocumentShards
+from packer.store.shards import DocumentShards
 from packer.store.writing import concatenate_documents, find_places
 
 
@@ -106,7 +107,7 @@ def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -
     weights = document_weights(batch)
     expected = _expected_rows(batch)
     for i, row in enumerate(expected):
-        document = reader.read(i)
+        document = read_document(reader, i)
         tokens = slice(batch.offsets[i], batch.offsets[i + 1])
         assert document.input_ids.tolist() == row["input_ids"]
         assert document.labels.tolist() == row["labels"]
@@ -137,7 +138,7 @@ def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_array_equal(columns.labels[chunk][place], document_labels(together)[tokens])
         np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
     np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
-    assert columns.doc_id.tolist() == [reader.read(i).doc_id for i in range(40)]
+    assert columns.doc_id.tolist() == [read_document(reader, i).doc_id for i in range(40)]
     unweighted = DocumentShards(tmp_path, [shards[0]])
     assert unweighted.columns().loss_weights is None
     assert (reader.weighted, unweighted.weighted) == (True, False)
@@ -261,7 +262,7 @@ def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -
     reader = DocumentShards(tmp_path, [shard, full, shard])
     reader.verify()
     assert len(reader) == 3
-    assert reader.read(2).shard_row == 2
+    assert read_document(reader, 2).shard_row == 2
     empty = DocumentShards(tmp_path, [shard])
     assert len(empty.columns().doc_id) == len(empty.lengths()) == len(empty.stored("digest", np.uint64)) == 0
     assert empty.find(1) is None
@@ -291,7 +292,7 @@ def test_what_found_documents_hold_is_what_is_read_of_them(tmp_path: Path, weigh
     shard = write_documents(tmp_path, [document_batch(20, weights=weights)])
     documents = DocumentShards(tmp_path, [shard])
     asked = np.array([7, 0, 19, 7])
-    found, read = documents.locate(asked), [documents.read(number) for number in asked.tolist()]
+    found, read = documents.locate(asked), [read_document(documents, number) for number in asked.tolist()]
     assert len(found) == 4
     for name in ("input_ids", "labels", "loss_weights"):
         assert [values.tolist() for values in found.values(name)] == [_column(document, name) for document in read]
@@ -311,7 +312,7 @@ def test_shards_pickle_as_their_folder_and_read_the_same(tmp_path: Path) -> None
     documents = DocumentShards(tmp_path, [shard])
     again = pickle.loads(pickle.dumps(documents))
     assert (again.folder, again.shards) == (documents.folder, documents.shards) == (tmp_path, (shard,))
-    assert [again.read(i).doc_id for i in range(5)] == documents.doc_ids().tolist()
+    assert [read_document(again, i).doc_id for i in range(5)] == documents.doc_ids().tolist()
 
 
 def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) -> None:

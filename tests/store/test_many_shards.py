@@ -22,14 +22,15 @@ begin = time.perf_counter()
 cache = Cache.open(sys.argv[1])
 opened = time.perf_counter()
 documents = cache.documents("train")
-last = documents.read(len(documents) - 1)
+last, _ = documents.place(len(documents) - 1)
 for row in range(0, len(documents), len(documents) // 1000):
-    assert documents.read(row).length == documents.read(row % documents.shards[0].num_rows).length
+    of_row, of_first = documents.locate([row, row % documents.shards[0].num_rows]).values("length")
+    assert of_row == of_first
 seconds = {"open": opened - begin, "documents and 1,000 rows": time.perf_counter() - opened}
 # ru_maxrss would begin with what the process that started this one has.
 peak = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 print(json.dumps({
-    "rows": len(documents), "last": last.path, "maps": sum(1 for _ in open("/proc/self/maps")),
+    "rows": len(documents), "last": last, "maps": sum(1 for _ in open("/proc/self/maps")),
     "bytes": peak, "seconds": seconds,
 }))
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bucket_objects import put
+from single_documents import read_document
 
 from packer.errors import CheckError
 from packer.names import shown
@@ -95,7 +96,7 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
     put(in_memory, starter_cache)
     opened = Cache.open(in_memory.url, cache_dir=tmp_path / "kept")
     sent = [pickle.dumps(each) for each in (opened.blocks("train"), opened.documents("train"), opened)]
-    expected = opened.documents("train").read(0).input_ids
+    expected = read_document(opened.documents("train"), 0).input_ids
     for path in opened.folder.rglob("*.arrow"):
         path.unlink()
     monkeypatch.setattr("packer.errors._URLS", {})
@@ -104,7 +105,7 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
         shutil.rmtree(tmp_path / "kept")
     blocks, documents, cache = map(pickle.loads, sent)
     assert len(blocks.read([0]).input_ids) == 1
-    assert np.array_equal(documents.read(0).input_ids, expected)
+    assert np.array_equal(read_document(documents, 0).input_ids, expected)
     assert (shown(cache.folder), cache.fingerprint) == (in_memory.url, opened.fingerprint)
     assert repr(cache).startswith(f"<Cache '{in_memory.url}': "), "its name, by which any process opens it"
     assert len(list((tmp_path / "kept").rglob("*.arrow"))) >= 2

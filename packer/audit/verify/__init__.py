@@ -34,7 +34,7 @@ from packer.pipeline.identity import RULES_VERSION
 from packer.pipeline.workers.executor import Workers
 from packer.pipeline.workers.ray_workers import workers_on
 from packer.recipe.recipe import make_recipe
-from packer.store.cache import content_fingerprint, fingerprint
+from packer.store.cache import fingerprint
 from packer.store.manifest import (
     MANIFEST_NAME,
     Input,
@@ -47,7 +47,7 @@ from packer.store.manifest import (
 )
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
-from packer.store.row_tables import documents_of
+from packer.store.row_tables import content_fingerprint, documents_of
 from packer.store.shards import DocumentShards
 
 _CHECKING_SPEEDUP = 128

@@ -26,9 +26,8 @@ from packer.pipeline.selecting import decide, read_traits
 from packer.pipeline.tokenizer import kept_model
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import BlockRows
-from packer.store.cache import check_conservation
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, REJECTED_NAME, Manifest, encode_manifest
+from packer.store.manifest import MANIFEST_NAME, REJECTED_NAME, Manifest, check_conservation, encode_manifest
 from packer.store.row_tables import content_of, read_rejected, read_selection, rejected_path
 from packer.store.shards import BlockShards, DocumentShards
 from packer.version import __version__

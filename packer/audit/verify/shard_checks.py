@@ -27,7 +27,7 @@ from packer.store.arrow_columns import (
 from packer.store.files import CacheFiles
 from packer.store.folder import digest_file, digest_file_xxh3
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord, Place, Shard, StoredTable
-from packer.store.mapping import OutOfBounds, check_blocks, check_documents, map_shard
+from packer.store.mapping import OutOfBounds, check_rows, map_shard
 from packer.store.media_shards import MediaShards
 from packer.store.place import fresh_place
 from packer.store.shards import DocumentShards
@@ -130,10 +130,7 @@ def _batches(folder: Path, shard: Shard) -> Iterator[tuple[Place, DocumentRows |
 def _check_bounds(shard: Shard, place: Place, rows: DocumentRows | BlockRows) -> list[Finding]:
     """Name the first row of a record batch that a reader would refuse even if its digest were right."""
     try:
-        if isinstance(rows, DocumentRows):
-            check_documents(rows, shard)
-        else:
-            check_blocks(rows, shard)
+        check_rows(rows, shard)
     except OutOfBounds as error:
         expected, row = "numbers within their bounds", place.first_row + error.row
         return [Finding(path=shard.path, row=row, what="bounds", expected=expected, found=str(error))]

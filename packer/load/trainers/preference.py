@@ -53,7 +53,7 @@ class PreferenceData:
         self.cache = open_cache(cache)
         self.documents = documents = self.cache.documents(split)
         folder = self.cache.folder
-        if not self.cache.is_preference:
+        if not self.cache.has_sides:
             raise UsageError(
                 f"{folder} holds examples to imitate; expected pairs or rated answers",
                 hint="build a cache of rows with chosen and rejected, or with completion and label",
