@@ -3,20 +3,31 @@
 Manifests, recipes and indexes may have been written by anyone. So such a name has one of these types wherever it is
 read, and :func:`packer.store.folder.inside` checks again where a file is written.
 
-Also decides which files contain rows, by their extensions, when a folder or a repository is given as a source.
+Also decides which files contain rows, by their extensions, when a folder or a repository is given as a source; and what
+names something in a bucket or on the Hugging Face Hub:
+
+    tokenizer   ORG/NAME[@REVISION]   or hf://ORG/NAME[@REVISION]
+    source      hf://datasets/ORG/NAME[@REVISION][/PATH]         PATH: a file or a glob
+
+These are the names that the Hub's client and `datasets` use. A revision is a branch, a tag or a commit; the default is
+`main`. It is resolved to a commit once, and used in that form from then on: a recipe with a commit in it always means
+the same bytes, and needs no network once they are cached. In the name of a source, a `/` within the revision is written
+`%2F`, except in `refs/pr/N` and `refs/convert/NAME`.
 """
 
 import fnmatch
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
+from urllib.parse import quote, unquote
 
 from msgspec import Meta
 
 from packer.display import scheme_with_credentials
-from packer.errors import InputError, UsageError, url_of
+from packer.errors import InputError, RecipeError, UsageError, url_of
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
 RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
@@ -208,3 +219,115 @@ def _fit(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
         return False
     return fnmatch.fnmatchcase(parts[0], pattern[0]) and _fit(parts[1:], pattern[1:])
+
+
+SCHEME = "hf://"
+
+_REPOSITORY = r"(?P<repository>[A-Za-z0-9][\w.-]*/[\w.-]+)"
+_TOKENIZER = re.compile(rf"(?:hf://)?{_REPOSITORY}(?:@(?P<revision>.+))?")
+_DATA = re.compile(rf"hf://datasets/{_REPOSITORY}(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?")
+_SPECIAL_REVISION = re.compile(r"refs/(?:convert|pr)/[^/]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubName:
+    """The name of a tokenizer, or of files of a dataset, on the Hub."""
+
+    kind: Literal["model", "dataset"]
+    repository: str
+    revision: str | None
+    path: str = ""
+    """A file of a dataset, or a glob; empty for the whole dataset."""
+
+    def __str__(self) -> str:
+        """Return the name as it is written in a recipe."""
+        if self.kind == "model":
+            return self.repository + (f"@{self.revision}" if self.revision else "")
+        revision = self.revision or ""
+        if not _SPECIAL_REVISION.fullmatch(revision):
+            revision = quote(revision, safe="")
+        return f"hf://datasets/{self.repository}" + f"@{revision}" * bool(revision) + f"/{self.path}" * bool(self.path)
+
+    @property
+    def label(self) -> str:
+        """The name as error messages show it."""
+        return f"tokenizer {self}" if self.kind == "model" else str(self)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the revision is a commit, which never changes."""
+        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+
+
+def tokenizer_name(text: str) -> HubName | None:
+    """Return the tokenizer on the Hub that a recipe names; None if it names a path on this machine.
+
+    An existing file or folder takes precedence, and any text that is not `ORG/NAME` is a path, as is `ORG/NAME` without
+    a revision where a folder `ORG` is here: a mistyped path is not sent to the Hub, which `hf://ORG/NAME` asks.
+    """
+    is_address = text.startswith(SCHEME)
+    match = _TOKENIZER.fullmatch(text)
+    if not is_address and (match is None or Path(text).exists()):
+        return None
+    if match is None or match["repository"].startswith("datasets/"):
+        if not is_address:
+            return None
+        raise RecipeError(
+            f"tokenizer {text}: expected hf://ORG/NAME, or hf://ORG/NAME@REVISION",
+            hint="for example --tokenizer Qwen/Qwen3-0.6B",
+        )
+    refuse_unusable(text)
+    if not is_address and match["revision"] is None and not may_be_repository(text):
+        return None
+    return _with_revision(HubName(kind="model", repository=match["repository"], revision=match["revision"]))
+
+
+def may_be_repository(text: str) -> bool:
+    """Whether a text that names nothing on this machine has the form `ORG/NAME`, and is no path that was mistyped: no
+    folder `ORG` is here, and the name is not that of a file of data.
+    """
+    is_path = Path(text).parent.exists() or data_ending(text) is not None
+    return re.fullmatch(_REPOSITORY, text) is not None and not is_path
+
+
+def data_name(text: str) -> HubName | None:
+    """Return the files on the Hub that a source names; None if it names files on this machine."""
+    if not text.startswith(SCHEME):
+        return None
+    refuse_credentials(text)
+    refuse_unusable(unquote(text))
+    match = _DATA.fullmatch(text)
+    if match is None:
+        raise RecipeError(
+            f"{text}: expected hf://datasets/ORG/NAME/PATH, or hf://datasets/ORG/NAME@REVISION/PATH",
+            hint="a / within a revision is written %2F",
+        )
+    revision, path = match["revision"] and unquote(match["revision"]), (match["path"] or "").strip("/")
+    return _with_revision(HubName(kind="dataset", repository=match["repository"], revision=revision, path=path))
+
+
+def _with_revision(name: HubName) -> HubName:
+    """Refuse what no revision is called: the client looks for a file of this name in its cache, wherever it leads."""
+    if name.revision is not None and not {"", ".", ".."}.isdisjoint(name.revision.split("/")):
+        raise RecipeError(f"{name.label}: no revision has this name", hint="a revision is a branch, a tag or a commit")
+    return name
+
+
+CACHE_DIR = "PACKER_CACHE_DIR"
+"""Environment variable that names this folder."""
+
+
+def cache_dir(asked: Path | str | None = None) -> Path:
+    """Return the folder for packer's own files."""
+    if named := asked or os.environ.get(CACHE_DIR):
+        return Path(named).absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # The XDG specification says to ignore relative paths.
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "packer"
+    except RuntimeError:
+        raise UsageError(
+            "there is no home directory for packer's own files, such as copies of caches in buckets",
+            hint=f"set {CACHE_DIR} to a folder for them",
+        ) from None

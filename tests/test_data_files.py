@@ -3,7 +3,8 @@
 import pytest
 
 from packer.errors import InputError
-from packer.hub import choose, data_name
+from packer.hub import choose
+from packer.names import data_name
 from packer.source.files import data_set_files
 
 NAMES = [

@@ -33,8 +33,7 @@ import numpy as np
 from packer.batches import Int64, RowBatch, Sample
 from packer.display import Progress, in_shell
 from packer.errors import InputError, PackerError, UsageError
-from packer.hub import SCHEME, data_name
-from packer.names import is_address
+from packer.names import SCHEME, data_name, is_address
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.recipe.recipe import Recipe

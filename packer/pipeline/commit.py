@@ -12,13 +12,14 @@ import numpy as np
 
 from packer.curate import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
+from packer.layout import values_of
 from packer.names import shown
 from packer.pack.overlong import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.selecting import Selected, values_of
+from packer.pipeline.selecting import Selected
 from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES

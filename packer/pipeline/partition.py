@@ -9,7 +9,7 @@ a shard may be left to the caller, who first compares some of its ids with the r
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -22,9 +22,10 @@ from packer.curate import TraitRules
 from packer.layout import distinct
 from packer.media.images import ImageFiles
 from packer.model.model import Model
-from packer.pipeline.columns import RowColumns
+from packer.pipeline.columns import run_with_columns
 from packer.pipeline.plan.input_resolution import questions_of
 from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
+from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import MediaRules
 from packer.rejections import CODES
@@ -186,7 +187,7 @@ class PartitionWork:
         result: PartitionResult | None = None
         traits: list[pa.RecordBatch] = []
         fields = () if task.traits is None else task.traits.rules.fields
-        columns = RowColumns(self._recipe)
+        columns = [each for each in declared(self._recipe) if each.rule.file is None]
         with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
             batches = read_rows(
                 task.partition,
@@ -195,7 +196,7 @@ class PartitionWork:
                 roles=task.file.roles,
                 max_row_bytes=task.file.max_row_bytes,
                 batch_rows=_BATCH_ROWS_WITH_IMAGES if self._recipe.reads_images else _BATCH_ROWS,
-                fields=(*fields, *columns.fields),
+                fields=(*fields, *(each.field for each in columns)),
             )
             if task.traits is not None:
                 from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
@@ -205,7 +206,8 @@ class PartitionWork:
                 for _ in batches:  # for their traits, and for the digest, which is checked behind the last row
                     pass
             else:
-                supervised = ((rows, columns.run(rows, self._stages)) for rows in batches)
+                run = partial(run_with_columns, columns, self._stages) if columns else self._stages.run
+                supervised = ((rows, run(rows)) for rows in batches)
                 result = run_partition(task, supervised, folder=self._folder)
                 if self._journals:
                     write_journal(self._folder, task.key, result)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from packer.errors import RecipeError, did_you_mean, near
 from packer.host.regular_file import path_within
-from packer.hub import SCHEME, may_be_repository
+from packer.names import SCHEME, may_be_repository
 from packer.source.files import is_data_set, matches
 from packer.source.roles import ROLES
 

@@ -20,7 +20,8 @@ from packer.audit.preview import preview
 from packer.audit.verify import verify
 from packer.audit.view import view_row
 from packer.errors import InputError, PackerError, StorageError, UsageError
-from packer.hub import data_name, fetch_data, pin, tokenizer_name
+from packer.hub import fetch_data, pin
+from packer.names import data_name, tokenizer_name
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache

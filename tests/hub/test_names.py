@@ -3,8 +3,8 @@
 import pytest
 
 from packer.errors import InputError, RecipeError, UsageError
-from packer.hub import choose, client_request, data_name, tokenizer_name
-from packer.names import bucket_url
+from packer.hub import choose, client_request
+from packer.names import bucket_url, data_name, tokenizer_name
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

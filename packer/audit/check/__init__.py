@@ -1,6 +1,7 @@
 """Checks of a cache's rows: what to find out before training from it."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from packer.batches import Sample
 from packer.curate.texts import utterances
 from packer.display import Progress, Silent
 from packer.literals import common_length
-from packer.pipeline.workers.executor import Workers
-from packer.pipeline.workers.ray_workers import workers_on
+from packer.pipeline.workers.executor import Processes, Workers
+from packer.pipeline.workers.ray_workers import ray_workers
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input
@@ -60,7 +61,8 @@ def check(
         WorkerDiedError: a process was killed.
     """
     progress = progress or Silent()
-    with Cache.open(folder) as cache, workers_on(on, jobs, progress.note) as workers:
+    on_workers = nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, progress.note)
+    with Cache.open(folder) as cache, on_workers as workers:
         inputs = cache.manifest.inputs
         recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
         trained = _trained_on({name: len(cache.documents(name)) for name in cache.splits("documents")})

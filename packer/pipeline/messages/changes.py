@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from packer.errors import UsageError
-from packer.hub import data_name
+from packer.names import data_name
 from packer.pipeline.identity import Provenance, model_digests
 from packer.recipe.recipe import Recipe, Source, to_json
 from packer.source.files import STANDARD_INPUT

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from packer.errors import InputError, RecipeError, did_you_mean, near, near_paths
-from packer.hub import HubName, data_name, fetch_data, fetch_tokenizer, pin, tokenizer_name
+from packer.hub import fetch_data, fetch_tokenizer, pin
 from packer.media.processor import PROCESSOR_FILES
 from packer.model.model import FOLDER_FILES
-from packer.names import bucket_url, refuse_address
+from packer.names import HubName, bucket_url, data_name, refuse_address, tokenizer_name
 from packer.questions.question_fields import list_names
 from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import Benchmark, BenchmarkColumns, benchmark_name

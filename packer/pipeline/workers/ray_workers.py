@@ -3,7 +3,7 @@
 A Ray task receives names and returns one small result, and has written its output to the cache by then. Each worker
 process makes its function once and caches it. There are no actors, so a task that is lost with its process or its node
 can simply be repeated. If inputs and cache are in a bucket, each node has its own copies
-(:func:`packer.host.cache_dir`), and paths of copies are sent relative to that folder.
+(:func:`packer.names.cache_dir`), and paths of copies are sent relative to that folder.
 
 Lost tasks are repeated here, after all others, as Ray's own retries have no end where memory runs out. A task that has
 killed :data:`MOST_DEATHS` processes is reported once all others are done.
@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -29,9 +29,9 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
-from packer.host import cache_dir
 from packer.host.watchdog import limit_process
-from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
+from packer.names import cache_dir
+from packer.pipeline.workers.executor import WorkerDiedError, in_folder
 from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
 
@@ -145,11 +145,6 @@ def _at_node(error: PackerError) -> PackerError:
 
 
 # What runs here
-
-
-def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
-    """Return the executor: a cluster as in :func:`ray_workers`, or processes of this machine if `on` is None."""
-    return nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, note)
 
 
 @contextmanager
