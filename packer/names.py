@@ -140,6 +140,24 @@ def shown(folder: Path) -> str:
     return url_of(folder) or bucket_url(folder) or str(folder)
 
 
+_PLACES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
+    "input": (
+        "read",
+        ("hf", *BUCKETS),
+        f"files, {_BUCKETS_IN_WORDS} and the Hub (hf://)",
+        "copy it to this machine, or pipe it in: curl -sL ADDRESS | packer build - …",
+    ),
+    "cache": (
+        "write to",
+        BUCKETS,
+        f"to folders and {_BUCKETS_IN_WORDS}",
+        "build into a local folder, and copy it; to the Hub: hf upload ORG/NAME CACHE --repo-type dataset",
+    ),
+    "file": ("write this to", (), "to a path of this machine", "write it here, and copy it"),
+}
+"""For each place of a path: what packer does there, with addresses of which schemes, all that it takes, and a hint."""
+
+
 def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:
     """Refuse a URL where packer cannot use it.
 
@@ -153,28 +171,11 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
         UsageError: the URL is an output, or holds credentials.
     """
     refuse_credentials(path)
+    does, supported, takes, hint = _PLACES[place]
     found = _ADDRESS.match(path)
-    supported = {"input": ("hf", *BUCKETS), "cache": BUCKETS, "file": ()}[place]
-    if found is None or found["scheme"] in supported:
-        return
-    scheme = found["scheme"]
-    path = f"{scheme}://{path[found.end() :]}"
-    if place == "input":
-        pipe = "curl -sL ADDRESS" if scheme in {"http", "https"} else "…"
-        raise InputError(
-            f"{path}: packer does not read {scheme}://, only files, {_BUCKETS_IN_WORDS} and the Hub (hf://)",
-            hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
-        )
-    if place == "file":
-        raise UsageError(
-            f"{path}: packer does not write this to {scheme}://, only to a path of this machine",
-            hint="write it here, and copy it",
-        )
-    then = "hf upload ORG/NAME CACHE --repo-type dataset" if scheme == "hf" else "copy it: a cache may be anywhere"
-    raise UsageError(
-        f"{path}: packer does not write to {scheme}://, only to folders and {_BUCKETS_IN_WORDS}",
-        hint=f"build into a local folder, and {then}",
-    )
+    if found is not None and (scheme := found["scheme"]) not in supported:
+        message = f"{scheme}://{path[found.end() :]}: packer does not {does} {scheme}://, only {takes}"
+        raise (InputError if place == "input" else UsageError)(message, hint=hint)
 
 
 def in_words(message: str) -> str:
