@@ -289,14 +289,10 @@ def _path(name: str, value: Any, expected: str) -> str:
     """Return a path as a string; TypeError if it is something else, such as a tokenizer object."""
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
-    folder = getattr(value, "name_or_path", None)
-    way = f"{name}={folder!r}" if isinstance(folder, str) and folder else f"{name}='DIR'"
-    raise _wrong(
-        f"{name} is {reprlib.repr(value)}; expected {expected}",
-        f"give {way}; if an object was changed in memory, call save_pretrained(DIR) first"
-        if name == "tokenizer"
-        else "pass a str or a pathlib.Path",
-    )
+    folder = getattr(value, "name_or_path", None) or "DIR"
+    way = f"give tokenizer={folder!r}; if an object was changed in memory, call save_pretrained(DIR) first"
+    hint = way if name == "tokenizer" else "pass a str or a pathlib.Path"
+    raise _wrong(f"{name} is {reprlib.repr(value)}; expected {expected}", hint)
 
 
 def _wrong(message: str, hint: str) -> TypeError:
