@@ -1,9 +1,5 @@
 """Tokenizers, datasets and caches on the Hugging Face Hub, fetched by the Hub's own client.
 
-A name there (:class:`packer.names.HubName`) has a revision: a branch, a tag or a commit; the default is `main`. It is
-resolved to a commit once, and used in that form from then on: a recipe with a commit in it always means the same bytes,
-and needs no network once they are cached.
-
 The client brings its cache and its token. It is imported only when a name refers to the Hub, and its failures are
 raised as packer's errors.
 """

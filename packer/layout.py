@@ -5,7 +5,7 @@ The first token of every document, piece and block is -100, so that no shifting 
 document's token into a target.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32
 from packer.media.carried import Media
 
 MASKED = -100
+_ROWS_HELD = 2**14
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -149,6 +150,12 @@ def _concatenated(name: str, columns: Sequence[Any]) -> Any:
     if name.endswith("offsets"):
         return offsets_of(np.concatenate([np.diff(column) for column in present]))
     return np.concatenate(present)
+
+
+def values_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of columns as tuples of Python values, converting some thousand rows at a time."""
+    for first in range(0, len(columns[0]), _ROWS_HELD):
+        yield from zip(*(column[first : first + _ROWS_HELD].tolist() for column in columns), strict=True)
 
 
 def last_of_rows(row: Int32, side: Int8 | None) -> Bool:

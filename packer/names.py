@@ -3,13 +3,16 @@
 Manifests, recipes and indexes may have been written by anyone. So such a name has one of these types wherever it is
 read, and :func:`packer.store.folder.inside` checks again where a file is written.
 
-Also decides which files contain rows, by their extensions, when a folder or a repository is given as a source, and what
-is a name on the Hugging Face Hub, as the Hub's client and `datasets` write it:
+Also decides which files contain rows, by their extensions, when a folder or a repository is given as a source; and what
+names something in a bucket or on the Hugging Face Hub:
 
     tokenizer   ORG/NAME[@REVISION]   or hf://ORG/NAME[@REVISION]
     source      hf://datasets/ORG/NAME[@REVISION][/PATH]         PATH: a file or a glob
 
-In the name of a source, a `/` within the revision is written `%2F`, except in `refs/pr/N` and `refs/convert/NAME`.
+These are the names that the Hub's client and `datasets` use. A revision is a branch, a tag or a commit; the default is
+`main`. It is resolved to a commit once, and used in that form from then on: a recipe with a commit in it always means
+the same bytes, and needs no network once they are cached. In the name of a source, a `/` within the revision is written
+`%2F`, except in `refs/pr/N` and `refs/convert/NAME`.
 """
 
 import fnmatch
@@ -137,6 +140,24 @@ def shown(folder: Path) -> str:
     return url_of(folder) or bucket_url(folder) or str(folder)
 
 
+_PLACES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
+    "input": (
+        "read",
+        ("hf", *BUCKETS),
+        f"files, {_BUCKETS_IN_WORDS} and the Hub (hf://)",
+        "copy it to this machine, or pipe it in: curl -sL ADDRESS | packer build - …",
+    ),
+    "cache": (
+        "write to",
+        BUCKETS,
+        f"to folders and {_BUCKETS_IN_WORDS}",
+        "build into a local folder, and copy it; to the Hub: hf upload ORG/NAME CACHE --repo-type dataset",
+    ),
+    "file": ("write this to", (), "to a path of this machine", "write it here, and copy it"),
+}
+"""For each place of a path: what packer does there, with addresses of which schemes, all that it takes, and a hint."""
+
+
 def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:
     """Refuse a URL where packer cannot use it.
 
@@ -150,28 +171,11 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
         UsageError: the URL is an output, or holds credentials.
     """
     refuse_credentials(path)
+    does, supported, takes, hint = _PLACES[place]
     found = _ADDRESS.match(path)
-    supported = {"input": ("hf", *BUCKETS), "cache": BUCKETS, "file": ()}[place]
-    if found is None or found["scheme"] in supported:
-        return
-    scheme = found["scheme"]
-    path = f"{scheme}://{path[found.end() :]}"
-    if place == "input":
-        pipe = "curl -sL ADDRESS" if scheme in {"http", "https"} else "…"
-        raise InputError(
-            f"{path}: packer does not read {scheme}://, only files, {_BUCKETS_IN_WORDS} and the Hub (hf://)",
-            hint=f"copy it to this machine, or pipe it in: {pipe} | packer build - …",
-        )
-    if place == "file":
-        raise UsageError(
-            f"{path}: packer does not write this to {scheme}://, only to a path of this machine",
-            hint="write it here, and copy it",
-        )
-    then = "hf upload ORG/NAME CACHE --repo-type dataset" if scheme == "hf" else "copy it: a cache may be anywhere"
-    raise UsageError(
-        f"{path}: packer does not write to {scheme}://, only to folders and {_BUCKETS_IN_WORDS}",
-        hint=f"build into a local folder, and {then}",
-    )
+    if found is not None and (scheme := found["scheme"]) not in supported:
+        message = f"{scheme}://{path[found.end() :]}: packer does not {does} {scheme}://, only {takes}"
+        raise (InputError if place == "input" else UsageError)(message, hint=hint)
 
 
 def in_words(message: str) -> str:
@@ -239,9 +243,9 @@ class HubName:
 
     def __str__(self) -> str:
         """Return the name as it is written in a recipe."""
-        revision = self.revision or ""
         if self.kind == "model":
-            return self.repository + f"@{revision}" * bool(revision)
+            return self.repository + (f"@{self.revision}" if self.revision else "")
+        revision = self.revision or ""
         if not _SPECIAL_REVISION.fullmatch(revision):
             revision = quote(revision, safe="")
         return f"hf://datasets/{self.repository}" + f"@{revision}" * bool(revision) + f"/{self.path}" * bool(self.path)
@@ -263,22 +267,21 @@ def tokenizer_name(text: str) -> HubName | None:
     An existing file or folder takes precedence, and any text that is not `ORG/NAME` is a path, as is `ORG/NAME` without
     a revision where a folder `ORG` is here: a mistyped path is not sent to the Hub, which `hf://ORG/NAME` asks.
     """
-    is_address, match = text.startswith(SCHEME), _TOKENIZER.fullmatch(text)
-    if not is_address and Path(text).exists():
+    is_address = text.startswith(SCHEME)
+    match = _TOKENIZER.fullmatch(text)
+    if not is_address and (match is None or Path(text).exists()):
         return None
-    if match is not None:
-        refuse_unusable(text)
     if match is None or match["repository"].startswith("datasets/"):
-        if is_address:
-            raise RecipeError(
-                f"tokenizer {text}: expected hf://ORG/NAME, or hf://ORG/NAME@REVISION",
-                hint="for example --tokenizer Qwen/Qwen3-0.6B",
-            )
-        return None
+        if not is_address:
+            return None
+        raise RecipeError(
+            f"tokenizer {text}: expected hf://ORG/NAME, or hf://ORG/NAME@REVISION",
+            hint="for example --tokenizer Qwen/Qwen3-0.6B",
+        )
+    refuse_unusable(text)
     if not is_address and match["revision"] is None and not may_be_repository(text):
         return None
-    _refuse_no_revision(f"tokenizer {text}", match["revision"])
-    return HubName(kind="model", repository=match["repository"], revision=match["revision"])
+    return _with_revision(HubName(kind="model", repository=match["repository"], revision=match["revision"]))
 
 
 def may_be_repository(text: str) -> bool:
@@ -301,13 +304,31 @@ def data_name(text: str) -> HubName | None:
             f"{text}: expected hf://datasets/ORG/NAME/PATH, or hf://datasets/ORG/NAME@REVISION/PATH",
             hint="a / within a revision is written %2F",
         )
-    revision = None if match["revision"] is None else unquote(match["revision"])
-    _refuse_no_revision(text, revision)
-    path = (match["path"] or "").strip("/")
-    return HubName(kind="dataset", repository=match["repository"], revision=revision, path=path)
+    revision, path = match["revision"] and unquote(match["revision"]), (match["path"] or "").strip("/")
+    return _with_revision(HubName(kind="dataset", repository=match["repository"], revision=revision, path=path))
 
 
-def _refuse_no_revision(what: str, revision: str | None) -> None:
-    """Refuse parts that lead out of a folder: the client looks in its cache for a file named by the revision."""
-    if not {"", ".", ".."}.isdisjoint((revision or "main").split("/")):
-        raise RecipeError(f"{what}: no revision has this name", hint="a revision is a branch, a tag or a commit")
+def _with_revision(name: HubName) -> HubName:
+    """Refuse what no revision is called: the client looks for a file of this name in its cache, wherever it leads."""
+    if name.revision is not None and not {"", ".", ".."}.isdisjoint(name.revision.split("/")):
+        raise RecipeError(f"{name.label}: no revision has this name", hint="a revision is a branch, a tag or a commit")
+    return name
+
+
+CACHE_DIR = "PACKER_CACHE_DIR"
+"""Environment variable that names this folder."""
+
+
+def cache_dir(asked: Path | str | None = None) -> Path:
+    """Return the folder for packer's own files."""
+    if named := asked or os.environ.get(CACHE_DIR):
+        return Path(named).absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # The XDG specification says to ignore relative paths.
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "packer"
+    except RuntimeError:
+        raise UsageError(
+            "there is no home directory for packer's own files, such as copies of caches in buckets",
+            hint=f"set {CACHE_DIR} to a folder for them",
+        ) from None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
 from packer.curate.signatures import MOST_SHINGLES, NUM_BANDS, Signatures, mixed, ranges_of
-from packer.layout import begins_run, concatenated_ranges
+from packer.layout import begins_run, concatenated_ranges, values_of
 
 MOST_COMPARED = 64
 """Number of rows of a bucket that each later row of it is compared with; at most 64, the bits of a number."""
@@ -30,7 +30,7 @@ With tables for all buckets, 100,000 rows with many near duplicates took 7.1 s i
 once, and by a table in each bucket that it shares.
 """
 
-_PIECE_SHINGLES, _PIECE_ROWS, _PIECE_PAIRS = 2**21, 512, 2**20
+_PIECE_SHINGLES, _PIECE_ROWS = 2**21, 512
 """How many are in memory at a time, as arrays of their own."""
 
 _HALF = np.uint64(32)
@@ -90,22 +90,20 @@ def near_duplicates(
     Each loses to the most similar one, the earliest of equals. With `num_first`, rows of different sets of shingles are
     compared only across that position, so that the first rows are all kept.
     """
-    groups = _Groups(signatures, order)
-    pairs = _verified(signatures, order, groups.first, jaccard, num_first)
+    has_shingles, first_of = np.diff(signatures.offsets)[order] > 0, _first_alike(signatures, order)
+    is_copy = first_of != np.arange(len(order))
+    candidates = np.flatnonzero(has_shingles & ~is_copy)
+    pairs, similarities, num_capped = _verified(signatures, order, candidates, jaccard, num_first)
     lost_to, similarity = np.full(len(order), -1), np.zeros(len(order))
-    for start in range(0, len(pairs.first), _PIECE_PAIRS):  # a list of numbers takes five times as much memory
-        piece = slice(start, start + _PIECE_PAIRS)
-        lists = (pairs.first[piece].tolist(), pairs.second[piece].tolist(), pairs.similarity[piece].tolist())
-        for first, second, found in zip(*lists, strict=True):
-            # `first` is already decided: pairs are ordered by `second`, and first < second.
-            if lost_to[first] < 0 and found > similarity[second]:
-                lost_to[second], similarity[second] = first, found
-    copies = np.flatnonzero(groups.first_of != np.arange(len(order)))
-    originals = groups.first_of[copies]
+    for first, second, found in values_of(*_positions_of(pairs), similarities):
+        # `first` is already decided: pairs are ordered by `second`, and first < second.
+        if lost_to[first] < 0 and found > similarity[second]:
+            lost_to[second], similarity[second] = first, found
+    copies, originals = np.flatnonzero(is_copy), first_of[is_copy]
     lost_to[copies] = np.where(lost_to[originals] < 0, originals, lost_to[originals])
     similarity[copies] = np.where(similarity[originals] == 0, 1.0, similarity[originals])
     lost, kept = np.flatnonzero(lost_to >= 0), lost_to[lost_to >= 0]
-    return DroppedRows(row=order[lost], kept=order[kept], similarity=similarity[lost], num_capped=pairs.num_capped)
+    return DroppedRows(row=order[lost], kept=order[kept], similarity=similarity[lost], num_capped=num_capped)
 
 
 def nearest(signatures: Signatures, among: Int64, rows: Int64, jaccard: float) -> DroppedRows:
@@ -121,39 +119,27 @@ def _across(found: DroppedRows, among: Int64, rows: Int64) -> DroppedRows:
     return found.only(np.isin(found.row, rows) & np.isin(found.kept, among))
 
 
-class _Groups:
-    """Positions of an order, grouped by rows with equal sets of shingles."""
-
-    def __init__(self, signatures: Signatures, order: Int64) -> None:
-        counts = np.diff(signatures.offsets)
-        has_shingles = counts[order] > 0
-        whole = np.zeros(len(counts), np.uint64)
-        for first, last in ranges_of(signatures.offsets, _PIECE_SHINGLES):
-            start, stop = signatures.offsets[[first, last]]
-            filled = first + np.flatnonzero(counts[first:last])
-            if len(filled):
-                numbers = mixed(signatures.shingles[start:stop].astype(np.uint64) + np.uint64(1))
-                whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled] - start)
-        _, first_with, group = np.unique(whole[order], return_index=True, return_inverse=True)
-        self.first_of: Int64 = np.where(has_shingles, first_with[group.reshape(-1)], np.arange(len(order)))
-        """[M] position of the first row with the same set; its own for a row without words."""
-
-        self.first: Int64 = np.flatnonzero((self.first_of == np.arange(len(order))) & has_shingles)
-        """Positions of rows that are the first with their set, ascending."""
+def _first_alike(signatures: Signatures, order: Int64) -> Int64:
+    """Return the position of the first row with the same set of shingles; its own for a row without words.  # [M]"""
+    counts = np.diff(signatures.offsets)
+    whole = np.zeros(len(counts), np.uint64)
+    for first, last in ranges_of(signatures.offsets, _PIECE_SHINGLES):
+        start, stop = signatures.offsets[[first, last]]
+        filled = first + np.flatnonzero(counts[first:last])
+        if len(filled):
+            numbers = mixed(signatures.shingles[start:stop].astype(np.uint64) + np.uint64(1))
+            whole[filled] = np.add.reduceat(numbers, signatures.offsets[filled] - start)
+    _, first_with, group = np.unique(whole[order], return_index=True, return_inverse=True)
+    return np.where(counts[order] > 0, first_with[group.reshape(-1)], np.arange(len(order)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pairs:
-    """Positions of near copies, first < second, in the order of `second`."""
+def _verified(
+    signatures: Signatures, order: Int64, positions: Int64, jaccard: float, num_first: int | None
+) -> tuple[UInt64, npt.NDArray[np.float64], int]:
+    """Return all pairs of these positions that share a band and are similar; with `num_first` only pairs across it.
 
-    first: Int64
-    second: Int64
-    similarity: npt.NDArray[np.float64]
-    num_capped: int
-
-
-def _verified(signatures: Signatures, order: Int64, positions: Int64, jaccard: float, num_first: int | None) -> _Pairs:
-    """Return all pairs of these positions that share a band and are similar; with `num_first` only pairs across it."""
+    The pairs are in the order of their second position, with their similarity and the number of capped buckets.
+    """
     largest = _largest(signatures)
     seen, num_capped = np.zeros(0, np.uint64), 0
     found, similarities = np.zeros(0, np.uint64), np.zeros(0)
@@ -174,8 +160,7 @@ def _verified(signatures: Signatures, order: Int64, positions: Int64, jaccard: f
         # A pair may share several large buckets.
         found, kept = np.unique(np.concatenate([pairs for pairs, _ in near]), return_index=True)
         similarities = np.concatenate([similarity for _, similarity in near])[kept]
-    first, second = _positions_of(found)
-    return _Pairs(first=first, second=second, similarity=similarities, num_capped=num_capped)
+    return found, similarities, num_capped
 
 
 class _Candidates:

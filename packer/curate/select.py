@@ -129,13 +129,12 @@ class Verdicts:
 
     def selected(self) -> SelectedRows:
         """Return the result, with the splits that have rows."""
-        split = np.where(self.alive, self.split, -1).astype(np.int32)
-        used = [number for number in range(len(self.splits)) if (split == number).any()]
-        renumbered = np.full(len(self.splits) + 1, -1, np.int32)  # the last entry maps -1 to itself
-        renumbered[used] = np.arange(len(used))
+        used, number = np.unique(self.split[self.alive], return_inverse=True)
+        split = np.full(len(self.alive), -1, np.int32)
+        split[self.alive] = number
         return SelectedRows(
-            splits=tuple(self.splits[number] for number in used),
-            split=renumbered[split],
+            splits=tuple(self.splits[each] for each in used.tolist()),
+            split=split,
             reason=self._reason,
             kept=self._kept,
             similarity=self._similarity,

@@ -54,9 +54,7 @@ def utterances(sample: Sample) -> Iterator[tuple[str, str]]:
 
 def sides(sample: Sample) -> tuple[Sample, ...]:
     """Return the conversations with the chosen and with the rejected answer; for all other rows just the one."""
-    if sample.preference is None or sample.preference.rejected is None:
-        return (sample,)
-    return msgspec.structs.replace(sample, preference=None), sample.preference.rejected
+    return (msgspec.structs.replace(sample, preference=None), *sample.sides[1:])
 
 
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:

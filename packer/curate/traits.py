@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from packer.batches import Bool, Int64, RowBatch, Sample
 from packer.curate import TraitRules
-from packer.curate.contamination import Hits, Questions
+from packer.curate.contamination import Questions
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import (
     answers,
@@ -96,7 +96,7 @@ class TraitMaker:
         columns = {
             "content": _digests(samples, place, number, folded=False),
             "folded": _digests(samples, place, number, folded=True),
-            "prompt": _placed([prompt_key(sample) for sample in samples], place, number),
+            "prompt": _placed([prompt_key(sample) for sample in samples], place, number, np.uint64),
             "failed": self._failed(samples, place, values, number),
             "known": _bits(known, number),
         }
@@ -115,8 +115,9 @@ class TraitMaker:
         for of, ngram in self._rules.compared:
             columns |= signature_columns(words.signatures(of, ngram).at(place, number), of, ngram)
         if self._questions is not None:
-            hits = self._questions.find(words.words, words.rows)
-            columns |= _best_hit(hits, place, number)
+            hits = self._questions.find(words.words, words.rows).best()
+            columns["question"] = _placed(hits.question, place[hits.row], number, np.int32, missing=-1)
+            columns["cover"] = _placed(hits.cover, place[hits.row], number, np.float32)
         return columns
 
     def _failed(
@@ -147,13 +148,6 @@ class TraitMaker:
         return time if abs(time) < 2**62 else NO_TIME
 
 
-def _best_hit(hits: Hits, place: Int64, number: int) -> dict[str, pa.Array]:
-    hits = hits.best()
-    question, cover = np.full(number, -1, np.int32), np.zeros(number, np.float32)
-    question[place[hits.row]], cover[place[hits.row]] = hits.question, hits.cover
-    return {"question": array_of(question), "cover": array_of(cover)}
-
-
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(integral_as_int(value)).decode()
 
@@ -166,9 +160,10 @@ def _digests(samples: Sequence[Sample], place: Int64, number: int, *, folded: bo
     return pa.Array.from_buffers(pa.binary(16), number, [None, pa.py_buffer(found.tobytes())])
 
 
-def _placed(keys: Sequence[int], place: Int64, number: int) -> pa.Array:
-    found = np.zeros(number, np.uint64)
-    found[place] = np.array(keys, np.uint64)
+def _placed(values: Any, place: Int64, number: int, dtype: type[np.generic], missing: int = 0) -> pa.Array:
+    """Return values at their places among the rows."""
+    found = np.full(number, missing, dtype)
+    found[place] = np.array(values, dtype)
     return array_of(found)
 
 
@@ -234,22 +229,22 @@ class ConditionTester:
             None if values is None else {_typed(value) for value in values}
             for values in (condition.one_of, condition.none_of)
         )
-        for pattern in (condition.matches, condition.not_matches):
-            if pattern is not None:
-                _refuse_pattern(pattern, name)
+        patterns = ((condition.matches, True), (condition.not_matches, False))
+        self._patterns = [(pattern, wanted) for pattern, wanted in patterns if pattern is not None]
+        for pattern, _ in self._patterns:
+            _refuse_pattern(pattern, name)
 
     def of_values(self, values: Sequence[Any]) -> Bool:
         """Return which values of the field pass; a missing one does not.  # bool[R]"""
-        condition, passed = self._condition, np.array([value is not None for value in values], np.bool_)
-        if condition.min is not None or condition.max is not None:
-            passed &= _within(np.array([_number(value) for value in values], np.float64), condition)
-        if self._among is not None:
-            passed &= np.array([_typed(value) in self._among for value in values], np.bool_)
-        if self._not_among is not None:
-            passed &= np.array([_typed(value) not in self._not_among for value in values], np.bool_)
-        if condition.matches is not None or condition.not_matches is not None:
-            passed &= self._matching([value if isinstance(value, str) else None for value in values])
-        return passed
+        passed = np.array([value is not None and self._allows(value) for value in values], np.bool_)
+        return passed & self._matching(values)
+
+    def _allows(self, value: Any) -> bool:
+        return (
+            _within(value, self._condition)
+            and (self._among is None or _typed(value) in self._among)
+            and (self._not_among is None or _typed(value) not in self._not_among)
+        )
 
     def of_samples(self, samples: Sequence[Sample]) -> Bool:
         """Return which rows pass: all texts, or the number of messages, meet the condition.  # bool[S]
@@ -263,26 +258,22 @@ class ConditionTester:
         rule = self._condition
         assert isinstance(rule, Filter), "conditions of a source are about fields"
         if rule.of is None:
-            return _within(np.array([len(side.messages) for side in samples], np.float64), rule.messages or Range())
+            return np.array([_within(len(side.messages), rule.messages or Range()) for side in samples], np.bool_)
         texts = [_TEXTS[rule.of](side) for side in samples]
         flat = list(chain(*texts))
-        passed = self._matching(flat)
-        for key, measure in MEASURES.items():
-            limits = getattr(rule, key)
-            if limits is not None:
-                passed &= _within(np.array([measure(text) for text in flat], np.float64), limits)
-        return _all_of(texts, passed)
+        limited = [(measure, getattr(rule, key)) for key, measure in MEASURES.items() if getattr(rule, key) is not None]
+        measured = [all(_within(measure(text), limits) for measure, limits in limited) for text in flat]
+        return _all_of(texts, self._matching(flat) & np.array(measured, np.bool_))
 
-    def _matching(self, texts: Sequence[str | None]) -> Bool:
-        """Return which texts satisfy the patterns; None does not."""
-        import pyarrow.compute as pc  # noqa: PLC0415 - takes 0.05 s, which builds without rules save
+    def _matching(self, values: Sequence[Any]) -> Bool:
+        """Return which values satisfy the patterns, if there are any: only a text does."""
+        passed = np.ones(len(values), np.bool_)
+        for pattern, wanted in self._patterns:
+            import pyarrow.compute as pc  # noqa: PLC0415 - takes 0.05 s, which builds without rules save
 
-        column = pa.array(texts, pa.large_string())
-        passed = np.array([text is not None for text in texts], np.bool_)
-        for pattern, wanted in ((self._condition.matches, True), (self._condition.not_matches, False)):
-            if pattern is not None:
-                found = pc.fill_null(pc.match_substring_regex(column, pattern), not wanted)
-                passed &= (numbers_of(pc.cast(found, pa.uint8())) == 1) == wanted
+            texts = pa.array([value if isinstance(value, str) else None for value in values], pa.large_string())
+            found = pc.match_substring_regex(texts, pattern)
+            passed &= numbers_of(pc.cast(pc.fill_null(found, not wanted), pa.uint8())) == wanted
         return passed
 
 
@@ -305,24 +296,18 @@ def _refuse_pattern(pattern: str, name: str) -> None:
         ) from None
 
 
-def _within(numbers: np.typing.NDArray[np.float64], limits: Condition | Range) -> Bool:
-    """Return which numbers lie within the limits; NaN does not."""
-    passed = ~np.isnan(numbers)
-    if limits.min is not None:
-        passed &= numbers >= limits.min
-    if limits.max is not None:
-        passed &= numbers <= limits.max
-    return passed
-
-
-def _number(value: Any) -> float:
-    """Return a number, or parse a text that is one, as CSV has only texts; NaN for anything else."""
+def _within(value: Any, limits: Condition | Range) -> bool:
+    """Whether a number lies within the limits, if there are any, or a text that is one, as CSV has only texts."""
+    if limits.min is None and limits.max is None:
+        return True
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return np.nan
+        return False
     try:
-        return float(value)
+        number = float(value)
     except (ValueError, OverflowError):
-        return np.nan
+        return False
+    least, most = (limits.min if limits.min is not None else -math.inf), limits.max
+    return least <= number <= (number if most is None else most)
 
 
 def _typed(value: Scalar | Any) -> tuple[str, Any]:

@@ -1,7 +1,6 @@
 """Limits for chat templates: one rendering may use 2 seconds of processor time and 512 MiB of memory.
 
-Memory for decoding rows of a table is limited as well, by :func:`bounded_memory`, and time for encoding texts, by
-:func:`bounded_time`.
+Memory for decoding rows of a table and time for encoding texts are limited as well, by :func:`bounded`.
 
 Rows are only rejected for reasons that depend on the row alone. How long a rendering takes depends on the machine, so
 exceeding a limit does not reject the row: it fails the command with an error that names the template and the row. The
@@ -95,25 +94,16 @@ class _ProcessLimits:
     def of_memory(self) -> bool:
         return self._statm is not None
 
-    def begin(self) -> None:
-        self.bound_time(MAX_STUCK_S)
-        self.bound_memory(MAX_GROWTH_BYTES)
-
-    def bound_time(self, seconds: float) -> None:
+    def begin(self, seconds: float, num_bytes: int | None) -> None:
+        """Bound the processor time from now on, if `seconds` are not 0, and the memory that is taken from now on."""
         signal.setitimer(signal.ITIMER_PROF, seconds)
-
-    def bound_memory(self, num_bytes: int) -> None:
-        if self._statm is not None:
-            data = int(os.pread(self._statm, 200, 0).split()[5]) * resource.getpagesize()
-            most = data + num_bytes
+        if self._statm is not None and num_bytes is not None:
+            most = int(os.pread(self._statm, 200, 0).split()[5]) * resource.getpagesize() + num_bytes
             if most < self._soft or self._soft == resource.RLIM_INFINITY:
                 resource.setrlimit(resource.RLIMIT_DATA, (most, self._hard))
 
     def end(self) -> None:
-        self.bound_time(0)
-        self.free_memory()
-
-    def free_memory(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if self._statm is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (self._soft, self._hard))
 
@@ -151,42 +141,29 @@ class OverMemoryError(ValueError):
 
 
 @contextmanager
-def bounded_memory(num_bytes: int) -> Iterator[None]:
-    """Limit the memory that the body takes, in a process of packer's own on Linux; elsewhere, nothing is limited.
+def bounded(*, seconds: float = 0.0, num_bytes: int | None = None) -> Iterator[None]:
+    """Limit the processor time or the memory (on Linux) of the body, in a process of packer's own.
 
-    For what decodes to an unknown size. A library that does not expect to be refused memory may abort the process.
+    Time is for a library that cannot be interrupted: the operating system ends this process. A deadline never rejects a
+    row, which would be kept on a faster machine. Memory is for what decodes to an unknown size. A library that does not
+    expect to be refused memory may abort the process.
 
     Raises:
         OverMemoryError: it takes more.
     """
     limits = _PROCESS
-    if limits is None or not limits.of_memory:
-        yield
-        return
-    limits.bound_memory(num_bytes)
-    try:
-        yield
-    except MemoryError as error:
-        raise OverMemoryError(f"takes more than {num_bytes // 2**20:,} MiB of memory") from error
-    finally:
-        limits.free_memory()
-
-
-@contextmanager
-def bounded_time(seconds: float) -> Iterator[None]:
-    """Let the operating system end this process if the body takes more processor time; if it is packer's own.
-
-    For a library that cannot be interrupted. A deadline never rejects a row, which would be kept on a faster machine.
-    """
-    limits = _PROCESS
     if limits is None:
         yield
         return
-    limits.bound_time(seconds)
+    limits.begin(seconds, num_bytes)
     try:
         yield
+    except MemoryError as error:
+        if num_bytes is None or not limits.of_memory:
+            raise
+        raise OverMemoryError(f"takes more than {num_bytes // 2**20:,} MiB of memory") from error
     finally:
-        limits.bound_time(0)
+        limits.end()
 
 
 class _Rendering(threading.local):
@@ -212,7 +189,7 @@ def watched(render: Callable[[], Result]) -> Result:
     begun_s = time.thread_time()
     try:
         if limits is not None:
-            limits.begin()
+            limits.begin(MAX_STUCK_S, MAX_GROWTH_BYTES)
         try:
             _begun_s = begun_s if is_timed else _begun_s
             result = render()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_hexdigest
 
-from packer.media.images import Image
+from packer.media.images import Image, UnusableImageError
 
 
 class Images(NamedTuple):
@@ -112,15 +112,6 @@ _ANSWER_FIELDS = frozenset({"response", "output", "completion", "answer", "chose
 _ANSWERERS = frozenset({"assistant", "gpt", "model", "bot", "chatbot"})
 
 
-class BadImagesError(Exception):
-    """A row whose images cannot be told, with the code of the rejection."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
 def marked(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return a row with marks in place of its images, and their sources: paths, addresses, bytes or objects.
 
@@ -128,7 +119,7 @@ def marked(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     answers stand for those of the column.
 
     Raises:
-        BadImagesError: `media_count`, `media_option`, `control_render`.
+        UnusableImageError: `media_count`, `media_option`, `control_render`.
     """
     given = [source for name in _COLUMNS for source in _listed(row.get(name))]
     rest = {name: value for name, value in row.items() if name not in _COLUMNS}
@@ -137,7 +128,7 @@ def marked(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     if given and not places.num_marks:
         found = places.replaced(rest, places.in_texts)
     if places.waiting:
-        raise BadImagesError("media_count", f"{len(places.waiting)} images more than places for them")
+        raise UnusableImageError("media_count", f"{len(places.waiting)} images more than places for them")
     return found, tuple(places.sources)
 
 
@@ -177,7 +168,7 @@ class _Places:
         if isinstance(value, list | tuple):
             return [self.in_parts(each, is_part=True) for each in value]
         if isinstance(value, str) and _RESERVED.search(value):
-            raise BadImagesError("control_render", "an image beside private-use characters in a text")
+            raise UnusableImageError("control_render", "an image beside private-use characters in a text")
         return value
 
     def in_texts(self, value: Any) -> Any:
@@ -193,7 +184,7 @@ class _Places:
         self.num_marks += 1
         if source is None:
             if not self.waiting:
-                raise BadImagesError("media_count", "fewer images than places for them")
+                raise UnusableImageError("media_count", "fewer images than places for them")
             source = self.waiting.pop(0)
         if source not in self.sources:
             self.sources.append(source)
@@ -216,7 +207,7 @@ def _source(part: Mapping[str, Any]) -> Any:
     """Return the source that a part has itself, or None."""
     for option in _OPTIONS:
         if part.get(option) is not None:
-            raise BadImagesError("media_option", f"`{option}` in a part, which would change its tokens")
+            raise UnusableImageError("media_option", f"`{option}` in a part, which would change its tokens")
     if "type" not in part:
         inner = next(part[name] for name in _INLINE if isinstance(part.get(name), Mapping))
         return inner["source"] if isinstance(inner.get("source"), Mapping) else inner

@@ -48,7 +48,10 @@ _LATE_CHUNKS = (b"eXIf", b"Raw profile type", b"XML:com.adobe.xmp")
 
 
 class UnusableImageError(Exception):
-    """An image that is not taken, with the code of the rejection; `reason` is for the user."""
+    """An image that is not taken, or a row whose images cannot be told, with the code of the rejection.
+
+    `reason` is for the user.
+    """
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"{code}: {reason}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -59,8 +60,7 @@ class BlockTask:
         return f"block shard {self.index} of split '{self.split}'"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedRanges:
+class DroppedRanges(NamedTuple):
     """Ranges of tokens that are in no block, in the order of their documents. Q ranges."""
 
     source: Int64  # [Q] index of the manifest's input that the document comes from
@@ -100,17 +100,17 @@ class PackedBlocks:
 
 def cuts_of(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
     """Sum the losses of all groups by code; codes that lost nothing are omitted."""
-    cuts = {}
-    for code in sorted(REASONS):
-        losses = [group.losses[code] for group in groups]
-        if any(loss.num_parts for loss in losses):
-            cuts[code] = Cut(
-                documents=sum(loss.num_documents for loss in losses),
-                parts=sum(loss.num_parts for loss in losses),
-                tokens=sum(loss.num_tokens for loss in losses),
-                trained=sum(loss.num_trained for loss in losses),
-            )
-    return cuts
+    losses = {code: [group.losses[code] for group in groups] for code in sorted(REASONS)}
+    return {
+        code: Cut(
+            documents=sum(loss.num_documents for loss in own),
+            parts=sum(loss.num_parts for loss in own),
+            tokens=sum(loss.num_tokens for loss in own),
+            trained=sum(loss.num_trained for loss in own),
+        )
+        for code, own in losses.items()
+        if any(loss.num_parts for loss in own)
+    }
 
 
 def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
@@ -189,19 +189,11 @@ def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
     """
     index = left_out.document
     documents.verify(distinct(index))
-    source = row = doc_id = length = index  # if there are none, which then need no columns
+    columns: tuple[Int64, ...] = (index, index, index, index)  # if there are none, which then need no columns
     if len(index):
-        source, row = documents.origins()
-        doc_id, length = documents.doc_ids(), documents.lengths().astype(np.int64)
-    return DroppedRanges(
-        source=source[index],
-        row=row[index],
-        doc_id=doc_id[index],
-        doc_length=length[index],
-        start=left_out.start,
-        length=left_out.length,
-        reason=left_out.reason,
-    )
+        columns = (*documents.origins(), documents.doc_ids(), documents.lengths().astype(np.int64))
+    source, row, doc_id, doc_length = (column[index] for column in columns)
+    return DroppedRanges(source, row, doc_id, doc_length, left_out.start, left_out.length, left_out.reason)
 
 
 def _trained_in(documents: DocumentShards, first: int) -> CountTrained:

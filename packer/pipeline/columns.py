@@ -8,11 +8,11 @@ values first go to their places in temporary files without a name, of which noth
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -39,32 +39,26 @@ from packer.store.writing import rewrite_documents
 _HINT = "a row names a document by `doc_id` and has its values, or with `start` those from one of its tokens on"
 
 
-class RowColumns:
-    """The columns of a recipe whose values are in the rows; batches are read with `fields` as their last ones."""
+def run_with_columns(columns: Sequence[Declared], stages: Stages, rows: RowBatch) -> SupervisedRows:
+    """Run the stages on rows, and add the values that rows have to their documents; rows that lack one are rejected.
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._columns = [each for each in declared(recipe) if each.rule.file is None]
-        self.fields = tuple(each.field for each in self._columns)
-
-    def run(self, rows: RowBatch, stages: Stages) -> SupervisedRows:
-        """Run the stages on rows, and add the values of rows to their documents; rows that lack one are rejected."""
-        if not self._columns:
-            return stages.run(rows)
-        columns = [*zip(self._columns, rows.fields[-len(self._columns) :], strict=True)]
-        values, samples, rejections = {}, [], [*rows.rejections]
-        for sample in rows.samples:
-            try:
-                values[sample.row] = [_of_row(given[sample.row - rows.first], sample, each) for each, given in columns]
-                samples.append(sample)
-            except ValueError as error:
-                rejections.append(Rejection(row=sample.row, code="bad_column", reason=str(error)))
-        done = stages.run(replace(rows, samples=tuple(samples), rejections=tuple(rejections)))
-        of_documents = [values[row] for row in done.documents.sample.tolist()]
-        made: dict[bool, dict[str, Any]] = {True: {}, False: {}}
-        for number, each in enumerate(self._columns):
-            none = np.zeros((0, *each.inner), each.rule.kind)
-            made[each.of_tokens][each.name] = np.concatenate([none, *(own[number] for own in of_documents)])
-        return replace(done, documents=replace(done.documents, token_values=made[True], values=made[False]))
+    The last fields of the rows are those of the columns.
+    """
+    given = [*zip(columns, rows.fields[-len(columns) :], strict=True)]
+    values, samples, rejections = {}, [], [*rows.rejections]
+    for sample in rows.samples:
+        try:
+            values[sample.row] = [_of_row(own[sample.row - rows.first], sample, each) for each, own in given]
+            samples.append(sample)
+        except ValueError as error:
+            rejections.append(Rejection(row=sample.row, code="bad_column", reason=str(error)))
+    done = stages.run(replace(rows, samples=tuple(samples), rejections=tuple(rejections)))
+    of_documents = [values[row] for row in done.documents.sample.tolist()]
+    made: dict[bool, dict[str, Any]] = {True: {}, False: {}}
+    for number, each in enumerate(columns):
+        none = np.zeros((0, *each.inner), each.rule.kind)
+        made[each.of_tokens][each.name] = np.concatenate([none, *(own[number] for own in of_documents)])
+    return replace(done, documents=replace(done.documents, token_values=made[True], values=made[False]))
 
 
 def _of_row(value: Any, sample: Sample, column: Declared) -> npt.NDArray[Any]:
@@ -128,29 +122,25 @@ def pin_columns(recipe: Recipe) -> Recipe:
     return with_rules(recipe, pinned)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """Document shards with the values that files have for them."""
-
-    shards: Sequence[Shard]
-    lacking: Sequence[tuple[Declared, Int64]] = ()
-    """Columns that declare nothing as missing, each with the doc_ids that its file has no value for, or too few."""
-
-    def refuse_lacking(self, documents: Iterable[DocumentShards]) -> None:
-        """Raise InputError if one of these documents lacks a value; those of no split need none."""
-        for split, (column, ids) in product(documents if self.lacking else (), self.lacking):
-            if len(found := np.intersect1d(split.stored("doc_id", np.int64), ids)):
-                raise InputError(
-                    f"{column.rule.file}: document {found[0]} has no {column.name}, or not one for each of its tokens",
-                    hint="give it one, or declare as `missing` what stands for none",
-                )
+Lacking: TypeAlias = Sequence[tuple[Declared, Int64]]
+"""Columns that declare nothing as missing, each with the doc_ids that its file has no value for, or too few."""
 
 
-def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joined:
+def refuse_lacking(lacking: Lacking, documents: Iterable[DocumentShards]) -> None:
+    """Raise InputError if one of these documents lacks a value; those of no split need none."""
+    for split, (column, ids) in product(documents, lacking):
+        if len(found := np.intersect1d(split.stored("doc_id", np.int64), ids)):
+            raise InputError(
+                f"{column.rule.file}: document {found[0]} has no {column.name}, or not one for each of its tokens",
+                hint="give it one, or declare as `missing` what stands for none",
+            )
+
+
+def join_columns(folder: Path, recipe: Recipe, shards: list[Shard]) -> tuple[list[Shard], Lacking]:
     """Write document shards again with the values that files have for their documents, or without any."""
     columns = [each for each in declared(recipe) if each.rule.file is not None]
     if not columns and not any(shard.joined for shard in shards):
-        return Joined(shards=shards)
+        return shards, ()
     doc_ids, lengths = DocumentShards(folder, shards).stored_together({"doc_id": np.int64, "length": np.int32})
     ids, first = np.unique(doc_ids, return_index=True)  # documents that are equal have the same values
     filled = [
@@ -165,10 +155,8 @@ def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> Joine
         values = {**rows.without_joined().values, **own}
         return replace(rows, values=dict(sorted(values.items())), joined=frozenset(own))
 
-    return Joined(
-        shards=[rewrite_documents(folder, shard, with_values, joined=bool(columns)) for shard in shards],
-        lacking=[(each.column, ids) for each in filled if len(ids := each.lacking())],
-    )
+    made = [rewrite_documents(folder, shard, with_values, joined=bool(columns)) for shard in shards]
+    return made, [(each.column, ids) for each in filled if len(ids := each.lacking())]
 
 
 def _read(file: str, filled: Sequence["_Filled"]) -> None:

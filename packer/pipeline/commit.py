@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,13 +13,14 @@ import numpy as np
 
 from packer.curate import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
+from packer.layout import values_of
 from packer.names import shown
 from packer.pack.overlong import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
-from packer.pipeline.selecting import Selected, values_of
+from packer.pipeline.selecting import Selected
 from packer.recipe.recipe import to_json
 from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
@@ -157,12 +159,9 @@ def _rejected_lines(built: Built) -> Iterator[Rejected]:
     They come in the order of inputs and rows. Most documents may be in no split, so their lines are generated lazily.
     """
     paths = [entry.path for entry in built.provenance.inputs]
-    rest = sorted([*_lines_of_rows(built, paths), *_lines_of_parts(built, paths)], key=_place)
-    return (line for _, _, line in heapq.merge(rest, _lines_of_no_split(built, paths), key=_place))
-
-
-def _place(line: _Line) -> tuple[int, int]:
-    return line[:2]
+    place = itemgetter(0, 1)
+    rest = sorted([*_lines_of_rows(built, paths), *_lines_of_parts(built, paths)], key=place)
+    return (line for _, _, line in heapq.merge(rest, _lines_of_no_split(built, paths), key=place))
 
 
 def _lines_of_rows(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
@@ -171,18 +170,13 @@ def _lines_of_rows(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
         assert source is not None
         for each in result.rejected:
             row = first + each.row
-            yield (
-                source,
-                row,
-                Rejected(source=paths[source], row=row, line=each.line, code=each.code, reason=each.reason),
-            )
+            line = Rejected(source=paths[source], row=row, line=each.line, code=each.code, reason=each.reason)
+            yield source, row, line
 
 
 def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
     for group in built.packed.groups:
-        parts = group.left_out
-        columns = (parts.source, parts.row, parts.doc_id, parts.doc_length, parts.start, parts.length, parts.reason)
-        for source, row, doc_id, length, start, tokens, number in values_of(*columns):
+        for source, row, doc_id, length, start, tokens, number in values_of(*group.left_out):
             which = f"{length} tokens" if tokens == length else f"tokens {start} to {start + tokens - 1} of {length}"
             line = Rejected(
                 source=paths[source],

@@ -26,9 +26,9 @@ from packer.pipeline.partition import (
     SHOWN_KEY,
     PartitionResult,
     PartitionTask,
-    PartitionWork,
     RejectedRow,
     TaskOutput,
+    partition_worker,
     read_journal,
     write_journal,
 )
@@ -143,7 +143,7 @@ def _run(
     # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
     compares_here = recipe.engine == "fast" and jobs > 1 and isinstance(build.workers, Processes)
     for i, made in build.workers.run(
-        partial(PartitionWork, journals=not compares_here),
+        partial(partition_worker, journals=not compares_here),
         (build.folder, recipe, plan.model),
         [tasks[number] for number in order],
         sizes=[sizes[number] for number in order],

@@ -7,7 +7,7 @@ and keyword options become its keys.
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -20,7 +20,8 @@ from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
-from packer.pipeline.workers.ray_workers import workers_on
+from packer.pipeline.workers.executor import Processes
+from packer.pipeline.workers.ray_workers import ray_workers
 from packer.recipe.named_options import NAMED_OPTIONS, in_python
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 from packer.source.schema import VOTING_FIELDS
@@ -168,7 +169,7 @@ def build_recipe_with(
     recipe: Recipe, folder: Path, listener: Progress, *, jobs: int | None, on: str | None, **rules: Any
 ) -> BuildResult:
     """Build a recipe in a folder on workers; the hints of its errors name options of the command."""
-    with workers_on(on, jobs, listener.note) as workers:
+    with nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, listener.note) as workers:
         return build_recipe(recipe, Build(folder=folder, progress=listener, workers=workers, **rules))
 
 
@@ -288,14 +289,10 @@ def _path(name: str, value: Any, expected: str) -> str:
     """Return a path as a string; TypeError if it is something else, such as a tokenizer object."""
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
-    folder = getattr(value, "name_or_path", None)
-    way = f"{name}={folder!r}" if isinstance(folder, str) and folder else f"{name}='DIR'"
-    raise _wrong(
-        f"{name} is {reprlib.repr(value)}; expected {expected}",
-        f"give {way}; if an object was changed in memory, call save_pretrained(DIR) first"
-        if name == "tokenizer"
-        else "pass a str or a pathlib.Path",
-    )
+    folder = getattr(value, "name_or_path", None) or "DIR"
+    way = f"give tokenizer={folder!r}; if an object was changed in memory, call save_pretrained(DIR) first"
+    hint = way if name == "tokenizer" else "pass a str or a pathlib.Path"
+    raise _wrong(f"{name} is {reprlib.repr(value)}; expected {expected}", hint)
 
 
 def _wrong(message: str, hint: str) -> TypeError:

@@ -6,12 +6,12 @@ traits are a function of the partition's bytes, how its rows are read, and the r
 a shard may be left to the caller, who first compares some of its ids with the reference.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -22,9 +22,10 @@ from packer.curate import TraitRules
 from packer.layout import distinct
 from packer.media.images import ImageFiles
 from packer.model.model import Model
-from packer.pipeline.columns import RowColumns
+from packer.pipeline.columns import run_with_columns
 from packer.pipeline.plan.input_resolution import questions_of
 from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
+from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import MediaRules
 from packer.rejections import CODES
@@ -37,10 +38,6 @@ from packer.store.media_shards import MediaWriter
 from packer.store.row_tables import write_table
 from packer.store.writing import write_documents
 from packer.tokenize.fast import Sampled
-
-if TYPE_CHECKING:
-    from packer.curate.contamination import Questions
-    from packer.curate.traits import TraitMaker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,86 +145,63 @@ _BATCH_ROWS_WITH_IMAGES = 64
 """Images of the rows of a batch are in memory together."""
 
 
-class PartitionWork:
-    """Makes the shards of partitions, in one process. The tokenizer is loaded on first use.
+def partition_worker(
+    folder: Path, recipe: Recipe, model: Model, *, journals: bool = True
+) -> Callable[[PartitionTask], TaskOutput]:
+    """Return the function that makes the shard of a partition and the traits of its rows, in one process.
 
-    Args:
-        folder: of the cache.
-        recipe: of the build.
-        model: of the recipe's tokenizer.
-        journals: whether shards are journaled here. Otherwise the caller compares :attr:`TaskOutput.sampled` with the
-            reference, which then need not be loaded in every process, and journals.
+    The tokenizer is loaded on first use. `journals`: whether shards are journaled here. Otherwise the caller compares
+    :attr:`TaskOutput.sampled` with the reference, which then need not be loaded in every process, and journals.
     """
+    sampled: list[Sampled] = []
+    stages = cache(lambda: Stages(recipe, model, check=None if journals else sampled.extend))
+    questions = cache(lambda: questions_of(recipe))
+    columns = [each for each in declared(recipe) if each.rule.file is None]
 
-    def __init__(self, folder: Path, recipe: Recipe, model: Model, *, journals: bool = True) -> None:
-        self._folder = folder
-        self._recipe = recipe
-        self._model = model
-        self._journals = journals
-        self._sampled: list[Sampled] = []
+    def traits_of(rules: TraitRules, batches: Iterable[RowBatch], found: list[pa.RecordBatch]) -> Iterator[RowBatch]:
+        """Yield the batches unchanged, appending their traits to a list."""
+        from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
-    @cached_property
-    def _questions(self) -> "Questions | None":
-        return questions_of(self._recipe)
+        maker = TraitMaker(rules, questions())
+        for rows in batches:
+            found.append(maker.make(rows))
+            yield rows
 
-    @cached_property
-    def _stages(self) -> Stages:
-        return Stages(self._recipe, self._model, check=None if self._journals else self._sampled.extend)
-
-    def __call__(self, task: PartitionTask) -> TaskOutput:
-        """Make the shard of one partition, and the traits of its rows.
-
-        Raises:
-            InputError: the file has changed since the build was planned.
-            StorageError: the disk cannot be written.
-            TemplateOverrunError: the template takes too long to render a row.
-            EngineDiffersError: the fast encoder cannot be used for this tokenizer, or differs from the reference.
-        """
-        result: PartitionResult | None = None
-        traits: list[pa.RecordBatch] = []
+    def make(task: PartitionTask) -> TaskOutput:
+        """Raises what stops a build: an InputError of a file that changed, and errors of engine, template and disk."""
+        result, stored, found = None, None, list[pa.RecordBatch]()
         fields = () if task.traits is None else task.traits.rules.fields
-        columns = RowColumns(self._recipe)
-        with overruns_at(lambda row: named_row(task.partition, row, self._recipe)):
-            batches = read_rows(
+        with overruns_at(lambda row: named_row(task.partition, row, recipe)):
+            batches: Iterable[RowBatch] = read_rows(
                 task.partition,
                 schema=task.file.schema,
                 columns=task.file.columns,
                 roles=task.file.roles,
                 max_row_bytes=task.file.max_row_bytes,
-                batch_rows=_BATCH_ROWS_WITH_IMAGES if self._recipe.reads_images else _BATCH_ROWS,
-                fields=(*fields, *columns.fields),
+                batch_rows=_BATCH_ROWS_WITH_IMAGES if recipe.reads_images else _BATCH_ROWS,
+                fields=(*fields, *(each.field for each in columns)),
             )
             if task.traits is not None:
-                from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
-
-                batches = _with_traits(batches, TraitMaker(task.traits.rules, self._questions), traits)
+                batches = traits_of(task.traits.rules, batches, found)
             if task.has_documents:
                 for _ in batches:  # for their traits, and for the digest, which is checked behind the last row
                     pass
             else:
-                supervised = ((rows, columns.run(rows, self._stages)) for rows in batches)
-                result = run_partition(task, supervised, folder=self._folder)
-                if self._journals:
-                    write_journal(self._folder, task.key, result)
-        stored = None
+                run = partial(run_with_columns, columns, stages()) if columns else stages().run
+                result = _made(task, ((rows, run(rows)) for rows in batches), folder=folder)
+                if journals:
+                    write_journal(folder, task.key, result)
         if task.traits is not None:
-            stored = write_table(self._folder, traits, kind="traits", key=task.traits.key)
-            write_journal(self._folder, task.traits.key, stored)
-        sampled = tuple(self._sampled)
-        self._sampled.clear()
-        return TaskOutput(result=result, traits=stored, sampled=sampled)
+            stored = write_table(folder, found, kind="traits", key=task.traits.key)
+            write_journal(folder, task.traits.key, stored)
+        own = tuple(sampled)
+        sampled.clear()
+        return TaskOutput(result=result, traits=stored, sampled=own)
+
+    return make
 
 
-def _with_traits(batches: Iterable[RowBatch], maker: "TraitMaker", traits: list[pa.RecordBatch]) -> Iterator[RowBatch]:
-    """Yield the batches unchanged, appending their traits to a list."""
-    for rows in batches:
-        traits.append(maker.make(rows))
-        yield rows
-
-
-def run_partition(
-    task: PartitionTask, batches: Iterable[tuple[RowBatch, SupervisedRows]], *, folder: Path
-) -> PartitionResult:
+def _made(task: PartitionTask, batches: Iterable[tuple[RowBatch, SupervisedRows]], *, folder: Path) -> PartitionResult:
     """Make the shard of one partition from its rows and what the stages made of them, and that of its images."""
     rejected: list[RejectedRow] = []
     num_rows = num_kept = num_merged = num_skipped = 0

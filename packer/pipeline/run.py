@@ -28,7 +28,7 @@ from packer.pipeline.blocks import (
     pack_split,
     tokens_per_shard,
 )
-from packer.pipeline.columns import join_columns, pin_columns
+from packer.pipeline.columns import join_columns, pin_columns, refuse_lacking
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
 from packer.pipeline.documents import Build, by_reference, existing, make_documents, reusable, up_to_date
 from packer.pipeline.identity import Provenance
@@ -39,10 +39,11 @@ from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
-from packer.pipeline.selecting import select
+from packer.pipeline.selecting import Selected, select
 from packer.pipeline.tokenizer import remember, write_model
 from packer.pipeline.workers.executor import Processes, Workers, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
+from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
 from packer.source.file_cuts import smallest_partition
 from packer.source.partition import FileStatus
@@ -50,6 +51,7 @@ from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
 from packer.store.place import build_place
+from packer.store.row_tables import split_documents
 from packer.store.shards import DocumentShards
 from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError
 
@@ -65,7 +67,8 @@ def build_recipe(recipe: Recipe, build: Build) -> BuildResult:
         if build.repair and found is not None and not build.dry_run:
             CacheFiles(folder).remove_damaged(found.digests)
         with build.timed("plan"):
-            recipe = pin_columns(pin_benchmarks(pin_recipe(recipe, progress.note), progress.note))
+            recipe = pin_benchmarks(pin_recipe(recipe, progress.note), progress.note)
+            recipe = pin_columns(recipe) if declared(recipe) else recipe
         is_new = found is None and not build.dry_run
         with _loading(recipe, build.workers) if is_new else nullcontext():
             plan = _plan(recipe, found, build)
@@ -128,13 +131,18 @@ def _build(plan: BuildPlan, build: Build) -> BuildResult:
             progress.note(f"{shown(folder)} {replaced.sentences()[-1]}")
         with build.timed("documents"):
             made = make_documents(plan, found, build)
-            joined = join_columns(folder, wanted.recipe, [result.shard for result in made.results])
-        pairs = zip(made.results, joined.shards, strict=True)
+            shards, lacking = [result.shard for result in made.results], None
+            if declared(wanted.recipe) or any(shard.joined for shard in shards):
+                shards, lacking = join_columns(folder, wanted.recipe, shards)
+        pairs = zip(made.results, shards, strict=True)
         results = [msgspec.structs.replace(result, shard=shard) for result, shard in pairs]
-        with build.timed("rows") if wanted.recipe.row_rules.is_set else nullcontext():
-            progress.stage("selecting", 0, "rows")
-            selection = select(folder, wanted, joined.shards, made.traits)
-        joined.refuse_lacking(selection.documents.values())
+        selection = Selected(documents=split_documents(folder, shards, None))
+        if wanted.recipe.row_rules.is_set:
+            with build.timed("rows"):
+                progress.stage("selecting", 0, "rows")
+                selection = select(folder, wanted, shards, made.traits)
+        if lacking:
+            refuse_lacking(lacking, selection.documents.values())
         with build.timed("blocks"):
             packed = pack_documents(selection.documents, wanted, build)
         with build.timed("commit"):

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from packer.batches import InputRows, Int32, Int64, SelectedRows
 from packer.curate import TraitRules
 from packer.errors import NothingKeptError
+from packer.layout import values_of
 from packer.pipeline.identity import Provenance
 from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
@@ -20,18 +19,16 @@ from packer.store.manifest import Input, RowSelection, Shard, StoredTable
 from packer.store.row_tables import read_table, rows_of_documents, split_documents, write_selection
 from packer.store.shards import DocumentShards
 
-_ROWS_HELD = 2**14
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """Which documents of a cache are in which split, and which are in none."""
+    """Which documents of a cache are in which split, and which are in none: of the latter, without rules, none."""
 
     documents: Mapping[str, DocumentShards]
-    record: RowSelection | None
+    record: RowSelection | None = None
     """The manifest's record of the selection; None if the recipe has no rules about rows."""
 
-    left_out: "DroppedDocuments | None"
+    left_out: "DroppedDocuments | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +71,6 @@ class DroppedDocuments:
                 yield code, f"{CODES[code]}: {named_row(kept)}{alike}"
 
 
-def values_of(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of columns as tuples of Python values, converting some thousand rows at a time."""
-    for first in range(0, len(columns[0]), _ROWS_HELD):
-        yield from zip(*(column[first : first + _ROWS_HELD].tolist() for column in columns), strict=True)
-
-
 def _named_rows(inputs: Sequence[Input], shards: Sequence[Shard]) -> Callable[[int], str]:
     """Return a function that names a row of a selection by its input's path and its number there."""
     first_rows = np.cumsum([0, *(shard.num_input_rows for shard in shards)])
@@ -94,13 +85,11 @@ def _named_rows(inputs: Sequence[Input], shards: Sequence[Shard]) -> Callable[[i
 
 
 def select(folder: Path, wanted: Provenance, shards: Sequence[Shard], traits: Sequence[StoredTable]) -> Selected:
-    """Decide which documents are in which split; store the selection if the recipe has rules about rows.
+    """Decide by the rules about rows which documents are in which split, and store the selection.
 
-    `traits` are tables for the rows of each document shard; empty without rules.
+    `traits` are tables for the rows of each document shard.
     """
     rules = wanted.recipe.row_rules
-    if not rules.is_set:
-        return Selected(documents=split_documents(folder, shards, None), record=None, left_out=None)
     rows = decide(folder, rules, wanted.inputs, shards, read_traits(folder, traits, rules))
     if not rows.splits:
         raise _nothing_left(rows, rules)

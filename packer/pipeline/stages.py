@@ -122,7 +122,7 @@ class Stages:
             documents = replace(documents, media=media)
         documents, rejections = join_sides(rows, turns, documents, rejections)
         merged, skipped = row_of_side(rows, done.merged), row_of_side(rows, done.skipped)
-        return _supervised(documents, (*self._unread(rows), *rejections), merged=merged, skipped=skipped, images=images)
+        return _supervised(documents, (*self._unread(rows), *rejections), merged, skipped, images)
 
     def _unread(self, rows: RowBatch) -> Iterator[Rejection]:
         """Yield why rows could not be read; without images, it does not matter what is wrong with theirs."""
@@ -147,15 +147,11 @@ def _are_tokens(rows: RowBatch) -> bool:
     return bool(rows.samples) and rows.samples[0].kind == "tokens"
 
 
-_NONE = np.zeros(0, np.int32)
-
-
 def _supervised(
     documents: DocumentBatch,
     rejections: Iterable[Rejection],
-    *,
-    merged: Int32 = _NONE,
-    skipped: Int32 = _NONE,
+    merged: Int32 | tuple[int, ...] = (),
+    skipped: Int32 | tuple[int, ...] = (),
     images: tuple[Image, ...] = (),
 ) -> SupervisedRows:
     """Return the result of a batch; `merged` and `skipped` are the rows of such turns, rejected ones included."""
@@ -202,12 +198,11 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
 def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
     markers: dict[str, int] = {}
     for source in (model.template, model.tool_template):
-        if source is None:
-            continue
-        template = compile_template(source, model, recipe)
-        markers |= role_markers(template, model.added_tokens, recipe.template.kwargs)
-        if recipe.supervision.markers == "refuse":
-            _refuse_split_markers(template, model, recipe)
+        if source is not None:
+            template = compile_template(source, model, recipe)
+            markers |= role_markers(template, model.added_tokens, recipe.template.kwargs)
+            if recipe.supervision.markers == "refuse":
+                _refuse_split_markers(template, model, recipe)
     return markers
 
 
@@ -269,14 +264,8 @@ def _calling_turns() -> Iterator[dict[str, Any]]:
     """Yield turns of calls in the forms that templates accept: two calls before one, objects before JSON text."""
     for arguments in ([_ANSWER, _ANSWER], [_ANSWER]):
         for form in (dict, json.dumps):
-            calls = [
-                {
-                    "type": "function",
-                    "id": f"call0000{number}",
-                    "function": {"name": "f", "arguments": form({"x": text})},
-                }
-                for number, text in enumerate(arguments)
-            ]
+            functions = [{"name": "f", "arguments": form({"x": text})} for text in arguments]
+            calls = [{"type": "function", "id": f"call0000{i}", "function": each} for i, each in enumerate(functions)]
             yield {"role": "assistant", "content": "", "tool_calls": calls}
 
 

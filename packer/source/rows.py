@@ -13,7 +13,8 @@ import pyarrow as pa
 import xxhash
 
 from packer.batches import Rejection, RowBatch, Sample
-from packer.media.carried import BadImagesError, Images, marked
+from packer.media.carried import Images, marked
+from packer.media.images import UnusableImageError
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import (
     FilePath,
@@ -174,7 +175,7 @@ def _read_row_with_images(
         row = rename(value, columns)
         texts = {name: decoded_json(row[name]) for name in _CELLS if isinstance(row.get(name), str)}
         row, sources = marked(row | {name: cell for name, cell in texts.items() if cell is not None})
-    except BadImagesError as error:
+    except UnusableImageError as error:
         raise Refused(error.code, error.reason) from None
     if not sources:
         raise refused

@@ -26,7 +26,7 @@ from packer.errors import InputError
 from packer.host.arrow_messages import BatchSize, batch_sizes
 from packer.host.limits import out_of
 from packer.host.regular_file import regular_path
-from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
+from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.partition import FileStatus, Format, Partition
 
@@ -137,7 +137,7 @@ def _bounded_memory(group_bytes: int) -> AbstractContextManager[None]:
 
     What takes more repeats a value: one of a dictionary, a prefix, or a null may stand for millions.
     """
-    return bounded_memory(MAX_GROWTH_BYTES + 4 * group_bytes)
+    return bounded(num_bytes=MAX_GROWTH_BYTES + 4 * group_bytes)
 
 
 @contextmanager

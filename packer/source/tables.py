@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
+from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded
 from packer.source.chat import MessageFields
 from packer.source.decode import Refused
 from packer.source.file_bytes import FilePath
@@ -280,7 +280,7 @@ def _rows(batch: pa.RecordBatch, max_row_bytes: int, reader: "_ColumnReader") ->
     is_measured = num_bytes > max_row_bytes or any(map(_shares_values, batch.schema.types))
     values: list[tuple[dict[str, Any] | Refused, int]] | None = None
     try:
-        with bounded_memory(MAX_GROWTH_BYTES + _MEMORY_RATIO * max_row_bytes):
+        with bounded(num_bytes=MAX_GROWTH_BYTES + _MEMORY_RATIO * max_row_bytes):
             if num_bytes <= max_row_bytes or is_single:
                 part = num_bytes // max(batch.num_rows, 1)
                 values = [(row, len(str(row)) if is_measured else part) for row in reader.rows(batch)]

@@ -15,7 +15,7 @@ from tokenizers import Encoding
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
 from packer.host.limits import is_panic, out_of
-from packer.host.watchdog import bounded_time
+from packer.host.watchdog import bounded
 from packer.layout import offsets_of
 from packer.model.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of
 
@@ -93,7 +93,7 @@ class ReferenceEncoder:
         return self._backend.encode(text, add_special_tokens=False)  # without the threads that a batch may start
 
     def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
-        with bounded_time(_GRACE_S + sum(map(len, texts)) / _MIN_CHARACTERS_PER_S):
+        with bounded(seconds=_GRACE_S + sum(map(len, texts)) / _MIN_CHARACTERS_PER_S):
             encodings: list[Encoding] = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return encodings
 

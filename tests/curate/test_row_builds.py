@@ -28,7 +28,7 @@ from packer.audit.view import view_row
 from packer.curate import near
 from packer.errors import CheckError, InputError, NothingKeptError, RecipeError
 from packer.export.run import export
-from packer.pipeline import partition, run, selecting
+from packer.pipeline import documents, run, selecting
 from packer.pipeline.from_python import build
 from packer.pipeline.workers import executor
 from packer.recipe.recipe import make_recipe, to_json
@@ -592,7 +592,7 @@ def test_a_build_that_dies_after_the_traits_does_not_make_them_again(asked, cach
         with pytest.raises(KeyboardInterrupt):
             build(make_recipe(asked), tmp_path / "cache", jobs=1)
         patch.setattr(run, "select", selecting.select)
-        patch.setattr(partition.PartitionWork, "__call__", dies)
+        patch.setattr(documents, "partition_worker", lambda *_, **__: dies)
         assert build(make_recipe(asked), tmp_path / "cache", jobs=1).num_partitions_built == 0
     assert digests(tmp_path / "cache") == digests(cache)
 

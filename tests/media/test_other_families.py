@@ -96,7 +96,7 @@ def test_documents_have_the_ids_of_a_processor_that_nobody_tried_before(name, tm
 
 def test_a_processor_that_numbers_the_images_of_a_conversation_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(OTHERS["MiniCPM-V 4.6"].images, "use_image_id", True)
-    with pytest.raises(CheckError, match=r"row 0: .*it writes '<image_id>0</image_id>.*packer '<image>"):
+    with pytest.raises(CheckError, match="row 0: the ids of its images are not those of"):
         build("MiniCPM-V 4.6", tmp_path)
 
 

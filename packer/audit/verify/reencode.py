@@ -12,6 +12,7 @@ A sample of rows is chosen by a keyed permutation, so it is the same every time.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -32,11 +33,12 @@ from packer.host.limits import out_of
 from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
-from packer.pipeline.columns import RowColumns
+from packer.pipeline.columns import run_with_columns
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
 from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
 from packer.pipeline.tokenizer import kept_model, resolve_engine
 from packer.pipeline.workers.executor import Workers
+from packer.recipe.groups import Declared, declared
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable
@@ -166,11 +168,12 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
     """Return the function that compares partitions, in this or in another process, using only the reference engine."""
     stages = Stages(msgspec.structs.replace(recipe, engine="reference"), model)
     stages.renderer = stages.renderer.by_reference()
+    columns = [each for each in declared(recipe) if each.rule.file is None]
 
     def compare(task: _Task) -> _Compared:
         try:
             with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
-                return _compare_partition(task, folder, stages, RowColumns(recipe), recipe.rows.max_bytes)
+                return _compare_partition(task, folder, stages, columns, recipe.rows.max_bytes)
         except InputError as error:
             entry = task.part.entry
             reason = error.message.replace(str(task.part.partition.path), entry.path)
@@ -182,7 +185,9 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
     return compare
 
 
-def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowColumns, max_row_bytes: int) -> _Compared:
+def _compare_partition(
+    task: _Task, folder: Path, stages: Stages, columns: Sequence[Declared], max_row_bytes: int
+) -> _Compared:
     """Make every row of a partition again, or every chosen one, and compare it with what is stored."""
     stored, weighted = _stored_documents(folder, task.shard)
     traits = None
@@ -191,13 +196,14 @@ def _compare_partition(task: _Task, folder: Path, stages: Stages, columns: RowCo
         traits = TraitMaker(rules), read_table(folder, table, trait_schema(rules))
     partition, path, num_tokens = task.part.partition, task.part.entry.path, 0
     others: list[tuple[int, str, str]] = []
-    fields = (*(() if task.traits is None else task.traits[0].fields), *columns.fields)
+    run = partial(run_with_columns, columns, stages) if columns else stages.run
+    fields = (*(() if task.traits is None else task.traits[0].fields), *(each.field for each in columns))
     for batch in task.part.rows(max_row_bytes, fields):
         others += [] if traits is None else _other_traits(*traits, batch)
         stop = batch.first + batch.num_rows
         numbers = np.arange(batch.first, stop) if task.chosen is None else _between(task.chosen, batch.first, stop)
         if len(numbers):
-            done = columns.run(batch if len(numbers) == batch.num_rows else _only(batch, numbers), stages)
+            done = run(batch if len(numbers) == batch.num_rows else _only(batch, numbers))
             made = _documents_of_rows(rows_of(done.documents, weighted=weighted))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
             stored_codes = codes if task.rejected is None else task.rejected

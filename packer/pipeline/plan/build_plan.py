@@ -13,16 +13,11 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.identity import (
-    RULES_VERSION,
-    Provenance,
-    partition_key,
-    traits_key,
-)
+from packer.pipeline.identity import RULES_VERSION, Provenance, partition_key, traits_key
 from packer.pipeline.images import with_processor
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
-from packer.pipeline.plan.input_resolution import SourceFile, no_tokenizer, resolve_sources, tokenizer_place
+from packer.pipeline.plan.input_resolution import no_tokenizer, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
@@ -94,7 +89,12 @@ def plan_build(
     readers = ALONE if is_local and num_bytes < MIN_PARALLEL_BYTES else workers
     progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
-    opened = _opened(paths, recipe, model, questions=questions, workers=openers, progress=progress)
+    opened = [*open_inputs(paths, recipe, progress.note, questions, openers)]
+    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
+    for _, file in opened:
+        refuse_untemplated(file, model, recipe)
+    for note in questions.notes():
+        progress.note(note)
     with overruns_at(lambda _: named_template(recipe)):
         recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file in opened])
     files, parts = [file for _, file in opened], [recipe.sources.index(each.source) for each, _ in opened]
@@ -125,25 +125,6 @@ def plan_build(
         settled_keys=settled_keys,
         known_fields=tuple((part, names[part]) for part in parts),
     )
-
-
-def _opened(
-    paths: Sequence[SourceFile],
-    recipe: Recipe,
-    model: Model,
-    *,
-    questions: Questions,
-    workers: Workers,
-    progress: Progress,
-) -> list[tuple[SourceFile, InputFile]]:
-    """Return every file that has rows, with how it is read."""
-    opened = [*open_inputs(paths, recipe, progress.note, questions, workers)]
-    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
-    for _, file in opened:
-        refuse_untemplated(file, model, recipe)
-    for each in questions.notes():
-        progress.note(each)
-    return opened
 
 
 def _tasks(
@@ -272,14 +253,13 @@ def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) ->
     """Say what other than the recipe causes everything to be tokenized again."""
     if before is None:
         return
-    for what, was, now in (
+    decides = (
         ("the engine", before.engine, engine.name),
         ("the engine", before.engine_version, engine.version),
         ("the version of packer's rules", before.rules_version, RULES_VERSION),
-    ):
-        if was != now:
-            progress.note(f"{what} was {was} and is {now}: everything is tokenized again")
-            return
+    )
+    for what, was, now in [each for each in decides if each[1] != each[2]][:1]:
+        progress.note(f"{what} was {was} and is {now}: everything is tokenized again")
 
 
 def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:

@@ -6,6 +6,7 @@ looked up there.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,32 +52,25 @@ def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
             assert found.revision is not None
             pins[whole] = found.revision
             if not name.is_pinned:
-                note(_note(whole, found.revision, by_cache=by_cache))
+                unreached = " in the Hub's cache; the Hub itself was not reached" * by_cache
+                note(f"{whole.label} is commit {found.revision[:12]}{unreached}")
         return str(replace(name, revision=pins[whole]))
 
-    tokenizer = None if recipe.tokenizer is None else tokenizer_name(recipe.tokenizer)
-    sources = tuple(
+    sources = [
         source if (name := data_name(source.path)) is None else structs.replace(source, path=pinned(name))
         for source in recipe.sources
-    )
-    return structs.replace(
-        recipe, sources=sources, tokenizer=recipe.tokenizer if tokenizer is None else pinned(tokenizer)
-    )
-
-
-def _note(name: HubName, commit: str, *, by_cache: bool) -> str:
-    sentence = f"{name.label} is commit {commit[:12]}"
-    return f"{sentence} in the Hub's cache; the Hub itself was not reached" if by_cache else sentence
+    ]
+    if recipe.tokenizer is not None and (name := tokenizer_name(recipe.tokenizer)) is not None:
+        recipe = structs.replace(recipe, tokenizer=pinned(name))
+    return structs.replace(recipe, sources=tuple(sources))
 
 
 def tokenizer_place(tokenizer: str) -> Path:
     """Return the folder or file of a pinned recipe's tokenizer, downloading it if it is on the Hub."""
     name = tokenizer_name(tokenizer)
-    return (
-        fetch_tokenizer(name, (*FOLDER_FILES, *PROCESSOR_FILES))
-        if name is not None and name.is_pinned
-        else Path(tokenizer)
-    )
+    if name is None or not name.is_pinned:
+        return Path(tokenizer)
+    return fetch_tokenizer(name, (*FOLDER_FILES, *PROCESSOR_FILES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +135,7 @@ def resolve_sources(recipe: Recipe, *, copied: bool = False) -> list[SourceFile]
     if recipe.tokenizer is None:
         raise no_tokenizer()
     files = [file for source in recipe.sources for file in source_files(source)]
-    for file in files:
-        _refuse_unnameable(file.name)
-    _refuse_twice(files)
+    _refuse_names(files)
     if copied:
         copy_objects(file.path for file in files)
     return files
@@ -153,17 +145,12 @@ def no_tokenizer() -> RecipeError:
     return RecipeError("no tokenizer", hint="pass the model's folder with --tokenizer DIR")
 
 
-def _refuse_unnameable(name: str) -> None:
-    """Refuse names that are not UTF-8, since the manifest lists its inputs in UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name!r}: the file's name is not UTF-8", hint="rename the file") from None
-
-
-def _refuse_twice(files: Sequence[SourceFile]) -> None:
+def _refuse_names(files: Sequence[SourceFile]) -> None:
+    """Refuse a name that the manifest cannot list in UTF-8, and one file twice for a split."""
     seen: set[tuple[str, str]] = set()
     for file in files:
+        if re.search("[\ud800-\udfff]", file.name):
+            raise InputError(f"{file.name!r}: the file's name is not UTF-8", hint="rename the file")
         is_here = isinstance(file.path, Path) and data_name(file.name) is None
         real = (os.path.realpath(file.path) if is_here else file.name, file.split)
         if real in seen:

@@ -14,6 +14,7 @@ from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
+from packer.questions.question_fields import list_names
 from packer.questions.schema_errors import detected_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, field_names
@@ -31,8 +32,6 @@ MIN_PARALLEL_BYTES = 2**30
 
 _CUTTING_SPEEDUP = 256
 """How many times faster a byte is hashed and cut than tokenized."""
-
-_MOST_NAMED = 3
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Formats whose files are never 0 bytes: even without rows they contain metadata."""
@@ -190,10 +189,8 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     splits = {file.split for file in empty} - {file.split for file in own if file not in empty}
     for split in sorted({*splits, *without_files}):
         note(f"{path}: split '{split}' holds no rows, and is not built")
-    names = [file.name for file in empty if file.split not in splits]
-    if names:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
+    if names := [file.name for file in empty if file.split not in splits]:
+        note(f"{path}: no rows in {list_names(names)}")
 
 
 def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequence[Input]) -> None:

@@ -3,7 +3,7 @@
 A Ray task receives names and returns one small result, and has written its output to the cache by then. Each worker
 process makes its function once and caches it. There are no actors, so a task that is lost with its process or its node
 can simply be repeated. If inputs and cache are in a bucket, each node has its own copies
-(:func:`packer.host.cache_dir`), and paths of copies are sent relative to that folder.
+(:func:`packer.names.cache_dir`), and paths of copies are sent relative to that folder.
 
 Lost tasks are repeated here, after all others, as Ray's own retries have no end where memory runs out. A task that has
 killed :data:`MOST_DEATHS` processes is reported once all others are done.
@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -29,9 +29,9 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
-from packer.host import cache_dir
 from packer.host.watchdog import limit_process
-from packer.pipeline.workers.executor import Processes, WorkerDiedError, Workers, in_folder
+from packer.names import cache_dir
+from packer.pipeline.workers.executor import WorkerDiedError, in_folder
 from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
 
@@ -100,43 +100,36 @@ class NodeRequirements:
             os.chdir(self.folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One function, to be run over many tasks."""
-
-    name: str
-    here: NodeRequirements
-    make: Callable[..., Callable[[Any], Any]]
-    arguments: tuple[Any, ...]
-
-
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {}
 """The function of the job that this process is working on, by the job's name."""
 
 
 def run_task(name: str, job: list[Any], task: Any) -> tuple[Any, Exception | None]:
-    """Run a task; return its result, or the error that it raised."""
+    """Run a task of a job, which makes its function; return its result, or the error that it raised."""
     try:
         if name not in _FUNCTIONS:
             _FUNCTIONS.clear()
-            _FUNCTIONS[name] = _function(import_module("ray").get(job[0]))
+            _FUNCTIONS[name] = import_module("ray").get(job[0])()
         return _FUNCTIONS[name](task), None
     except PackerError as error:
-        return None, _at_node(error)
+        return None, _naming_node(error)
     except Exception as error:  # noqa: BLE001 - raised again by the driver
         return None, error
 
 
-def _function(job: Job) -> Callable[[Any], Any]:
-    job.here.check()
+def _at_node(
+    here: NodeRequirements, make: Callable[..., Callable[[Task], Result]], *arguments: Any
+) -> Callable[[Task], Result]:
+    """Make the function of a job on a node that can take part."""
+    here.check()
     send_paths(import_module("ray"))
     limit_process()
     # With one process per processor, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    return job.make(*job.arguments)
+    return make(*arguments)
 
 
-def _at_node(error: PackerError) -> PackerError:
+def _naming_node(error: PackerError) -> PackerError:
     """Return the error, naming this node if the disk, an input or the system's resources caused it."""
     if error.code in {"input", "storage", "resource"}:
         error.message += f" (on node {socket.gethostname()})"
@@ -145,11 +138,6 @@ def _at_node(error: PackerError) -> PackerError:
 
 
 # What runs here
-
-
-def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
-    """Return the executor: a cluster as in :func:`ray_workers`, or processes of this machine if `on` is None."""
-    return nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, note)
 
 
 @contextmanager
@@ -193,6 +181,9 @@ class RayWorkers:
         self._note = note
         self._num_processors = 0
         self._counted_at = 0.0
+        kinds = ("WorkerCrashedError", "OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError", "ObjectLostError")
+        self._lost_with = tuple(getattr(ray.exceptions, kind) for kind in kinds)
+        """Errors of a task whose process or node died."""
 
     def number(self, sizes: Sequence[int]) -> int:
         """Return how many tasks run at a time."""
@@ -222,13 +213,14 @@ class RayWorkers:
         with nullcontext() if folder is None else SentFolder.to_machines(folder) as sent:
             make = make if sent is None else partial(in_folder, sent, make)
             here = NodeRequirements(versions=versions(), folder=Path.cwd())
-            job = Job(name=secrets.token_hex(8), here=here, make=make, arguments=tuple(arguments))
-            yield from self._run(job, chain([first], waiting))
+            yield from self._run(partial(_at_node, here, make, *arguments), chain([first], waiting))
 
-    def _run(self, job: Job, tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    def _run(
+        self, job: Callable[[], Callable[[Any], Any]], tasks: Iterator[tuple[int, Any]]
+    ) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
         remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
-        kept = [ray.put(job)]  # in a list, or Ray would unpickle it for every task
+        name, kept = secrets.token_hex(8), [ray.put(job)]  # in a list, or Ray would unpickle it for every task
         running: dict[Any, tuple[int, Any]] = {}
         again, deaths, given_up = deque[tuple[int, Any]](), Counter[int](), dict[str, Exception]()
         try:
@@ -236,7 +228,7 @@ class RayWorkers:
                 # Queue a second task per processor, to keep processors busy and make an autoscaler add nodes.
                 most = self._jobs or 2 * self._processors()
                 while len(running) < most and (entry := next(tasks, None) or (again.popleft() if again else None)):
-                    running[remote.remote(job.name, kept, entry[1])] = entry
+                    running[remote.remote(name, kept, entry[1])] = entry
                 if not running:
                     break
                 ray.wait(list(running), num_returns=1, timeout=_RECOUNT_S)
@@ -258,7 +250,12 @@ class RayWorkers:
                 with suppress(errors.RayError, ConnectionError):
                     ray.cancel(reference, force=True)
         if given_up:
-            raise _given_up(given_up)
+            last = str(list(given_up.values())[-1]).splitlines()[0]
+            raise WorkerDiedError(
+                f"{'; '.join(given_up)}: {MOST_DEATHS} processes died of it, one after the other ({last})",
+                hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
+                "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
+            )
 
     def _result_of(self, reference: Any) -> Any:
         try:
@@ -273,18 +270,6 @@ class RayWorkers:
         if error is not None:
             raise error
         return result
-
-    @property
-    def _lost_with(self) -> tuple[type[Exception], ...]:
-        """Errors of a task whose process or node died."""
-        errors = self._ray.exceptions
-        return (
-            errors.WorkerCrashedError,
-            errors.OutOfMemoryError,
-            errors.NodeDiedError,
-            errors.LocalRayletDiedError,
-            errors.ObjectLostError,
-        )
 
     def _connect(self) -> None:
         ray = self._ray
@@ -308,12 +293,3 @@ class RayWorkers:
             self._num_processors = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
             self._counted_at = now
         return self._num_processors
-
-
-def _given_up(tasks: Mapping[str, Exception]) -> WorkerDiedError:
-    last = str(list(tasks.values())[-1]).splitlines()[0]
-    return WorkerDiedError(
-        f"{'; '.join(tasks)}: {MOST_DEATHS} processes died of it, one after the other ({last})",
-        hint="everything else is finished and kept. Is a row there too large for the memory of a process? "
-        "--set rows.max_bytes=N rejects larger ones; ray logs has what the processes printed",
-    )
