@@ -16,8 +16,11 @@ from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
+    CSV_FORMATS,
     PIPED,
+    TABLE_FORMATS,
     FilePath,
+    Format,
     codec_of,
     decompressed,
     delimiter_of,
@@ -25,7 +28,6 @@ from packer.source.file_bytes import (
     read_chunks,
 )
 from packer.source.jq_commands import texts_as_rows
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, FileRow, rename
 from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
