@@ -17,9 +17,8 @@ from msgspec import UNSET, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
-from packer.source.decode import Refused
+from packer.source.decode import Refused, as_flag, coalesce_aliases
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import as_flag
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -27,22 +26,17 @@ from packer.source.message_parts import (
     TrainDetail,
     TrainFields,
     holds_results,
+    is_reasoning,
+    joined_with_answers,
     own_weight,
     read_content,
     read_results,
     read_system,
+    reasoning_in,
     trained_spans,
 )
-from packer.source.own_reasoning import is_reasoning, joined_with_answers, reasoning_in
 from packer.source.roles import CALL_ROLES, ROLES, role_of
-from packer.source.row import (
-    OPTIONAL_MESSAGE_FIELDS,
-    RowFields,
-    RowSchema,
-    coalesce_aliases,
-    sample_id,
-    typed_row,
-)
+from packer.source.row import OPTIONAL_MESSAGE_FIELDS, RowFields, RowSchema, sample_id, typed_row
 from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
 from packer.source.unsupported_rows import may_have_media_tags, refuse_cut, refuse_media_tags
 from packer.source.written_calls import split_thought, with_calls_of_text
@@ -122,7 +116,7 @@ def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Ite
         raise Refused("wrong_type", f"tool results in a message that is not the user's at {where}.content")
     others = _READ_FIELDS | {"name"}  # which is the user's, not the tool's
     more = {key: value for key, value in raw.items() if value is not None and key not in others}
-    results = [*read_results(raw["content"], shape.content, more, where=f"{where}.content")]
+    results = read_results(raw["content"], shape.content, more, where=f"{where}.content")
     yield from results
     said = shape.content[len(results) :]
     if said or shape.tool_calls or shape.function_call or shape.refusal:

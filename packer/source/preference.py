@@ -19,10 +19,9 @@ from packer.batches import Message, Preference, Sample, has_content, num_common_
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import with_weight
 from packer.source.comparisons import ANSWERS
-from packer.source.decode import Refused, decoded_json
-from packer.source.flag_values import as_number
+from packer.source.decode import Refused, as_number, coalesce_aliases, decoded_json, parse_cell_json, type_name
 from packer.source.roles import CALL_ROLES, ROLES
-from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
+from packer.source.row import ID_FIELDS, RowFields, RowSchema
 from packer.source.unsupported_rows import CHOSEN_FIELDS, PREFERENCE_FIELDS, REJECTED_FIELDS, is_preference
 
 Turns: TypeAlias = list[Any]

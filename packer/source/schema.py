@@ -10,21 +10,11 @@ import pyarrow as pa
 from packer.batches import Sample
 from packer.recipe import ROW_SCHEMAS
 from packer.source.beginnings import with_labels_off, with_reasoning_apart
-from packer.source.decode import Refused
+from packer.source.decode import Refused, parse_cell_json, parse_messages, type_name
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import form_of, may_have_form, with_known_parts
 from packer.source.roles import MESSAGE_LISTS, rename_roles
-from packer.source.row import (
-    ID_FIELDS,
-    VARIABLES,
-    Columns,
-    RowSchema,
-    first_name,
-    parse_cell_json,
-    parse_messages,
-    rename,
-    type_name,
-)
+from packer.source.row import ID_FIELDS, VARIABLES, Columns, RowSchema, first_name, rename
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import (
     SUSPECT_FIELDS,

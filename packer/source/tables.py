@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded_memory
 from packer.source.chat import MessageFields
-from packer.source.decode import Refused
+from packer.source.decode import Refused, nested_json, type_name
 from packer.source.file_bytes import FilePath, Format
-from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large_error, type_name
+from packer.source.row import ID_FIELDS, Columns, FileRow, row_too_large_error
 from packer.source.schema import columns_with_fields
 from packer.source.table_files import GroupRange, batch_bytes, read_errors, record_batches
 from packer.source.unsupported_rows import END_IN_TEXT, IMAGE_FIELDS, MEDIA_FIELDS, PREFERENCE_FIELDS

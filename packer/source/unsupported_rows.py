@@ -4,9 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from packer.source.decode import Refused, decoded_json
+from packer.source.decode import WEIGHT_FIELDS, Refused, as_weight, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import WEIGHT_FIELDS, as_weight
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
