@@ -36,10 +36,9 @@ from packer.names import SCHEME, data_name, is_address
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.recipe.recipe import Recipe
-from packer.source.file_bytes import FilePath, file_sha256
-from packer.source.file_cuts import partition_file
+from packer.source.file_bytes import FilePath, Format, file_sha256
 from packer.source.files import STANDARD_INPUT
-from packer.source.partition import Format, Partition
+from packer.source.partition import Partition, partition_file
 from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input

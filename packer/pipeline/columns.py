@@ -28,8 +28,7 @@ from packer.pipeline.stages import Stages, SupervisedRows
 from packer.recipe.groups import Column, Declared, declared, with_rules
 from packer.recipe.recipe import Recipe
 from packer.source.detect import detect_format
-from packer.source.file_bytes import changed_error, file_sha256
-from packer.source.partition import TABLE_FORMATS
+from packer.source.file_bytes import TABLE_FORMATS, changed_error, file_sha256
 from packer.source.table_files import read_errors, record_batches, table_schema
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.manifest import Shard

@@ -45,8 +45,8 @@ from packer.pipeline.workers.executor import Processes, Workers, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
-from packer.source.file_cuts import smallest_partition
-from packer.source.partition import FileStatus
+from packer.source.file_bytes import FileStatus
+from packer.source.partition import smallest_partition
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard

@@ -24,7 +24,7 @@ from packer.questions.read_texts import (
 )
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field
-from packer.source.own_reasoning import reasoning_in
+from packer.source.message_parts import reasoning_in
 from packer.source.prose import is_phrase, is_text, is_text_key
 from packer.source.row import LETTERS
 

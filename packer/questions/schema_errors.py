@@ -21,9 +21,8 @@ from packer.source.comparisons import is_verdict
 from packer.source.decode import Refused
 from packer.source.detect import column_types, detect_schema, first_rows, first_value
 from packer.source.field_names import meant_field
-from packer.source.file_bytes import FilePath, quoted
+from packer.source.file_bytes import CSV_FORMATS, TABLE_FORMATS, FilePath, Format, quoted
 from packer.source.jq_commands import jq_command
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.prose import has_word, is_text
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, field_value, first_name, rename

@@ -18,8 +18,6 @@ from packer.batches import Message
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 
-_NO_IDS = ("role", "content", "name")
-_NO_NAMES = ("role", "content", "tool_call_id")
 _CLOSING = re.compile(r"</[^<>\s]+>")
 
 
@@ -29,28 +27,34 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
     They may be under `toolCallId` and `tool_name`, or whatever other key has one that was called.
     """
     messages = _apart(messages)
-    made: set[str] = set()
-    called: set[str] = set()
+    of_others = {key for message in messages if message.role != "tool" for key in message.fields}
+    made, called = set[str](), set[str]()
     found: list[Message] = []
     for message in messages:
-        fields = message.fields
-        if calls := fields.get("tool_calls"):
-            made.update(str(call["id"]) for call in calls if call.get("id"))
-            called.update(call["function"]["name"] for call in calls)
-        if called and fields["role"] == "tool" and not fields.get("name"):
-            key = next((key for key, value in fields.items() if key not in _NO_NAMES and str(value) in called), None)
-            if key is not None:
-                fields = {**{name: value for name, value in fields.items() if name != key}, "name": fields[key]}
-                message = Message(fields=fields, weight=message.weight)  # noqa: PLW2901 - moved
-        if made and fields["role"] == "tool" and not fields.get("tool_call_id"):
-            own = {key: str(value) for key, value in fields.items() if key not in _NO_IDS}
-            keys = [key for key, value in own.items() if value in made]
-            keys = keys or [key for key in own if key.lower().endswith("id") and key not in _keys_of_others(messages)]
-            others = {key: value for key, value in fields.items() if key not in keys}
-            ids = {"tool_call_id": str(fields[keys[0]])} if keys else {}
-            message = Message(fields={**others, **ids}, weight=message.weight)  # noqa: PLW2901 - moved
-        found.append(message)
+        for call in message.fields.get("tool_calls") or ():
+            made.add(str(call.get("id") or ""))
+            called.add(call["function"]["name"])
+        is_result = message.role == "tool" and called
+        fields = _named(message.fields, made - {""}, called, of_others) if is_result else message.fields
+        found.append(message if fields is message.fields else Message(fields=fields, weight=message.weight))
     return found
+
+
+def _named(
+    fields: dict[str, Any], made: Collection[str], called: Collection[str], of_others: Collection[str]
+) -> dict[str, Any]:
+    """Return the fields of a result with its tool, one of `called`, and its id, one of `made`, under their own keys."""
+    said = {key: str(value) for key, value in fields.items() if key not in ("role", "content")}
+    key = next((key for key, value in said.items() if key != "tool_call_id" and value in called), None)
+    if key is not None and not fields.get("name"):
+        fields = {**{other: value for other, value in fields.items() if other != key}, "name": fields[key]}
+    if made and not fields.get("tool_call_id"):
+        own = {key: str(value) for key, value in fields.items() if key not in ("role", "content", "name")}
+        keys = [key for key, value in own.items() if value in made]
+        keys = keys or [key for key in own if key.lower().endswith("id") and key not in of_others]
+        others = {key: value for key, value in fields.items() if key not in keys}
+        fields = {**others, "tool_call_id": str(fields[keys[0]])} if keys else others
+    return fields
 
 
 def _apart(messages: Sequence[Message]) -> list[Message]:
@@ -102,10 +106,6 @@ def _text_of(item: Any, own: Collection[str]) -> str:
     return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
 
-def _keys_of_others(messages: Sequence[Message]) -> set[str]:
-    return {key for message in messages if message.role != "tool" for key in message.fields}
-
-
 def refuse_stray_results(messages: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a conversation with a result of no call, of another tool than its call's, or a second or missing one."""
     if not any(message["role"] == "tool" for message in messages):
@@ -114,47 +114,43 @@ def refuse_stray_results(messages: Sequence[Mapping[str, Any]]) -> None:
     """How often an id, or a tool, was called since its last result; a call without an id has an empty one."""
 
     tools_of: defaultdict[str, set[str]] = defaultdict(set)
-    turn, results, is_answered = list[str](), list[Mapping[str, Any]](), False
+    num_calls, results, is_answered = 0, list[Mapping[str, Any]](), False
     for number, message in enumerate(messages):
-        role, calls = message["role"], message.get("tool_calls") or ()
-        if role == "tool":
-            results.append(message)
-        elif results or role == "user":
-            _refuse_other_results(turn, results, f"before $.messages[{number}]")
-            turn, results = [], []
-        turn += [str(call.get("id") or "") for call in calls]
-        for call in calls:
+        role, where = message["role"], f"$.messages[{number}]"
+        if role != "tool" and (results or role == "user"):
+            _refuse_other_results(num_calls, results, f"before {where}")
+            num_calls, results = 0, []
+        for call in message.get("tool_calls") or ():
             made, tool = str(call.get("id") or ""), call["function"]["name"]
-            unanswered["id", made] += 1
-            unanswered["tool", tool] += 1
+            unanswered.update([("id", made), ("tool", tool)])
             tools_of[made].add(tool)
+            num_calls += 1
         is_answered |= role == "assistant"
         if role != "tool":
             continue
+        results.append(message)
         made, tool = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
         known = made in tools_of
         is_other = made and not known and "" not in tools_of
+        says = ("id", made) if made and known else ("tool", tool)
+        reason = None
         if is_other or not is_answered or (tools_of and tool and ("tool", tool) not in unanswered):
             whose = quoted(made if is_other else tool) if is_other or tool else "a tool"
-            reason = f"a result of {whose} at $.messages[{number}], which is not a call before it"
+            reason = f"a result of {whose} at {where}, which is not a call before it"
+        elif known and made and tool and tool not in tools_of[made]:
+            reason = f"a result of {quoted(tool)} at {where}, but the call {quoted(made)} is of another tool"
+        elif says[1] and tools_of and unanswered[says] <= 0:
+            reason = f"a second result of the call {quoted(says[1])} at {where}"
+        if reason is not None:
             raise Refused("bad_tools", reason)
-        if known and made and tool and tool not in tools_of[made]:
-            reason = (
-                f"a result of {quoted(tool)} at $.messages[{number}], but the call {quoted(made)} is of another tool"
-            )
-            raise Refused("bad_tools", reason)
-        says = ("id", made) if made and known else ("tool", tool)
-        if says[1] and tools_of and unanswered[says] <= 0:
-            raise Refused("bad_tools", f"a second result of the call {quoted(says[1])} at $.messages[{number}]")
-        unanswered["id", made] -= 1
-        unanswered["tool", tool] -= 1
+        unanswered.subtract([("id", made), ("tool", tool)])
 
 
-def _refuse_other_results(turn: Sequence[str], results: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Refuse fewer or more results than calls, whose ids are `turn`; what is without calls may be in a text."""
+def _refuse_other_results(num_calls: int, results: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Refuse fewer or more results than calls; what is without calls may be in a text."""
     num_results = len(results)
-    if num_results == 1 < len(turn):
+    if num_results == 1 < num_calls:
         num_results = max([1, *Counter(_CLOSING.findall(str(results[0].get("content") or ""))).values()])
-    if turn and num_results != len(turn):
-        reason = f"results and calls differ in number {where}: {num_results} and {len(turn)}"
+    if num_calls and num_results != num_calls:
+        reason = f"results and calls differ in number {where}: {num_results} and {num_calls}"
         raise Refused("bad_tools", f"{reason}; a template without ids gives a result to another call")

@@ -17,9 +17,8 @@ from msgspec import UNSET, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample, has_content
 from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
-from packer.source.decode import Refused
+from packer.source.decode import Refused, as_flag, coalesce_aliases
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import as_flag
 from packer.source.message_parts import (
     PARTS_START,
     Content,
@@ -27,22 +26,17 @@ from packer.source.message_parts import (
     TrainDetail,
     TrainFields,
     holds_results,
+    is_reasoning,
+    joined_with_answers,
     own_weight,
     read_content,
     read_results,
     read_system,
+    reasoning_in,
     trained_spans,
 )
-from packer.source.own_reasoning import is_reasoning, joined_with_answers, reasoning_in
 from packer.source.roles import CALL_ROLES, ROLES, role_of
-from packer.source.row import (
-    OPTIONAL_MESSAGE_FIELDS,
-    RowFields,
-    RowSchema,
-    coalesce_aliases,
-    sample_id,
-    typed_row,
-)
+from packer.source.row import OPTIONAL_MESSAGE_FIELDS, RowFields, RowSchema, sample_id, typed_row
 from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
 from packer.source.unsupported_rows import may_have_media_tags, refuse_cut, refuse_media_tags
 from packer.source.written_calls import split_thought, with_calls_of_text
@@ -52,6 +46,7 @@ _KNOWN_FIELDS = _READ_FIELDS.union(REASONING_FIELDS, ("tool_call_id",))
 TEXT_FIELDS = ("text", "value", "output", "result", "response", "answer", "completion", "message", "body")
 _OTHER_CALLS = ("parts", "toolInvocations", "additional_kwargs", "recipient")
 _TO_TOOL = re.compile(r"python|\w+\.[\w.-]+")
+_OF_ANY_ANSWER = {"role", "content", "tool_calls"}
 _MAX_LISTED = 8
 
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
@@ -122,7 +117,7 @@ def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Ite
         raise Refused("wrong_type", f"tool results in a message that is not the user's at {where}.content")
     others = _READ_FIELDS | {"name"}  # which is the user's, not the tool's
     more = {key: value for key, value in raw.items() if value is not None and key not in others}
-    results = [*read_results(raw["content"], shape.content, more, where=f"{where}.content")]
+    results = read_results(raw["content"], shape.content, more, where=f"{where}.content")
     yield from results
     said = shape.content[len(results) :]
     if said or shape.tool_calls or shape.function_call or shape.refusal:
@@ -132,15 +127,10 @@ def _read_results(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Ite
 def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Message:
     """Build a message of its fields and the same typed; those without a meaning to packer are passed through."""
     content = _with_reasoning_beside(raw, _content(raw, shape, where=where))
-    calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
-    if shape.role in CALL_ROLES and not (calls or content.calls) and (beside := _call_beside_role(raw)):
-        calls = read_calls([beside], where=where)
-        raw = {key: value for key, value in raw.items() if key in _KNOWN_FIELDS}
-    calls = _merge_calls(calls, content.calls, where=f"{where}.content")
-    if shape.function_call:
-        call = read_calls([shape.function_call], where=f"{where}.function_call")
-        calls = _merge_calls(calls, call, where=f"{where}.function_call")
-    role = "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
+    calls, raw = _calls(raw, shape, content, where=where)
+    role = ROLES.get(shape.role) or (
+        "assistant" if shape.role in CALL_ROLES else role_of(shape.role, where=f"{where}.role")
+    )
     if shape.refusal:
         content = _with_refusal(content, shape.refusal, role, where=where)
     calls_or_reasoning = calls or content.reasoning or any(getattr(shape, name) for name in REASONING_FIELDS)
@@ -158,17 +148,44 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # no empty list: a template that tests `is defined` would see calls
         fields["tool_calls"] = calls
-    if role != "assistant" and content.trained:
-        content = replace(content, trained=frozenset(), spans=())
-    weight = own_weight(shape, content.trained, where=where)
-    _refuse_unfinished(raw if role == "assistant" and weight != 0 else {}, where=where)
-    spans = content.spans if weight != 0 else ()
-    names_some = shape.train_detail or (shape.train_detail is not None and weight is None)  # an empty list names none
-    if names_some and role == "assistant" and weight != 0:
-        given = shape.content if shape.content == text else None
-        spans = trained_spans(shape.train_detail or (), given, where=f"{where}.train_detail")
-        weight = weight if weight is not None and spans else float(bool(spans))
+    weight, spans = own_weight(shape, content.trained if role == "assistant" else (), where=where), None
+    if role == "assistant" and weight != 0:
+        if not raw.keys() <= _OF_ANY_ANSWER:
+            _refuse_unfinished(raw, where=where)
+        weight, spans = _weight_and_spans(shape, content, weight, where=where)
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight, spans=spans or None)
+
+
+def _weight_and_spans(
+    shape: ChatMessage, content: Content, weight: float | None, *, where: str
+) -> tuple[float | None, tuple[tuple[int, int], ...]]:
+    """Return the weight of an answer, and the characters of it that alone are trained, if it names some."""
+    if not shape.train_detail and (shape.train_detail is None or weight is not None):  # an empty list names none
+        return weight, content.spans
+    given = shape.content if shape.content == content.text else None
+    spans = trained_spans(shape.train_detail, given, where=f"{where}.train_detail")
+    return weight if weight is not None and spans else float(bool(spans)), spans
+
+
+def _calls(
+    raw: dict[str, Any], shape: ChatMessage, content: Content, *, where: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the calls of a message, of which one place may repeat another's, and its fields without them."""
+    calls = read_calls(shape.tool_calls, where=f"{where}.tool_calls")
+    if shape.role in CALL_ROLES and not (calls or content.calls):
+        beside = {key: value for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS}
+        if beside.keys() & {"name", "function"}:  # a call has its name and arguments as fields of its own
+            calls = read_calls([beside], where=where)
+            raw = {key: value for key, value in raw.items() if key in _KNOWN_FIELDS}
+    older = [shape.function_call] if shape.function_call else None
+    for name, others in (
+        ("content", content.calls),
+        ("function_call", read_calls(older, where=f"{where}.function_call")),
+    ):
+        if calls and others and [each["function"] for each in calls] != [each["function"] for each in others]:
+            raise Refused("bad_tools", f"`tool_calls` and {where}.{name} say different things")
+        calls = calls or [*others]
+    return calls, raw
 
 
 def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
@@ -207,15 +224,6 @@ def _joined(turn: Message, call: Message) -> Message:
     )
 
 
-def _merge_calls(calls: list[dict[str, Any]], others: Sequence[dict[str, Any]], *, where: str) -> list[dict[str, Any]]:
-    """Return the calls of two fields, of which one may repeat the other."""
-    if not calls or not others:
-        return calls or [*others]
-    if [each["function"] for each in calls] == [each["function"] for each in others]:
-        return calls
-    raise Refused("bad_tools", f"`tool_calls` and {where} say different things")
-
-
 def _content(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Content:
     if shape.content is UNSET or shape.content is None:
         return Content(text=None)
@@ -240,12 +248,6 @@ def _with_reasoning_beside(raw: dict[str, Any], content: Content) -> Content:
     return replace(
         content, reasoning=next(filter(None, (reasoning_in(raw[key]) for key in raw if key != "content")), None)
     )
-
-
-def _call_beside_role(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the call of a message that has its name and arguments as fields of its own; empty if it has none."""
-    call = {key: value for key, value in raw.items() if value is not None and key not in _KNOWN_FIELDS}
-    return call if call.keys() & {"name", "function"} else {}
 
 
 def _has_text_in_other_field(raw: dict[str, Any], role: str) -> bool:
@@ -294,16 +296,14 @@ def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> C
 
 
 def _merge_reasoning(fields: dict[str, Any], reasoning: str | None, *, where: str) -> dict[str, Any]:
-    reasonings = {name: fields[name] for name in REASONING_FIELDS if name in fields}
-    if not reasonings and reasoning is None:  # nearly always
-        return fields
-    if len({text.strip() for text in reasonings.values() if text.strip()}) > 1:
-        names = " and ".join(f"`{name}`" for name in reasonings)
+    given = {name: fields[name] for name in REASONING_FIELDS if name in fields}
+    if len({text.strip() for text in given.values()} - {""}) > 1:
+        names = " and ".join(f"`{name}`" for name in given)
         raise Refused("wrong_type", f"different reasoning under {names} at {where}")
-    from_field = next((text for text in reasonings.values() if text.strip()), next(iter(reasonings.values()), None))
-    if from_field is not None and reasoning is not None:
+    if given and reasoning is not None:
         raise Refused("wrong_type", f"reasoning both as a field and as a content part at {where}")
-    reasoning = from_field if reasoning is None else reasoning
+    if given:
+        reasoning = next((text for text in given.values() if text.strip()), next(iter(given.values())))
     return fields if reasoning is None else with_reasoning_fields(fields, reasoning)
 
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from packer.source.decode import Refused
+from packer.source.decode import Refused, as_number
 from packer.source.field_names import says_better
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import as_number
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
 """Of names that differ in a last letter or digit, those of the first two."""

@@ -9,9 +9,9 @@ import msgspec
 from packer.batches import Sample
 from packer.recipe.named_options import flow_mapping
 from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
-from packer.source.decode import Refused
+from packer.source.decode import Refused, type_name, typed
 from packer.source.field_names import is_setting
-from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id, type_name, typed
+from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id
 from packer.source.unsupported_rows import may_have_media_tags, refuse_media_tags
 
 _CHAT_FIELDS = ("system", "tools", "functions")

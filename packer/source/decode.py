@@ -1,10 +1,15 @@
-"""Decodes the bytes of a row to a JSON value, or explains why they are not one."""
+"""Values of JSON: decodes them from the bytes of a row or a text in it, types them, and tells flags and weights."""
 
+import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+
+T = TypeVar("T")
 
 MAX_DEPTH = 256
 """Maximum nesting depth of arrays and objects. It is fixed because Python's recursion limit depends on the caller's
@@ -105,3 +110,127 @@ def _is_deep(data: bytes) -> bool:
             return brackets.count(b"(") > MAX_DEPTH
         brackets = brackets.replace(b"()", b"")
     return brackets != b""
+
+
+def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
+    """Decode JSON that is stored in a string of a row; `code` is that of all rejections but `not_utf8`."""
+    try:
+        return decode_json(text.encode())
+    except Refused as refused:
+        code = refused.code if code is None or refused.code == "not_utf8" else code
+        raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
+
+
+_MESSAGES_START = re.compile(r"\s*\[\s*\{")
+_NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
+_PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
+_PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote for example; write it with json.dumps"
+
+
+def parse_messages(text: str, field: str) -> Any:
+    """Return the messages whose JSON a text contains, or the text if it does not begin as messages do.
+
+    What begins so and is not their JSON is refused: Python printed them, they are cut off, or something follows them.
+    As a text they would be trained letter by letter.
+    """
+    if not _MESSAGES_START.match(text):
+        return text
+    try:
+        value = decode_json(text.encode())
+    except Refused as refused:
+        if refused.code != "not_json" or not _NAMED_ROLE.search(text):
+            return text
+        why = _PYTHON_LIST if _PYTHON_LIST_START.match(text) else refused.reason
+        raise Refused("not_json", f"the messages in field `{field}`: {why}") from None
+    messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
+    return value if messages else text
+
+
+def parse_cell_json(text: str, field: str) -> Any:
+    """Decode a field that is given as JSON text, as tables do; None if it is blank."""
+    if not text.strip():
+        return None
+    try:
+        return nested_json(text, where=f"field `{field}`")
+    except Refused as refused:
+        if refused.code == "not_json" and _PYTHON_LIST_START.match(text):
+            raise Refused("not_json", f"the JSON in field `{field}`: {_PYTHON_LIST}") from None
+        raise
+
+
+def typed(value: Any, shape: type[T]) -> T:
+    """Convert the value to a struct of type `shape`, without coercions."""
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise Refused("wrong_type", type_reason(str(error))) from None
+
+
+def type_reason(message: str) -> str:
+    """Turn an error message of msgspec into a reason.
+
+    Example:
+        >>> type_reason("Expected `str`, got `int` - at `$.messages[3].content`")
+        'expected `str`, got `int` at $.messages[3].content'
+    """
+    text, separator, path = message.partition(" - at `")
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
+    text = f"no field `{missing[1]}`" if missing else text[0].lower() + text[1:]
+    return f"{text} at {path.rstrip('`')}" if separator else text
+
+
+def type_name(value: Any) -> str:
+    """Return the JSON type of a value, spelled as msgspec spells it."""
+    names = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object"}
+    return names[type(value)]
+
+
+def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
+    """Return the value of a field that has several names; a value that is not empty is preferred."""
+    present = [value for value in fields.values() if value is not None]
+    if len(present) < 2:
+        return present[0] if present else None
+    nonempty = [value for value in present if value]
+    if any(value != nonempty[0] for value in nonempty):
+        raise Refused("wrong_type", f"{' and '.join(f'`{name}`' for name in fields)} say different things at {where}")
+    return next(iter(nonempty or present), None)
+
+
+TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
+"""Fields that decide whether a message is trained: packer's and those of OpenAI's dialects, axolotl, tinker, ms-swift,
+a mask, and torchtune's, which says the contrary."""
+
+WEIGHT_FIELDS = ("weight", "loss_weight")
+"""Fields that say how much a message, or a row, is trained."""
+
+YES = ("true", "1", "1.0", "yes")
+NO = ("false", "0", "0.0", "-1", "-1.0", "no")
+
+
+def as_flag(value: Any) -> bool | None:
+    """Return what a value says if it is yes or no: a boolean, 1, 0 or -1, or a text that says so.
+
+    Example:
+        >>> as_flag(1), as_flag("no"), as_flag(0.5), as_flag("A")
+        (True, False, None, None)
+    """
+    said = str(value).lower() if isinstance(value, bool | int | float | str) else ""
+    return said in YES if said in (*YES, *NO) else None
+
+
+def as_number(value: Any) -> float:
+    """Return a number, also of a text, since CSV has only texts; NaN for other values.
+
+    Example:
+        >>> as_number("-0.5"), as_number(True)
+        (-0.5, nan)
+    """
+    with suppress(OverflowError, TypeError, ValueError):
+        return math.nan if isinstance(value, bool) else float(value)
+    return math.nan
+
+
+def as_weight(value: Any) -> float:
+    """Return how much a value says that something is trained: a number, or 1 and 0 for yes and no; NaN for others."""
+    flag = as_flag(value)
+    return as_number(value) if flag is None else float(flag)

@@ -16,8 +16,11 @@ from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.file_bytes import (
     BLANK,
     BYTE_ORDER_MARK,
+    CSV_FORMATS,
     PIPED,
+    TABLE_FORMATS,
     FilePath,
+    Format,
     codec_of,
     decompressed,
     delimiter_of,
@@ -25,7 +28,6 @@ from packer.source.file_bytes import (
     read_chunks,
 )
 from packer.source.jq_commands import texts_as_rows
-from packer.source.partition import CSV_FORMATS, TABLE_FORMATS, Format
 from packer.source.row import Columns, FileRow, rename
 from packer.source.rows import InputFile, file_rows, file_stream
 from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
@@ -151,9 +153,8 @@ def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str | 
 
 def first_value(path: FilePath, format: Format, columns: Columns) -> Any:  # noqa: A002 - as above
     """Return the first row, or why it cannot be read."""
-    rows = file_rows(path, format=format, schema=None, columns=columns, max_row_bytes=_LONGEST_SAMPLED_BYTES)
     try:
-        return next(rows).value()
+        return next(_rows(path, format, columns, every_column=False)).value()
     except Refused as refused:
         return refused
 
@@ -174,15 +175,7 @@ def has_field(file: InputFile, field: str, *, max_rows: int | None = _SAMPLED_RO
         return True
     if file.format in TABLE_FORMATS and _has_column(pa.struct(list(table_schema(file.path, file.format))), field):
         return True
-    rows = file_rows(
-        file.path,
-        format=file.format,
-        schema=None,
-        columns={},
-        max_row_bytes=file.max_row_bytes,
-        is_asked=_may_be_asked_about,
-    )
-    used = islice(rows, file.limit)
+    used = islice(_rows(file.path, file.format, {}, max_row_bytes=file.max_row_bytes), file.limit)
     return any(_has_field(row, field) for row in _objects(used if max_rows is None else _sampled(used, max_rows)))
 
 
@@ -224,14 +217,7 @@ def first_rows(
     Raises:
         NoRowsError: it contains no rows.
     """
-    rows = file_rows(
-        path,
-        format=format,
-        schema=None,
-        columns=columns,
-        max_row_bytes=_LONGEST_SAMPLED_BYTES,
-        is_asked=_may_be_asked_about if every_column else None,
-    )
+    rows = _rows(path, format, columns, every_column=every_column)
     first = next(rows, None)
     if first is None:
         raise no_rows_error(path)
@@ -243,15 +229,27 @@ def whole_rows(file: InputFile, max_rows: int) -> Iterator[dict[str, Any]]:
 
     Of a table, values that JSON does not have are left out.
     """
-    rows = file_rows(
-        file.path,
-        format=file.format,
-        schema=file.schema,
-        columns=file.columns,
-        max_row_bytes=_LONGEST_SAMPLED_BYTES,
-        is_asked=_may_be_asked_about,
-    )
+    rows = _rows(file.path, file.format, file.columns, schema=file.schema)
     return _objects(_sampled(islice(rows, file.limit), max_rows))
+
+
+def _rows(
+    path: FilePath,
+    format: Format,  # noqa: A002 - the recipe's word
+    columns: Columns,
+    *,
+    schema: str | None = None,
+    max_row_bytes: int | None = None,
+    every_column: bool = True,
+) -> Iterator[FileRow]:
+    return file_rows(
+        path,
+        format=format,
+        schema=schema,
+        columns=columns,
+        max_row_bytes=max_row_bytes or _LONGEST_SAMPLED_BYTES,
+        is_asked=_may_be_asked_about if every_column else None,
+    )
 
 
 def _sampled(rows: Iterator[FileRow], max_rows: int) -> Iterator[FileRow]:

@@ -8,8 +8,9 @@ import hashlib
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -24,6 +25,10 @@ _DELIMITERS = b",;\t|"
 
 PIPED = "standard-input"
 """Name of the file that keeps what was piped in. It is removed when the process ends."""
+
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow"]
+CSV_FORMATS = ("csv", "tsv")
+TABLE_FORMATS = ("parquet", "arrow")
 
 Codec = Literal["gzip", "zstd"]
 
@@ -46,6 +51,26 @@ class RemoteFile(Protocol):
 
 
 FilePath: TypeAlias = Path | RemoteFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStatus:
+    """Size, modification time and inode of a file: if these are unchanged, so are its bytes."""
+
+    num_bytes: int
+    modified_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: FilePath) -> Self:
+        """Return the status of a file."""
+        if not isinstance(path, Path):
+            return cls(num_bytes=path.num_bytes, modified_ns=0, inode=0)  # another version of it is not read
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise unreadable_error(path, error) from error
+        return cls(num_bytes=found.st_size, modified_ns=found.st_mtime_ns, inode=found.st_ino)
 
 
 def read_chunks(path: FilePath, start: int = 0, stop: int | None = None) -> Iterator[bytes]:

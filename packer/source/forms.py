@@ -5,7 +5,7 @@ each form is held to the same rules. A log is one request and its answer: the an
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -104,7 +104,10 @@ FIELDS = frozenset(
 """Fields that a row of these forms may have, besides those of the schemas."""
 
 _MARKS = frozenset({*VERDICTS, *ANSWERS, "response", "response_body", "outputs", "contents", "items"})
-"""Fields of which a row of another server's has one, unless its `output` is no text."""
+"""Fields of which a row of another server's has one, unless its `output` is no text or it has `messages`."""
+
+FORM_MARKS = _MARKS | {*_CHOICES, "message", "toolConfig", "input", "output"}
+"""Fields of which every row with a form has one."""
 
 
 class Form(NamedTuple):
@@ -112,11 +115,6 @@ class Form(NamedTuple):
 
     schema: str
     rewrite: Callable[[], dict[str, Any]]
-
-
-def may_have_form(names: Collection[str]) -> bool:
-    """Whether a row with such fields may have a form."""
-    return not ({*_MARKS, "messages", "input", "output"}).isdisjoint(names)
 
 
 def form_of(row: dict[str, Any]) -> Form | None:
@@ -177,20 +175,9 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-_WITHOUT_PARTS = {str, type(None)}
-
-
-def with_known_parts(messages: Any) -> Any:
-    """Return messages with parts of Bedrock and Gemini as those that packer reads."""
-    if not isinstance(messages, list):
-        return messages
-    contents = [message.get("content") if isinstance(message, dict) else None for message in messages]
-    if {*map(type, contents)} <= _WITHOUT_PARTS:  # nearly always
-        return messages
-    return [_with_known_parts(*each) for each in zip(messages, contents, strict=True)]
-
-
-def _with_known_parts(message: Any, content: Any) -> Any:
+def with_known_parts(message: Any) -> Any:
+    """Return a message with parts of Bedrock and Gemini as those that packer reads."""
+    content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list) or all(isinstance(part, dict) and "type" in part for part in content):
         return message
     return message | {"content": known_parts(content)}

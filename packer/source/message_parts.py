@@ -1,23 +1,25 @@
 """Parts of a message's content: texts, reasoning, calls, and results of tools as Anthropic writes them.
 
+Logs of APIs have the steps of a turn one by one, so reasoning may also stand beside the content, or in a message of its
+own before the answer it belongs to. As a turn of its own, it would be an answer to learn, or one that was cut off.
+
 Templates disagree about lists of content parts, and many render them wrongly or not at all; a string is rendered by
 all. So texts are concatenated, and reasoning and calls move to the fields that messages have for them. Results become
 messages of their own.
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from packer.batches import Message
-from packer.source.decode import Refused, decoded_json
+from packer.batches import REASONING_FIELDS, Message
+from packer.source.decode import TRAIN_FIELDS, Refused, coalesce_aliases, decoded_json, type_reason, typed
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import TRAIN_FIELDS
 from packer.source.forms import known_parts
-from packer.source.row import coalesce_aliases, type_reason, typed
+from packer.source.roles import REASONING_ROLES
 from packer.source.tools_and_calls import read_call, read_calls
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
@@ -121,8 +123,14 @@ def read_content(content: str | list[Part] | None, *, where: str) -> Content:
     if not isinstance(content, list):
         if content:
             refuse_media_tags(content)
-            _refuse_parts_as_text(content, where=where)
+            if any(part["type"] in _MORE_THAN_TEXTS for part in _parts_in(content) or ()):  # a table has one type
+                reason = f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`"
+                raise Refused("wrong_type", reason)
         return Content(text=content)
+    return _read_parts(content, where=where)
+
+
+def _read_parts(content: list[Part], *, where: str) -> Content:
     rank = 0
     texts: list[str] = []
     reasoning: list[str] = []
@@ -165,31 +173,20 @@ class _SystemParts(msgspec.Struct, frozen=True):
 
 def read_system(system: str | list[Any] | None) -> str | None:
     """Return the text of the field `system` of a row: a text, parts, or the JSON of parts, as in a cell of CSV."""
-    parts = _parts_in(system) if isinstance(system, str) else system
-    if parts is None:
-        return system if isinstance(system, str) else None
+    parts = (_parts_in(system) or system) if isinstance(system, str) else system
+    if parts is None or isinstance(parts, str):
+        return parts
     content = read_content(typed({"system": known_parts(parts)}, _SystemParts).system, where="$.system")
     if content.calls or content.reasoning:
         raise Refused("wrong_type", "calls or reasoning of a message that is not the assistant's at $.system")
     return content.text
 
 
-def _refuse_parts_as_text(text: str, *, where: str) -> None:
-    """Refuse the JSON of parts with more than texts: a table cannot have texts and lists in one column.
-
-    Raises:
-        Refused: `wrong_type`.
-    """
-    parts = _parts_in(text)
-    if parts and any(part["type"] in _MORE_THAN_TEXTS for part in parts):
-        raise Refused("wrong_type", f"the JSON of parts as a text at {where}; give the list, or the JSON of `messages`")
-
-
 def _parts_in(text: str) -> list[dict[str, Any]] | None:
     """Return the parts whose JSON a text is; None if it is anything else."""
     parts = decoded_json(text) if text.startswith(PARTS_START) else None
-    are_parts = parts is not None and all(isinstance(part, dict) and part.get("type") in _PART_TYPES for part in parts)
-    return parts if are_parts else None
+    types = [part.get("type") if isinstance(part, dict) else None for part in parts or ()]
+    return parts if parts and all(each in _PART_TYPES for each in types) else None
 
 
 def _used(part: Part, *, where: str) -> dict[str, Any]:
@@ -285,16 +282,15 @@ def holds_results(content: Any) -> bool:
 
 def read_results(
     raw: Sequence[Mapping[str, Any]], parts: Sequence[Part], more: Mapping[str, Any], *, where: str
-) -> Iterator[Message]:
-    """Yield a message for each result at the beginning of a content; the other parts are what the user says.
+) -> list[Message]:
+    """Return a message for each result at the beginning of a content; the other parts are what the user says.
 
     `parts` are those of the row, typed; each of the messages gets the other fields of theirs, `more`.
     """
     num_results = sum(map(_is_result, raw))
     if not all(map(_is_result, raw[:num_results])):
         raise Refused("wrong_type", f"a part before a result of a tool at {where}: results come first")
-    for i, part in enumerate(parts[:num_results]):
-        yield _read_result(raw[i], part, more, where=f"{where}[{i}]")
+    return [_read_result(raw[i], parts[i], more, where=f"{where}[{i}]") for i in range(num_results)]
 
 
 def _read_result(raw: Mapping[str, Any], part: Part, more: Mapping[str, Any], *, where: str) -> Message:
@@ -318,3 +314,60 @@ def _read_result(raw: Mapping[str, Any], part: Part, more: Mapping[str, Any], *,
 
 def _is_result(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "tool_result"
+
+
+def is_reasoning(sender: str, message: Mapping[str, Any]) -> bool:
+    """Whether the text of a message is reasoning, by its sender or its channel, and not the code of a call."""
+    calls = (message.get("tool_calls"), message.get("function_call"), message.get("recipient") not in (None, "all"))
+    return sender.lower() in REASONING_ROLES or (message.get("channel") in REASONING_ROLES and not any(calls))
+
+
+def reasoning_in(value: Any) -> str | None:
+    """Return what a list of nothing but parts of reasoning says, under whatever key a message has it.
+
+    OpenRouter has them under `reasoning_details`, LiteLLM under `thinking_blocks`: their types say what they are.
+    """
+    if not isinstance(value, list) or not value or not all(map(_is_of_reasoning, value)):
+        return None
+    texts = [part[name] for part in value for name in TEXT_FIELDS if isinstance(part.get(name), str)]
+    return "\n\n".join(texts) or None
+
+
+def _is_of_reasoning(part: Any) -> bool:
+    return isinstance(part, dict) and str(part.get("type")).partition(".")[0] in REASONING_ROLES
+
+
+def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages without those that are nothing but reasoning before an answer that has none: it has theirs.
+
+    Pieces of reasoning in a row are paragraphs of one. If only the reasoning is not to be trained, the answer's text is
+    all that is trained of both.
+    """
+    if not any(map(_reasoning_alone, messages)):
+        return messages
+    joined: list[Message] = []
+    for number, message in enumerate(messages):
+        reasoning = _reasoning_alone(joined[-1]) if joined else {}
+        more = _reasoning_alone(message)
+        has_own = not more and any(message.fields.get(name) for name in REASONING_FIELDS)
+        if not reasoning or message.role != "assistant" or has_own:
+            joined.append(message)
+            continue
+        spans = message.spans
+        if joined[-1].weight != message.weight:
+            text = message.fields["content"]
+            if more or joined[-1].weight != 0 or message.fields.get("tool_calls") or not isinstance(text, str):
+                reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
+                raise Refused("wrong_type", f"{reason}; both are one turn")
+            spans = spans or ((0, len(text)),)
+        both = {name: f"{text}\n\n{more[name]}" if name in more else text for name, text in reasoning.items()}
+        joined[-1] = msgspec.structs.replace(message, fields={**message.fields, **both}, spans=spans)
+    return joined
+
+
+def _reasoning_alone(message: Message) -> dict[str, Any]:
+    """Return the reasoning of an assistant's message that has nothing else, by its fields; empty for any other."""
+    fields = message.fields
+    if len(fields) < 3 or message.role != "assistant" or fields.get("tool_calls") or (fields["content"] or "").strip():
+        return {}
+    return {name: fields[name] for name in REASONING_FIELDS if fields.get(name)}

@@ -8,7 +8,7 @@ assistant's.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -19,10 +19,9 @@ from packer.batches import Message, Preference, Sample, has_content, num_common_
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import with_weight
 from packer.source.comparisons import ANSWERS
-from packer.source.decode import Refused, decoded_json
-from packer.source.flag_values import as_number
+from packer.source.decode import Refused, as_number, coalesce_aliases, decoded_json, parse_cell_json, type_name
 from packer.source.roles import CALL_ROLES, ROLES
-from packer.source.row import ID_FIELDS, RowFields, RowSchema, coalesce_aliases, parse_cell_json, type_name
+from packer.source.row import ID_FIELDS, RowFields, RowSchema
 from packer.source.unsupported_rows import CHOSEN_FIELDS, PREFERENCE_FIELDS, REJECTED_FIELDS, is_preference
 
 Turns: TypeAlias = list[Any]
@@ -48,6 +47,7 @@ _SCORES = (
 _AS_ALPACA = {"instruction": "prompt"}
 """Columns that make a pair of texts one of schema `alpaca`, which has a place for all that a chat has."""
 
+_IDENTICAL = "`chosen` and `rejected` say the same"
 _LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
 _REQUEST_START = re.compile(r"\s*\{(?=.*[\"']messages[\"'])", re.DOTALL)
@@ -77,24 +77,21 @@ def read(row: dict[str, Any], number: int) -> Sample:
     chosen, rejected = (_side(name, rows, shared_fields, number) for name in ("chosen", "rejected"))
     if chosen.kind == "chat":
         num_common = num_common_messages(chosen.messages, rejected.messages)
-        context, ours, theirs = (
-            chosen.messages[:num_common],
-            chosen.messages[num_common:],
-            rejected.messages[num_common:],
-        )
-        context = _pair_context(context, ours, theirs, prompt)
+        ours, theirs = chosen.messages[num_common:], rejected.messages[num_common:]
+        context = _pair_context(chosen.messages[:num_common], ours, theirs, prompt)
         rejected = msgspec.structs.replace(chosen, messages=context + theirs)
         chosen = msgspec.structs.replace(chosen, messages=context + ours)
     elif chosen.text == rejected.text:
-        raise _identical_error()
+        raise Refused("pair_identical", _IDENTICAL)
     return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
 
 
 def _with_request(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with the messages and tools of its `input` as its own, if it is OpenAI's."""
-    if not _has_request(row):
+    request = row.get("input")
+    is_one = isinstance(request, dict) or (isinstance(request, str) and _REQUEST_START.match(request) is not None)
+    if not is_one or row.get("preferred_output") is None or row.get("instruction") or row.get("query"):
         return row
-    request = row["input"]
     if isinstance(request, str):  # a cell of CSV
         request = parse_cell_json(request, "input")
     own = next((name for name in _OF_REQUEST if row.get(name) and request.get(name)), None)
@@ -102,12 +99,6 @@ def _with_request(row: dict[str, Any]) -> dict[str, Any]:
         raise Refused("wrong_type", f"`{own}` both in `input` and beside it")
     moved = {name: request[name] for name in _OF_REQUEST if request.get(name)}
     return {name: value for name, value in row.items() if name != "input"} | moved
-
-
-def _has_request(row: Mapping[str, Any]) -> bool:
-    request = row.get("input")
-    is_one = isinstance(request, dict) or (isinstance(request, str) and _REQUEST_START.match(request) is not None)
-    return is_one and row.get("preferred_output") is not None and not (row.get("instruction") or row.get("query"))
 
 
 def _side(name: Literal["chosen", "rejected"], rows: _PairRows, shared_fields: dict[str, Any], number: int) -> Sample:
@@ -123,12 +114,10 @@ def _pair_rows(row: dict[str, Any], prompt: str | None, given: dict[str, Any]) -
         raise Refused("wrong_type", f"expected `str | array`, got `{type_name(raw)}` at $.prompt")
     chosen, rejected = _answers(row, are_texts=is_alpaca or prompt is not None)
     context = _context_messages(row, chosen)
+    if is_alpaca and (context or not isinstance(chosen, str)):
+        reason = "`instruction` goes with texts; `columns: {prompt: instruction}` takes it as the prompt of messages"
+        raise Refused("wrong_type", reason)
     if is_alpaca:
-        if context or not isinstance(chosen, str):
-            reason = (
-                "`instruction` goes with texts; `columns: {prompt: instruction}` takes it as the prompt of messages"
-            )
-            raise Refused("wrong_type", reason)
         return _PairRows(alpaca.read, "output", chosen, rejected)
     if isinstance(chosen, str) and isinstance(rejected, str):
         are_transcripts = chosen.startswith("\n\nHuman:") and rejected.startswith("\n\nHuman:")
@@ -211,7 +200,7 @@ def _pair_context(shared: Messages, ours: Messages, theirs: Messages, prompt: st
     `prompt` is a text that may repeat the first or the last user message before the answers.
     """
     if not ours and not theirs:
-        raise _identical_error()
+        raise Refused("pair_identical", _IDENTICAL)
     if any(answer and answer[0].role != "assistant" for answer in (ours, theirs)):
         reason = f"they differ first in messages[{len(shared)}], which is not the assistant's on both sides"
         raise Refused("pair_context_differs", reason)
@@ -239,10 +228,6 @@ def refuse_empty_answer(answer: Messages, reason: str) -> None:
         if message.role == "assistant" and has_content(message.fields):
             return
     raise Refused("pair_empty_side", reason)
-
-
-def _identical_error() -> Refused:
-    return Refused("pair_identical", "`chosen` and `rejected` say the same")
 
 
 def _as_turns(answer: str | Turns) -> Turns:
@@ -286,14 +271,14 @@ def _margin(row: dict[str, Any]) -> float | None:
 
     Below zero, one of the two says that the other answer is better.
     """
-    raw, name = row.get("margin"), "margin"
-    margin = as_number(raw)
+    raw = row.get("margin")
+    found = [("margin", as_number(raw))]
     if raw is None or raw == "":
         scored = (names for names in _SCORES if row.keys() >= {*names})
-        numbers = [(name, as_number(row[name]) - as_number(row[other])) for name, other in scored]
-        name, margin = next((each for each in numbers if not math.isnan(each[1])), ("", math.nan))
-    elif not abs(margin) <= _LARGEST_MARGIN:
+        found = [(name, as_number(row[name]) - as_number(row[other])) for name, other in scored]
+    elif not abs(found[0][1]) <= _LARGEST_MARGIN:
         raise Refused("wrong_type", f"expected `float`, got `{type_name(raw)}` at $.margin")
+    name, margin = next((each for each in found if not math.isnan(each[1])), ("", math.nan))
     if not abs(margin) <= _LARGEST_MARGIN:
         return None
     if margin < 0:

@@ -10,9 +10,9 @@ import msgspec
 
 from packer.batches import Preference, Sample
 from packer.source import alpaca, chat, completion, sharegpt
-from packer.source.decode import Refused
+from packer.source.decode import Refused, type_name
 from packer.source.preference import refuse_empty_answer, untrained_context
-from packer.source.row import RowSchema, type_name
+from packer.source.row import RowSchema
 
 _SCHEMAS = (chat.SCHEMA, sharegpt.SCHEMA, completion.SCHEMA, alpaca.SCHEMA)
 """Schemas of rated answers; a row that fits several is read by the first."""

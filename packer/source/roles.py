@@ -92,8 +92,6 @@ def rename_roles(row: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any
         >>> rename_roles({"messages": [{"role": "Client", "content": "Hi"}]}, {"client": "user"})
         {'messages': [{'role': 'user', 'content': 'Hi'}]}
     """
-    if not roles:
-        return row
     return row | {name: _rename_message_roles(row[name], roles) for name in MESSAGE_LISTS if name in row}
 
 

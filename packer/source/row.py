@@ -1,4 +1,4 @@
-"""Common to all schemas: typed views of JSON values, and the fields a row may have besides its messages."""
+"""Common to all schemas: how rows are renamed and typed, and the fields a row may have besides its messages."""
 
 import json
 import math
@@ -11,8 +11,16 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from packer.batches import Sample
-from packer.source.decode import Refused, decode_json, decoded_json
-from packer.source.flag_values import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_weight
+from packer.source.decode import (
+    TRAIN_FIELDS,
+    WEIGHT_FIELDS,
+    Refused,
+    as_flag,
+    as_weight,
+    decode_json,
+    decoded_json,
+    typed,
+)
 
 T = TypeVar("T")
 
@@ -268,14 +276,6 @@ def _with_flags(message: Any) -> Any:
     return message | {name: flag for name, flag in said.items() if flag is not None}
 
 
-def typed(value: Any, shape: type[T]) -> T:
-    """Convert the value to a struct of type `shape`, without coercions."""
-    try:
-        return msgspec.convert(value, shape)
-    except msgspec.ValidationError as error:
-        raise Refused("wrong_type", type_reason(str(error))) from None
-
-
 def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
     """Convert the row to a struct; an empty optional field may have the wrong type.
 
@@ -287,36 +287,6 @@ def typed_row(row: dict[str, Any], shape: type[T], *names: str) -> T:
         return typed(drop_empty_optional_fields(row, *names), shape)
 
 
-def type_reason(message: str) -> str:
-    """Turn an error message of msgspec into a reason.
-
-    Example:
-        >>> type_reason("Expected `str`, got `int` - at `$.messages[3].content`")
-        'expected `str`, got `int` at $.messages[3].content'
-    """
-    text, separator, path = message.partition(" - at `")
-    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
-    text = f"no field `{missing[1]}`" if missing else text[0].lower() + text[1:]
-    return f"{text} at {path.rstrip('`')}" if separator else text
-
-
-def type_name(value: Any) -> str:
-    """Return the JSON type of a value, spelled as msgspec spells it."""
-    names = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str", list: "array", dict: "object"}
-    return names[type(value)]
-
-
-def coalesce_aliases(fields: Mapping[str, T], *, where: str) -> T | None:
-    """Return the value of a field that has several names; a value that is not empty is preferred."""
-    present = [value for value in fields.values() if value is not None]
-    if len(present) < 2:
-        return present[0] if present else None
-    nonempty = [value for value in present if value]
-    if any(value != nonempty[0] for value in nonempty):
-        raise Refused("wrong_type", f"{' and '.join(f'`{name}`' for name in fields)} say different things at {where}")
-    return next(iter(nonempty or present), None)
-
-
 def sample_id(row: Mapping[str, Any]) -> str | None:
     """Return the row's own id: the first of `sample_id`, `id`, `uuid` that is a nonempty string or an integer."""
     if row.keys().isdisjoint(ID_FIELDS):
@@ -326,49 +296,3 @@ def sample_id(row: Mapping[str, Any]) -> str | None:
         if value not in (None, "") and isinstance(value, str | int) and not isinstance(value, bool):
             return str(value)
     return None
-
-
-def nested_json(text: str, *, where: str, code: str | None = None) -> Any:
-    """Decode JSON that is stored in a string of a row; `code` is that of all rejections but `not_utf8`."""
-    try:
-        return decode_json(text.encode())
-    except Refused as refused:
-        code = refused.code if code is None or refused.code == "not_utf8" else code
-        raise Refused(code, f"the JSON in {where}: {refused.reason}") from None
-
-
-_MESSAGES_START = re.compile(r"\s*\[\s*\{")
-_NAMED_ROLE = re.compile(r"""(["'])(?:role|from)\1\s*:\s*(["'])(?:system|user|human|assistant|gpt)\2""")
-_PYTHON_LIST_START = re.compile(r"\s*\[\s*(?:\{\s*)?'")
-_PYTHON_LIST = "it is a list as Python prints it, in a cell that `to_csv` wrote for example; write it with json.dumps"
-
-
-def parse_messages(text: str, field: str) -> Any:
-    """Return the messages whose JSON a text contains, or the text if it does not begin as messages do.
-
-    What begins so and is not their JSON is refused: Python printed them, they are cut off, or something follows them.
-    As a text they would be trained letter by letter.
-    """
-    if not _MESSAGES_START.match(text):
-        return text
-    try:
-        value = decode_json(text.encode())
-    except Refused as refused:
-        if refused.code != "not_json" or not _NAMED_ROLE.search(text):
-            return text
-        why = _PYTHON_LIST if _PYTHON_LIST_START.match(text) else refused.reason
-        raise Refused("not_json", f"the messages in field `{field}`: {why}") from None
-    messages = all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value)
-    return value if messages else text
-
-
-def parse_cell_json(text: str, field: str) -> Any:
-    """Decode a field that is given as JSON text, as tables do; None if it is blank."""
-    if not text.strip():
-        return None
-    try:
-        return nested_json(text, where=f"field `{field}`")
-    except Refused as refused:
-        if refused.code == "not_json" and _PYTHON_LIST_START.match(text):
-            raise Refused("not_json", f"the JSON in field `{field}`: {_PYTHON_LIST}") from None
-        raise

@@ -17,7 +17,10 @@ from packer.media.carried import Images, marked
 from packer.media.images import UnusableImageError
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import (
+    TABLE_FORMATS,
     FilePath,
+    FileStatus,
+    Format,
     changed_error,
     codec_of,
     file_sha256,
@@ -27,10 +30,10 @@ from packer.source.file_bytes import (
     text_stream,
 )
 from packer.source.forms import FIELDS as FORM_FIELDS
-from packer.source.partition import TABLE_FORMATS, FileStatus, Format, Partition
+from packer.source.partition import Partition, TableFile
 from packer.source.row import Columns, FileRow, field_value, rename
 from packer.source.schema import SCHEMAS, columns_read, fields_read, read_plain_rows, read_row
-from packer.source.table_files import table_schema
+from packer.source.table_files import GroupRange, table_schema
 from packer.source.tables import table_rows
 from packer.source.text_rows import decoded_lines, text_rows
 from packer.source.unsupported_rows import IMAGE_FIELDS, may_say_end
@@ -54,10 +57,10 @@ def file_rows(
     schema: str | None,
     columns: Columns,
     max_row_bytes: int,
-    partition: Partition | None = None,
+    some: GroupRange | None = None,
     is_asked: Callable[[pa.Field], bool] | None = None,
 ) -> Iterator[FileRow]:
-    """Yield the rows of a file from its start, or those of a table from the start of a partition.
+    """Yield the rows of a file from its start, or those of a table from the start of a range of groups.
 
     For a table, only the columns of the schema are decoded; if `schema` is None, those that determine one. Of other
     columns, those that are asked for come in addition.
@@ -70,7 +73,7 @@ def file_rows(
             columns_read(every, schema, columns),
             columns=columns,
             max_row_bytes=max_row_bytes,
-            partition=partition,
+            some=some,
             fields=[field.name for field in every if is_asked is not None and is_asked(field)],
         )
     else:
@@ -196,15 +199,15 @@ def _partition_rows(
     path = partition.path
     digest = xxhash.xxh3_128()
     chunks = tee_chunks(read_chunks(path, partition.start, partition.stop), digest.update)
-    if partition.format in TABLE_FORMATS:
-        _refuse_changed_table(partition)
+    if partition.table is not None:
+        _refuse_changed_table(path, partition.table)
         rows = file_rows(
             path,
             format=partition.format,
             schema=schema,
             columns=columns,
             max_row_bytes=max_row_bytes,
-            partition=partition,
+            some=partition.table.groups,
             is_asked=lambda column: any(f"{field}.".startswith(f"{column.name}.") for field in fields),
         )
     else:
@@ -217,8 +220,8 @@ def _partition_rows(
     numbers = count(1)  # none is 0, so no row is left out; a loop takes longer than decoding a short row
     yield from compress(islice(rows, partition.num_rows), numbers)
     num_rows = next(numbers) - 1
-    if partition.format in TABLE_FORMATS:
-        _refuse_changed_table(partition)
+    if partition.table is not None:
+        _refuse_changed_table(path, partition.table)
     else:
         for _ in chunks:  # read the rest for the digest
             pass
@@ -228,11 +231,9 @@ def _partition_rows(
         raise changed_error(path, f"expected {partition.num_rows} rows, found {num_rows}")
 
 
-def _refuse_changed_table(partition: Partition) -> None:
+def _refuse_changed_table(path: FilePath, table: TableFile) -> None:
     """Check that the file of a table's partition is unchanged; it is only hashed again if its status has changed."""
-    assert partition.table is not None, "partitions of tables have it"
-    path = partition.path
-    if FileStatus.of(path) != partition.table.status and file_sha256(path) != partition.table.sha256:
+    if FileStatus.of(path) != table.status and file_sha256(path) != table.sha256:
         raise changed_error(path, "it is not the file it was")
 
 

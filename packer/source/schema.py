@@ -10,21 +10,11 @@ import pyarrow as pa
 from packer.batches import Sample
 from packer.recipe import ROW_SCHEMAS
 from packer.source.beginnings import with_labels_off, with_reasoning_apart
-from packer.source.decode import Refused
+from packer.source.decode import Refused, parse_cell_json, parse_messages, type_name
 from packer.source.forms import FIELDS as FORM_FIELDS
-from packer.source.forms import form_of, may_have_form, with_known_parts
+from packer.source.forms import FORM_MARKS, form_of, with_known_parts
 from packer.source.roles import MESSAGE_LISTS, rename_roles
-from packer.source.row import (
-    ID_FIELDS,
-    VARIABLES,
-    Columns,
-    RowSchema,
-    first_name,
-    parse_cell_json,
-    parse_messages,
-    rename,
-    type_name,
-)
+from packer.source.row import ID_FIELDS, VARIABLES, Columns, RowSchema, first_name, rename
 from packer.source.tokens import LABEL_FIELDS
 from packer.source.unsupported_rows import (
     SUSPECT_FIELDS,
@@ -60,7 +50,7 @@ def schema_of(row: dict[str, Any]) -> str | None:
     One side of a pair votes for `preference`, and ids without labels or mask vote for `tokens`. So a file of such rows
     has a schema, and each of its rows is rejected with a specific reason.
     """
-    if (form := form_of(row)) is not None:
+    if not FORM_MARKS.isdisjoint(row) and (form := form_of(row)) is not None:
         return form.schema
     for name, schema in SCHEMAS.items():
         if schema.missing(row) is None and schema.accepts(row):
@@ -79,13 +69,15 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
     if not isinstance(value, dict):
         raise Refused("wrong_type", f"expected `object`, got `{type_name(value)}`")
     row = rename(value, columns)
-    if (form := form_of(row)) is not None:
+    if not FORM_MARKS.isdisjoint(row) and (form := form_of(row)) is not None:
         refuse_unsupported(row, suspect=_SUSPECT[form.schema], rated=True)
         hidden = {VARIABLES} if columns.get(VARIABLES, VARIABLES) is None else {""}
         row = {name: each for name, each in form.rewrite().items() if name not in hidden}
     fields = (_fields_named if len(row) <= _MOST_NAMES else _fields_named.__wrapped__)(schema, tuple(row))
-    row = rename_roles(_decoded(row, fields), roles)
-    refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
+    row = _decoded(row, fields)
+    row = rename_roles(row, roles) if roles else row
+    if not _SUSPECT[schema].isdisjoint(row):
+        refuse_unsupported(row, suspect=_SUSPECT[schema], rated=SCHEMAS[schema].is_rated)
     logs = {name: row[name] for name in fields.others if _may_be_log(row[name])}
     if logs or fields.ends:
         refuse_cut(logs | {name: row[name] for name in fields.ends}, where="$")
@@ -148,7 +140,7 @@ def read_plain_rows(
 
 def _unread_if_plain(schema: str, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return those of a row's fields that are not read; None if there may be more in some than its schema reads."""
-    if len(names) > _MOST_NAMES or may_have_form(names) or not _SUSPECT[schema].isdisjoint(names):
+    if len(names) > _MOST_NAMES or not (FORM_MARKS.isdisjoint(names) and _SUSPECT[schema].isdisjoint(names)):
         return None
     fields = _fields_named(schema, names)
     return None if fields.ends or fields.json else fields.others
@@ -162,8 +154,11 @@ def _decoded(row: dict[str, Any], fields: _Named) -> dict[str, Any]:
     for name in fields.messages:
         if isinstance(text := row[name], str) and (messages := parse_messages(text, name)) is not text:
             row = row | {name: messages}
-    parts = {name: with_known_parts(row[name]) for name in fields.parts if isinstance(row[name], list)}
-    return row | parts if parts else row
+    for name in fields.parts:
+        contents = [each.get("content") for each in row[name] if type(each) is dict] if type(row[name]) is list else []
+        if list in map(type, contents):
+            row = row | {name: [*map(with_known_parts, row[name])]}
+    return row
 
 
 def _may_be_log(value: Any) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 
 from packer.batches import Sample
 from packer.source import chat
-from packer.source.decode import Refused
+from packer.source.decode import Refused, coalesce_aliases, type_name
 from packer.source.roles import role_of
-from packer.source.row import RowFields, RowSchema, coalesce_aliases, type_name
+from packer.source.row import RowFields, RowSchema
 
 _EXCHANGE = {"system": "system", "input": "human", "output": "assistant", "output_with_loss": "train"}
 """XTuner's names of the parts of an exchange, and ms-swift's."""

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,8 +27,7 @@ from packer.host.arrow_messages import BatchSize, batch_sizes
 from packer.host.limits import out_of
 from packer.host.regular_file import regular_path
 from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded
-from packer.source.file_bytes import FilePath, quoted
-from packer.source.partition import FileStatus, Format, Partition
+from packer.source.file_bytes import FilePath, FileStatus, Format, quoted
 
 ARROW_MAGIC = b"ARROW1"
 ARROW_CONTINUATION = b"\xff\xff\xff\xff"
@@ -67,6 +66,20 @@ class Group:
     """Uncompressed size."""
 
 
+class GroupRange(NamedTuple):
+    """Consecutive groups of a file, or a range of rows of one group."""
+
+    first_group: int
+    num_groups: int
+    skip: int
+    """Number of rows of the first group that precede the range."""
+
+    num_rows: int
+    start: int = 0
+    stop: int = 0
+    """`start` and `stop` as those of its groups."""
+
+
 def row_groups(path: FilePath, kind: Format) -> tuple[Group, ...]:
     """Return the groups of a file, in order, without decoding any."""
     table_schema(path, kind)
@@ -102,22 +115,20 @@ def table_schema(path: FilePath, kind: Format) -> pa.Schema:
 
 
 def record_batches(
-    path: FilePath, kind: Format, columns: Sequence[str], partition: Partition | None = None
+    path: FilePath, kind: Format, columns: Sequence[str], some: GroupRange | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of the rows of a file, or of those of a partition's groups."""
+    """Yield some columns of the rows of a file, or of those of some groups, whole."""
     if kind == "arrow":
-        start, stop = (0, None) if partition is None else (partition.start, partition.stop)
+        start, stop = (0, None) if some is None else (some.start, some.stop)
         yield from _arrow_batches(path, columns, start, stop)
         return
     with open_parquet(path) as file:
         groups = _parquet_groups(path, file.metadata)
-        first, number = (0, len(groups)) if partition is None else (partition.first_group, partition.num_groups)
-        for i in range(first, first + number):
-            row_bytes = groups[i].num_bytes // max(groups[i].num_rows, 1) + 1
-            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // row_bytes))
-            batches = file.iter_batches(batch_size=batch_rows, row_groups=[i], columns=list(columns), use_threads=False)
+        for group in groups if some is None else groups[some.first_group :][: some.num_groups]:
+            batch_rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // (group.num_bytes // max(group.num_rows, 1) + 1)))
+            batches = file.iter_batches(batch_rows, row_groups=[group.number], columns=[*columns], use_threads=False)
             while True:
-                with _bounded_memory(groups[i].num_bytes):
+                with _bounded_memory(group.num_bytes):
                     batch = next(batches, None)
                 if batch is None:
                     break

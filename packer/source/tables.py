@@ -22,12 +22,11 @@ import pyarrow as pa
 
 from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded
 from packer.source.chat import MessageFields
-from packer.source.decode import Refused
-from packer.source.file_bytes import FilePath
-from packer.source.partition import Format, Partition
-from packer.source.row import ID_FIELDS, Columns, FileRow, nested_json, row_too_large_error, type_name
+from packer.source.decode import Refused, nested_json, type_name
+from packer.source.file_bytes import FilePath, Format
+from packer.source.row import ID_FIELDS, Columns, FileRow, row_too_large_error
 from packer.source.schema import columns_with_fields
-from packer.source.table_files import batch_bytes, read_errors, record_batches
+from packer.source.table_files import GroupRange, batch_bytes, read_errors, record_batches
 from packer.source.unsupported_rows import END_IN_TEXT, IMAGE_FIELDS, MEDIA_FIELDS, PREFERENCE_FIELDS
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -229,19 +228,19 @@ def table_rows(
     *,
     columns: Columns,
     max_row_bytes: int,
-    partition: Partition | None = None,
+    some: GroupRange | None = None,
     fields: Sequence[str] = (),
 ) -> Iterator[FileRow]:
-    """Yield the rows of a file, or those from the start of a partition to the end of its groups.
+    """Yield the rows of a file, or those from the start of a range to the end of its groups.
 
     Only the columns in `names` are read, and the size of a row is that of these columns; of those with false, only
     texts that may say how an answer ended. `columns` determines which of them contain media, which are only checked for
     presence, and in which a text is JSON. The columns in `fields` are read in addition, and do not affect the rows.
     """
     reader = _ColumnReader([*names], columns)
-    skip = partition.skip if partition is not None else 0
+    skip = 0 if some is None else some.skip
     with read_errors(path, kind):
-        for batch in record_batches(path, kind, [*dict.fromkeys((*names, *fields))], partition):
+        for batch in record_batches(path, kind, [*dict.fromkeys((*names, *fields))], some):
             num_skipped = min(skip, batch.num_rows)
             skip -= num_skipped
             selected = batch.select(list(names))  # reading a name with a dot may add others

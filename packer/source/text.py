@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from packer.batches import Sample
-from packer.source.decode import Refused
-from packer.source.row import RowSchema, sample_id, typed
+from packer.source.decode import Refused, typed
+from packer.source.row import RowSchema, sample_id
 from packer.source.unsupported_rows import refuse_media_tags
 
 

@@ -29,9 +29,18 @@ import numpy.typing as npt
 
 from packer.errors import InputError
 from packer.source.decode import Refused, decode_lines
-from packer.source.file_bytes import BLANK, READ_BYTES, FilePath, delimiter_of, no_rows_error, quoted, skip_blank_lines
+from packer.source.file_bytes import (
+    BLANK,
+    CSV_FORMATS,
+    READ_BYTES,
+    FilePath,
+    Format,
+    delimiter_of,
+    no_rows_error,
+    quoted,
+    skip_blank_lines,
+)
 from packer.source.jq_commands import jq_command
-from packer.source.partition import CSV_FORMATS, Format
 from packer.source.row import Columns, FileRow, row_too_large_error
 from packer.source.schema import columns_with_fields
 from packer.source.unsupported_rows import MEDIA_FIELDS

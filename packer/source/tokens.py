@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Float32, Int64, PretokenizedTokens, Sample
-from packer.source.decode import Refused
-from packer.source.row import RowSchema, sample_id, typed
+from packer.source.decode import Refused, typed
+from packer.source.row import RowSchema, sample_id
 
 MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask")
 WEIGHTS = ("loss_weights", "weights")

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from packer.batches import tool_parameters
-from packer.source.decode import Refused, decode_json
+from packer.source.decode import Refused, decode_json, nested_json, type_name
 from packer.source.file_bytes import quoted
-from packer.source.row import nested_json, type_name
 
 _json = partial(nested_json, code="bad_tools")
 

@@ -4,9 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from packer.source.decode import Refused, decoded_json
+from packer.source.decode import WEIGHT_FIELDS, Refused, as_weight, decoded_json
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import WEIGHT_FIELDS, as_weight
 
 IMAGE_FIELDS = ("images", "image")
 MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
@@ -45,8 +44,6 @@ _PLACE = re.compile(r"^<(image|video|audio)>(?! )(?!(?s:.*)</\1>)", re.MULTILINE
 
 def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: bool) -> None:
     """Check the fields of a row, its columns renamed; `suspect` are the suspect ones that its schema does not read."""
-    if row.keys().isdisjoint(suspect):
-        return
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")

@@ -24,7 +24,7 @@ from packer.pipeline.identity import Provenance
 from packer.pipeline.stages import Stages
 from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe, make_recipe
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.row_tables import content_fingerprint, read_rejected, rejected_rows, stage_rejected
 from packer.store.shards import DocumentShards

@@ -15,7 +15,7 @@ from faults.mutated_rows import SCHEMAS, mutated
 from packer.batches import Sample
 from packer.errors import InputError
 from packer.rejections import CODES
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import read_rows
 from packer.store.manifest import check_conservation, read_manifest
 from packer.store.row_tables import read_rejected

@@ -175,7 +175,7 @@ def test_a_build_reads_every_byte_twice_whatever_it_rejects(
     def of_partition(path: Path, *place: int) -> Iterator[bytes]:
         return counted(path, *place) if place else read_chunks(path)  # the first rows are looked at before
 
-    monkeypatch.setattr("packer.source.file_cuts.read_chunks", counted)
+    monkeypatch.setattr("packer.source.partition.read_chunks", counted)
     monkeypatch.setattr("packer.source.rows.read_chunks", of_partition)
     result = build_one(starter, cache, *options)
     assert result.manifest is not None

@@ -25,7 +25,7 @@ from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
-from packer.source.partition import FileStatus
+from packer.source.file_bytes import FileStatus
 from packer.store import files
 from packer.store.folder import digest_file, lock
 from packer.store.manifest import read_manifest, write_manifest

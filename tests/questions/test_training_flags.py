@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_effort import each_with_a_kind
 
 from packer.questions.unread_text import find_unread
-from packer.source.flag_values import as_flag
+from packer.source.decode import as_flag
 from packer.source.schema import read_row
 
 ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(2)]

@@ -11,7 +11,7 @@ from packer.errors import InputError
 from packer.questions.schema_errors import detected_schema
 from packer.source import file_bytes as chunks_module
 from packer.source.detect import detect_format
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import read_rows
 
 ROWS = [{"text": f"row {i} " + str(i * 7919 % 1000) * 20} for i in range(300)]

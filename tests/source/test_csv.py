@@ -18,7 +18,7 @@ from packer.source import text_rows
 from packer.source.decode import Refused
 from packer.source.detect import detect_format
 from packer.source.file_bytes import delimiter_of, text_stream
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import read_rows
 from packer.source.text_rows import CsvFile
 

@@ -5,7 +5,7 @@ from written_formats import FORMATS
 
 from packer.questions.schema_errors import detected_schema
 from packer.source.detect import detect_format
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import InputFile, read_rows
 
 CHATS = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
 from packer.source.file_bytes import text_stream
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import read_rows
 from packer.source.text_rows import split_lines
 

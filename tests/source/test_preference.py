@@ -17,7 +17,7 @@ from packer.questions.schema_errors import detected_schema
 from packer.rejections import CODES
 from packer.source.decode import Refused
 from packer.source.detect import detect_format
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.row import rename
 from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS, read_row, schema_of

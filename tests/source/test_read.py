@@ -8,7 +8,7 @@ from packer.errors import InputError
 from packer.source import file_bytes as chunks_module
 from packer.source import rows as rows_module
 from packer.source.decode import Refused, decode_json
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import read_rows
 from packer.source.schema import read_plain_rows, read_row
 

@@ -17,7 +17,7 @@ from packer.questions.schema_errors import detected_schema
 from packer.questions.unread_text import find_unread
 from packer.rejections import CODES
 from packer.source.detect import detect_format, first_rows
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import read_rows
 
 CORPORA = {

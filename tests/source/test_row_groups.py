@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_formats import as_arrow, as_parquet
 
-from packer.source.file_cuts import MAX_PIECES, GroupRange, cut_groups, partition_file
-from packer.source.table_files import Group
+from packer.source.partition import MAX_PIECES, cut_groups, partition_file
+from packer.source.table_files import Group, GroupRange
 
 ROWS = [{"text": f"row {i} " + "x" * (i * 37 % 90), "other": i} for i in range(40)]
 WRITERS = {"parquet": as_parquet, "arrow": as_arrow}

@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from packer.source.decode import Refused
-from packer.source.row import parse_messages
+from packer.source.decode import Refused, parse_messages
 from packer.source.schema import schema_of
 
 USER = {"role": "user", "content": "q"}

@@ -20,7 +20,7 @@ from packer.errors import InputError
 from packer.questions.schema_errors import detected_schema
 from packer.source import tables as tables_module
 from packer.source.detect import detect_format
-from packer.source.file_cuts import partition_file
+from packer.source.partition import partition_file
 from packer.source.rows import InputFile, read_rows
 
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])

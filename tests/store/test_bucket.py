@@ -18,8 +18,7 @@ from packer.batches import RowBatch
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.names import bucket_url
 from packer.pipeline import run as pipeline
-from packer.source.file_cuts import partition_file
-from packer.source.partition import Partition
+from packer.source.partition import Partition, partition_file
 from packer.source.rows import read_rows
 from packer.store import bucket as buckets
 from packer.store.bucket import Bucket

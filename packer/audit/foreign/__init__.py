@@ -34,8 +34,8 @@ from packer.errors import InputError, did_you_mean, near_paths
 from packer.host.limits import out_of
 from packer.host.regular_file import path_within
 from packer.layout import offsets_of
+from packer.source.file_bytes import Format
 from packer.source.files import data_set_splits, is_data_set
-from packer.source.partition import Format
 from packer.source.table_files import read_group, row_groups, table_schema
 from packer.store.manifest import MANIFEST_NAME
 

@@ -28,9 +28,8 @@ from packer.recipe.groups import Pack, declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
 from packer.source.detect import has_field
-from packer.source.file_bytes import FilePath
-from packer.source.file_cuts import partition_file
-from packer.source.partition import FilePartitions, FileStatus
+from packer.source.file_bytes import FilePath, FileStatus
+from packer.source.partition import FilePartitions, partition_file
 from packer.source.rows import InputFile
 from packer.source.schema import SCHEMAS
 from packer.store.manifest import Input, Manifest

@@ -24,9 +24,8 @@ from packer.recipe.recipe import Recipe, Source
 from packer.recipe.row_rules import Benchmark, BenchmarkColumns, benchmark_name
 from packer.source.decode import Refused
 from packer.source.detect import detect_format, field_names
-from packer.source.file_bytes import FilePath, NoRowsError, file_sha256
+from packer.source.file_bytes import TABLE_FORMATS, FilePath, NoRowsError, file_sha256
 from packer.source.files import STANDARD_INPUT, data_set_files, expand, input_path, is_data_set
-from packer.source.partition import TABLE_FORMATS
 from packer.source.rows import file_stream
 from packer.source.tables import table_rows
 from packer.source.text_rows import text_rows

@@ -18,9 +18,8 @@ from packer.questions.question_fields import list_names
 from packer.questions.schema_errors import detected_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, field_names
-from packer.source.file_bytes import READ_BYTES, FilePath, NoRowsError, changed_error, file_sha256
+from packer.source.file_bytes import READ_BYTES, FilePath, FileStatus, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
-from packer.source.partition import FileStatus
 from packer.source.rows import InputFile, refuse_empty
 from packer.store.manifest import Input
 

@@ -31,9 +31,9 @@ from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.beginnings import BETWEEN
+from packer.source.decode import as_flag
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
-from packer.source.flag_values import as_flag
 from packer.source.row import VARIABLES, first_name
 
 _MOST_SHOWN = 8
