@@ -304,12 +304,6 @@ class ConversationLosses:
         return Loss("tools") if probe_tools(self.conversation, turn) else None
 
 
-def shows_message(message: Message, number: int, turn: RenderedTurn, end: int) -> bool:
-    """Whether the turn of a message, cut off at `end`, still shows all that the message says, but for white space."""
-    text = turn.text[turn.prompt_end : end]
-    return all(item.shows_but_for_space(text) for item in _items(message, number, own=turn))
-
-
 def refusal(loss: Loss) -> RenderError:
     """Return the rejection of a row with this loss."""
     if loss.kind == "tools":

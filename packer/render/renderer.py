@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,16 +42,13 @@ from packer.render.rewritten_history import (
     turn_batch,
 )
 from packer.render.trained_parts import (
-    Piece,
     TrainedParts,
     marked,
-    masked_pieces,
     refusal_of_weights,
     refuse_empty_question,
     refuse_unread_variables,
     too_many,
     turn_weights,
-    with_mask,
 )
 from packer.render.turns import TurnRules, says_nothing, turn_of
 from packer.render.wrappers import Wrappers
@@ -193,7 +190,7 @@ class Renderer:
         weights = turn_weights(sample, self._rules.turns, self._rules.parts)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        if too_many(sample, weights) or any(message.pieces for message in sample.messages):
+        if too_many(sample, weights):
             return None
         mask, conversation = self._masking(sample, max(weights)), self.conversation(sample)
         if self._call_ids.refusal(conversation.messages[: max(weights)], conversation.template) is not None:
@@ -309,11 +306,10 @@ class Renderer:
         if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
             raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])
         conversation = renderable(conversation, last)
-        pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation.template)
         shown = replace(conversation, write=drawing.render if drawing else self._write)
         mask = self._masking(sample, last, drawing)
-        documents, num_trained = self._assigned(shown, weights, pieces, mask)
+        documents, num_trained = self._assigned(shown, weights, mask)
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
@@ -335,7 +331,6 @@ class Renderer:
         self,
         conversation: Conversation,
         weights: Mapping[int, float],
-        pieces: Mapping[int, Sequence[Piece]],
         mask: Mask | None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
@@ -357,9 +352,8 @@ class Renderer:
                 raise refusal(lost)
             said, k = text_of(conversation.messages[turn.message]), turn.message
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
-            masked = with_mask(turn, conversation, pieces[k], self._turn_rules) if k in pieces else turn
-            if not says_nothing(conversation, masked, self._turn_rules):
-                assigner.add(mask(masked) if mask else masked)
+            if not says_nothing(conversation, turn, self._turn_rules):
+                assigner.add(mask(turn) if mask else turn)
                 num_trained += 1
         return assigner.documents(), num_trained
 
