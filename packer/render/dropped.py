@@ -9,9 +9,8 @@ not contain is a loss, too.
 """
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
@@ -54,7 +53,7 @@ from packer.render.reasoning import (
     tag_at_end,
     without_tags,
 )
-from packer.render.turns import RenderedTurn
+from packer.render.turns import RenderedTurn, TurnRules
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -108,27 +107,11 @@ class _Item(NamedTuple):
         return self.may_probe and (any(len(text) < _SHORT for text in texts) or any(map(occurs_twice, texts)))
 
 
-@dataclass(slots=True)
-class LossCheck:
-    """Finds what templates drop."""
-
-    allowed: frozenset[str]
-    """Kinds of content that may be lost."""
-
-    stops: re.Pattern[str] | None = None
-    _: KW_ONLY
-    marks: str = ""
-    """The source of the template; a text that it contains may occur in any rendering."""
-
-    tags_are_text: bool = False
-    """Whether tags of reasoning that the template does not know are text, since the recipe wants reasoning inline."""
-
-
 @dataclass
 class ConversationLosses:
     """Checks the trained turns of one conversation, in the order of their messages."""
 
-    check: LossCheck
+    rules: TurnRules
     conversation: Conversation
     _first: int = 0
     _replaced: Placeholders = field(default_factory=Placeholders)
@@ -146,7 +129,7 @@ class ConversationLosses:
 
         Checked are the messages since the previous turn that was checked; for the first turn, the tools as well.
         """
-        messages, allowed, k = self.conversation.messages, self.check.allowed, turn.message
+        messages, allowed, k = self.conversation.messages, self.rules.may_drop, turn.message
         opening, first, self._first = self._first == 0, self._first, k + 1
         items = [item for number in range(first, k) for item in _items(messages[number], number, own=None)]
         items += _items(messages[k], k, own=turn)
@@ -166,31 +149,31 @@ class ConversationLosses:
 
     def _inline_losses(self, message: Message, turn: RenderedTurn) -> Iterator[Loss]:
         """Yield what is lost of a text with tags of reasoning, or written as part of the answer."""
-        text, marks, form = text_of(message), self.check.marks, self.conversation.template.reasoning
+        text, marks, form = text_of(message), self.rules.marks, self.conversation.template.reasoning
         texts = (text, *(message[name] for name in reasoning_fields(message)))
         completion = turn.text[turn.prompt_end :]
         if not any(has_tag(each) or any(tag in each for tag in form.own_tags) for each in texts):
             return
-        if self.check.tags_are_text:
+        if self.rules.tags_are_text:
             completion = without_tags(completion, marks)
         inline = split_inline(text)
         tag = form.tag_in_answer(turn.text[: turn.prompt_end], completion, marks)
-        if inline and tag is None and not self.check.tags_are_text:
+        if inline and tag is None and not self.rules.tags_are_text:
             marked = MARKED_ANSWER.fullmatch(inline.answer)
             tag = (
                 marked["opening"]
                 if marked and marked["opening"] in completion and marked["opening"] not in marks
                 else None
             )
-        if tag is not None and not turn.is_blank(self.check.stops):
+        if tag is not None and not turn.is_blank(self.rules.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         stray = ANY_TAG.search(inline.answer if inline else text)
         before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
-        is_cut = (not found and "content" not in self.check.allowed) or OPENING.fullmatch(tag_at_end(before.rstrip()))
-        if stray and is_cut and inline is None and not turn.is_blank(self.check.stops):
+        is_cut = (not found and "content" not in self.rules.may_drop) or OPENING.fullmatch(tag_at_end(before.rstrip()))
+        if stray and is_cut and inline is None and not turn.is_blank(self.rules.stops):
             yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
         for loss in _inline_parts(text, turn):
-            if stray and loss.kind not in self.check.allowed:
+            if stray and loss.kind not in self.rules.may_drop:
                 loss = Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")  # noqa: PLW2901
             yield loss
 
@@ -199,12 +182,12 @@ class ConversationLosses:
         conversation, own = self.conversation, self.conversation.messages[turn.message]
         prompt, completion = turn.text[: turn.prompt_end], turn.text[turn.prompt_end :]
         calls = own.get("tool_calls") or ()
-        if added_escape(completion, [own], marks=self.check.marks) or any(
+        if added_escape(completion, [own], marks=self.rules.marks) or any(
             quotes_call(call, completion, [own]) if read is None else not read
             for call, read in zip(calls, self._reads_as_python(turn.message, completion), strict=True)
         ):
             return Loss("mangled_call" if calls else "mangled_text", turn.message)
-        if (tag := tag_that_cuts(conversation, turn, self.check.marks)) is not None:
+        if (tag := tag_that_cuts(conversation, turn, self.rules.marks)) is not None:
             return Loss("mangled_call", turn.message, f"closes arguments with {tag}, which one of this call contains")
         if any(cuts_arguments(call, completion) for call in calls):
             return Loss("mangled_call", turn.message, "strips white space around an argument of this call")
@@ -214,7 +197,7 @@ class ConversationLosses:
         start, first = self._unread(prompt)
         context, given = conversation.messages[: turn.message], [conversation.tools, conversation.kwargs]
         values = context[first:] if first else [*context, *given]
-        if added_escape(prompt[start:], values, marks=self.check.marks, others=[*context, *given]):
+        if added_escape(prompt[start:], values, marks=self.rules.marks, others=[*context, *given]):
             return Loss("mangled_text", turn.message)
         self._read_text = turn.text
         self._read_ends.append((len(turn.text), turn.message + 1))
@@ -232,7 +215,7 @@ class ConversationLosses:
 
     def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         # Text after the terminator is not trained: some templates write a call after the stop token of a text.
-        probe = functools.partial(self._replaced.probe, self.conversation, turn, self.check.stops, first=first)
+        probe = functools.partial(self._replaced.probe, self.conversation, turn, self.rules.stops, first=first)
         missing = [item for item in items if not item.shows(item.within(turn))]
         asked = probe() if missing else None
         if missing:
@@ -270,7 +253,7 @@ class ConversationLosses:
 
     def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
-        if text in self.check.marks:
+        if text in self.rules.marks:
             return True
         first = self._values.find(text)
         return first >= 0 and self._values.find(text, self._values.find("\0", first)) >= 0
@@ -302,12 +285,6 @@ class ConversationLosses:
             asked = probe_tools(self.conversation, turn)
             return Loss("tools") if asked is None or asked else None
         return Loss("tools") if probe_tools(self.conversation, turn) else None
-
-
-def shows_message(message: Message, number: int, turn: RenderedTurn, end: int) -> bool:
-    """Whether the turn of a message, cut off at `end`, still shows all that the message says, but for white space."""
-    text = turn.text[turn.prompt_end : end]
-    return all(item.shows_but_for_space(text) for item in _items(message, number, own=turn))
 
 
 def refusal(loss: Loss) -> RenderError:

@@ -26,9 +26,8 @@ import jinja2.utils
 from jinja2.exceptions import SecurityError
 
 from packer.host.watchdog import TemplateOverrunError, watched
-from packer.render import reasoning_form, switches
-from packer.render.reasoning_form import ReasoningForm
-from packer.render.switches import Switches, Value, keys_of, settings_of
+from packer.render.settings import Value, keys_of, settings_of
+from packer.render.switches import ReasoningForm, Switches, forms_of, learned_form, learned_switches
 
 MAX_DEPTH = 100
 """Maximum nesting depth of macro calls and recursive loops.
@@ -259,7 +258,7 @@ class ChatTemplate:
         except Exception as error:  # also from Python's compiler and constant folding
             line, what = getattr(error, "lineno", None), getattr(error, "message", None) or error
             raise RenderError(f"not a valid Jinja template{f' (line {line})' if line else ''}: {what}") from error
-        self._forms = reasoning_form.forms_of(keys)
+        self._forms = forms_of(keys)
         self._globals = dict(self._template.globals)  # lookups in a chain of maps are slow
         self.undeclared = tuple(sorted(self.read_variables - _GIVEN - set(variables)))
         """Variables that the template reads and only `template.kwargs` or a row can define, and some that the template
@@ -269,12 +268,12 @@ class ChatTemplate:
     def switches(self) -> Switches:
         """The variables that choose between prompts with and without reasoning."""
         values = {name: self._values[name] for name in self.undeclared}
-        return switches.learned(values, self._forms, self._with_recipe)
+        return learned_switches(values, self._forms, self._with_recipe)
 
     @functools.cached_property
     def reasoning(self) -> ReasoningForm:
         """How the template shows reasoning."""
-        return reasoning_form.learned(self.switches.written, self._forms)
+        return learned_form(self.switches.written, self._forms)
 
     def _with_recipe(
         self, messages: Sequence[Mapping[str, Any]], kwargs: Mapping[str, Any], *, prompt: bool = False

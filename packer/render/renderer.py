@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from packer.render.clear.rows import ClearRows
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, renderable
 from packer.render.drawn import Drawing
-from packer.render.dropped import ConversationLosses, LossCheck, refusal
+from packer.render.dropped import ConversationLosses, refusal
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.placeholders import text_of
@@ -34,7 +34,6 @@ from packer.render.reasoning import cut_off, has_two_reasonings, with_reasoning_
 from packer.render.rewritten_history import (
     Document,
     EncodedText,
-    HistoryRewrite,
     Mask,
     RenderedRow,
     TurnAssigner,
@@ -42,16 +41,13 @@ from packer.render.rewritten_history import (
     turn_batch,
 )
 from packer.render.trained_parts import (
-    Piece,
     TrainedParts,
     marked,
-    masked_pieces,
     refusal_of_weights,
     refuse_empty_question,
     refuse_unread_variables,
     too_many,
     turn_weights,
-    with_mask,
 )
 from packer.render.turns import TurnRules, says_nothing, turn_of
 from packer.render.wrappers import Wrappers
@@ -66,57 +62,47 @@ class Renderer:
 
     def __init__(self, model: Model, recipe: Recipe, *, processor: Callable[[], Processor] | None = None) -> None:
         self._recipe = recipe
+        self._model = model
         self._processor = None if processor is None else functools.cache(processor)
-        rules = self._rules = recipe.supervision
-        self._history_rewrite: HistoryRewrite = rules.history_rewrite or "exact"
-        self._template = self._compile(model, model.template)
-        self._tool_template = self._compile(model, model.tool_template)
-        self._marks = f"{model.template}{model.tool_template}"
-        self._call_ids = CallIds(recipe.rows.call_ids, recipe.template.kwargs)
-        self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=recipe.template.kwargs))
+        rules, kwargs = recipe.supervision, recipe.template.kwargs
+        self._rules = rules
+        self._template = self._compile(model.template)
+        self._tool_template = self._compile(model.tool_template)
+        self._call_ids = CallIds(recipe.rows.call_ids, kwargs)
+        self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
-        stops = re.compile(longest_of(model.stops)) if model.stops else None
-        eos = model.content(model.eos_id) if model.eos_id is not None else None
-        self._eos = eos if eos is not None else (model.stops[0] if model.stops else None)
-        append = self._eos if rules.no_terminator == "append" else None
+        eos = model.content(model.eos_id) if model.eos_id is not None else next(iter(model.stops), None)
+        self._plain = PlainRows(self._control, eos, recipe)
         self._turn_rules = TurnRules(
-            stops=stops,
-            append=append,
+            stops=re.compile(longest_of(model.stops)) if model.stops else None,
+            append=eos if rules.no_terminator == "append" else None,
             may_drop=frozenset(rules.allow_dropped),
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
+            history_rewrite=rules.history_rewrite or "exact",
+            max_bytes=recipe.rows.max_render_bytes,
+            marks=f"{model.template}{model.tool_template}",
+            tags_are_text=rules.reasoning == "inline",
         )
-        self._losses = LossCheck(
-            frozenset(rules.allow_dropped), stops, marks=self._marks, tags_are_text=rules.reasoning == "inline"
-        )
+        self._clear_rows_of = functools.cache(self._clear_rows)
+        """Called with the first row: templates are tried, which may take too long."""
+
         self._is_reference = False
-        self._model = model
         self._write: Callable[..., str] | None = None
         """Renders in place of the template; None if that does."""
 
-    @functools.cached_property
-    def _plain(self) -> PlainRows:
-        return PlainRows(self._control, self._eos, self._recipe)
-
-    # Made with the first row: templates are tried, which may take too long.
-
-    @functools.cached_property
-    def _rows(self) -> ClearRows | None:
-        return self._clear_rows(self._template)
-
-    @functools.cached_property
-    def _tool_rows(self) -> ClearRows | None:
-        return self._clear_rows(self._tool_template)
-
-    @functools.cached_property
-    def _filling(self) -> Filling | None:
-        rows = self._rows
-        if rows is None or rows.marked.constants is None or self._turn_rules.stops is None:
+    def _compile(self, source: str | None) -> ChatTemplate | None:
+        if source is None:
             return None
-        return Filling(rows, self._worded, self._defined)
+        given = self._recipe.template
+        return ChatTemplate(
+            source,
+            date=given.date,
+            variables=self._model.named_tokens,
+            max_bytes=self._recipe.rows.max_render_bytes,
+            kwargs=given.kwargs,
+        )
 
-    def _clear_rows(self, template: ChatTemplate | None) -> ClearRows | None:
-        if template is None:
-            return None
+    def _clear_rows(self, template: ChatTemplate) -> ClearRows:
         return ClearRows(
             template,
             rules=self._turn_rules,
@@ -124,10 +110,14 @@ class Renderer:
                 *(*self._model.control, *self._model.stops),
                 *(*self._wrappers_of(template).openings, *template.reasoning.own_tags),
             ],
-            history_rewrite=self._history_rewrite,
-            max_bytes=self._recipe.rows.max_render_bytes,
-            losses=self._losses,
         )
+
+    @functools.cached_property
+    def _filling(self) -> Filling | None:
+        rows = None if self._template is None else self._clear_rows_of(self._template)
+        if rows is None or rows.marked.constants is None or self._turn_rules.stops is None:
+            return None
+        return Filling(rows, self._worded, self._defined)
 
     def by_reference(self) -> "Renderer":
         """Return a copy that renders everything by reference: every prompt and turn from the first message."""
@@ -168,13 +158,13 @@ class Renderer:
         return turn_batch(texts, owners, skipped, rejections)
 
     def _fill(self, sample: Sample) -> RenderedRow | None:
-        if self._rules.parts is not None or self._filling is None:
+        if sample.tools or sample.template_kwargs or self._rules.parts is not None or self._filling is None:
             return None
         if sample.images is None:
             return self._filling.filled(sample)
         if self._processor is None or not self._processor().is_alone:
             return None  # what is written for an image may be another in each prompt
-        row, drawing = self._filling.filled(sample), self._drawing(sample, self._template_of(sample))
+        row, drawing = self._filling.filled(sample), self._drawing(sample, self._template)
         return None if row is None or drawing is None else drawing.filled(row)
 
     def _cut(self, sample: Sample) -> RenderedRow | None:
@@ -182,9 +172,9 @@ class Renderer:
 
         Why a row is rejected is for the definition to say: another fault may stand before the loss that is found here.
         """
-        rows = self._tool_rows if sample.tools and self._tool_rows else self._rows
+        template = self._template_of(sample)
         if (
-            rows is None
+            template is None
             or sample.images is not None
             or (sample.tools and self._twice(sample) is not None)
             or strings(list(sample.template_kwargs.values()))
@@ -193,23 +183,23 @@ class Renderer:
         weights = turn_weights(sample, self._rules.turns, self._rules.parts)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
-        if too_many(sample, weights) or any(message.pieces for message in sample.messages):
+        if too_many(sample, weights):
             return None
         mask, conversation = self._masking(sample, max(weights)), self.conversation(sample)
-        if self._call_ids.refusal(conversation.messages[: max(weights)], conversation.template) is not None:
+        if self._call_ids.refusal(conversation.messages[: max(weights)], template) is not None:
             return None
-        return rows.rendered(conversation, weights, mask=mask)
+        return self._clear_rows_of(template).rendered(conversation, weights, mask=mask)
 
     def _worded(self, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
-        assert self._rows is not None
-        other, watch = copy.copy(self), Watch(self._rows.marked)
+        assert self._template is not None
+        other, watch = copy.copy(self), Watch(self._clear_rows_of(self._template).marked)
         other._write = watch.render  # noqa: SLF001 - a copy of self
         rendered = other._defined(sample)  # noqa: SLF001 - as above
         return rendered if watch.is_clear else None, watch.sought
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
-        rendered, _ = self._with_marks(sample)
+        rendered = self._rendered(sample, draw=False)
         return None if isinstance(rendered, Rejection) else rendered
 
     def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
@@ -258,26 +248,14 @@ class Renderer:
     def _template_of(self, sample: Sample) -> ChatTemplate | None:
         return (self._tool_template if sample.tools else None) or self._template
 
-    def _compile(self, model: Model, source: str | None) -> ChatTemplate | None:
-        if source is None:
-            return None
-        date, max_bytes = self._recipe.template.date, self._recipe.rows.max_render_bytes
-        kwargs = self._recipe.template.kwargs
-        return ChatTemplate(source, date=date, variables=model.named_tokens, max_bytes=max_bytes, kwargs=kwargs)
-
-    def _rendered(self, sample: Sample) -> RenderedRow | Rejection:
-        """Render a sample by the definition."""
-        rendered, drawing = self._with_marks(sample)
-        return rendered if drawing is None or isinstance(rendered, Rejection) else drawing.drawn(rendered)
-
-    def _with_marks(self, sample: Sample) -> tuple[RenderedRow | Rejection, Drawing | None]:
-        """Render a sample by the definition; return what draws its images in place of their marks, too."""
+    def _rendered(self, sample: Sample, *, draw: bool = True) -> RenderedRow | Rejection:
+        """Render a sample by the definition; `draw`: with what is written for its images in place of their marks."""
         try:
-            if sample.kind != "chat":
-                return RenderedRow((self._plain.rendered(sample),), 0), None
-            return self._render_chat(sample)
+            if sample.kind == "chat":
+                return self._render_chat(sample, draw=draw)
+            return RenderedRow((self._plain.rendered(sample),), 0)
         except RenderError as error:
-            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message), None
+            return Rejection(row=sample.row, code=error.code, reason=str(error), message=error.message)
 
     def _refuse(self, sample: Sample) -> None:
         """Refuse a sample for what it says, before anything of it is rendered."""
@@ -290,7 +268,7 @@ class Renderer:
         if (twice := self._twice(sample)) is not None:
             raise twice
 
-    def _render_chat(self, sample: Sample) -> tuple[RenderedRow, Drawing | None]:
+    def _render_chat(self, sample: Sample, *, draw: bool) -> RenderedRow:
         self._refuse(sample)
         wanted = turn_weights(sample, self._rules.turns, self._rules.parts)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
@@ -309,11 +287,10 @@ class Renderer:
         if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
             raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])
         conversation = renderable(conversation, last)
-        pieces = masked_pieces(sample, self._rules.turns)
         drawing = self._drawing(sample, conversation.template)
         shown = replace(conversation, write=drawing.render if drawing else self._write)
         mask = self._masking(sample, last, drawing)
-        documents, num_trained = self._assigned(shown, weights, pieces, mask)
+        documents, num_trained = self._assigned(shown, weights, mask)
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
@@ -322,7 +299,8 @@ class Renderer:
         else:
             form = renderable(original, last)
             texts = [revealed(each, stand_ins, conversation, form) for each in documents]
-        return RenderedRow(tuple(texts), num_skipped), drawing
+        rendered = RenderedRow(tuple(texts), num_skipped)
+        return drawing.drawn(rendered) if drawing and draw else rendered
 
     def _drawing(self, sample: Sample, template: ChatTemplate | None) -> Drawing | None:
         if sample.images is None or self._processor is None or template is None:
@@ -335,19 +313,14 @@ class Renderer:
         self,
         conversation: Conversation,
         weights: Mapping[int, float],
-        pieces: Mapping[int, Sequence[Piece]],
         mask: Mask | None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
 
         Every message must show in the rendering of the first trained turn after it.
         """
-        num_trained, losses = 0, ConversationLosses(self._losses, conversation)
-        assigner = TurnAssigner(
-            history_rewrite=self._history_rewrite,
-            stops=self._turn_rules.stops,
-            max_bytes=self._recipe.rows.max_render_bytes,
-        )
+        num_trained, losses = 0, ConversationLosses(self._turn_rules, conversation)
+        assigner = TurnAssigner(self._turn_rules)
         for message, weight in weights.items():
             turn = turn_of(conversation, message, weight, self._turn_rules)
             if turn is None:
@@ -357,9 +330,8 @@ class Renderer:
                 raise refusal(lost)
             said, k = text_of(conversation.messages[turn.message]), turn.message
             self._control.refuse_foreign(said, f"messages[{k}]", trained=turn.text[turn.prompt_end :], message=k)
-            masked = with_mask(turn, conversation, pieces[k], self._turn_rules) if k in pieces else turn
-            if not says_nothing(conversation, masked, self._turn_rules):
-                assigner.add(mask(masked) if mask else masked)
+            if not says_nothing(conversation, turn, self._turn_rules):
+                assigner.add(mask(turn) if mask else turn)
                 num_trained += 1
         return assigner.documents(), num_trained
 

@@ -13,7 +13,7 @@ import bisect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from packer.media.carried import DrawnImage
 from packer.render.conversation import Mode
 from packer.render.environment import RenderError
 from packer.render.reasoning import empty_block
-from packer.render.turns import RenderedTurn
-
-HistoryRewrite = Literal["exact", "last", "as_rendered"]
+from packer.render.turns import RenderedTurn, TurnRules
 
 Range: TypeAlias = tuple[int, int]
 
@@ -162,20 +160,11 @@ class _Kept:
         return given
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class TurnAssigner:
-    """Assigns each turn of one conversation to a text; accepts the turns in the order of their messages.
+    """Assigns each turn of one conversation to a text; accepts the turns in the order of their messages."""
 
-    Attributes:
-        history_rewrite: `exact` keeps every maximal text; `last` only the last; `as_rendered` trains a turn also in a
-            later text that shows it unchanged except for an empty reasoning block.
-        stops: matches any stop token.
-        max_bytes: maximum total size of the texts kept at a time.
-    """
-
-    history_rewrite: HistoryRewrite
-    stops: re.Pattern[str] | None
-    max_bytes: int
+    rules: TurnRules
     _kept: list[_Kept] = field(default_factory=list)
 
     def add(self, turn: RenderedTurn) -> None:
@@ -190,21 +179,21 @@ class TurnAssigner:
             moved.sort(key=lambda place: (place.completion_end, place.message))
         self._kept = [kept for kept in self._kept if kept.placed]
         self._kept.append(_Kept(turn.text, [*moved, own]))
-        if len(self._kept) > 1 and self._num_bytes() > self.max_bytes:
+        if len(self._kept) > 1 and self._num_bytes() > self.rules.max_bytes:
             raise RenderError(
-                f"rewritten history makes texts of more than {self.max_bytes} bytes", code="render_too_large"
+                f"rewritten history makes texts of more than {self.rules.max_bytes} bytes", code="render_too_large"
             )
 
     def documents(self) -> tuple[Document, ...]:
         """Return the texts with their turns, ordered by the messages they end with."""
-        if self.history_rewrite == "as_rendered" and len(self._kept) > 1:
-            return _as_rendered(self._kept, self.stops)
-        kept = self._kept[-1:] if self.history_rewrite == "last" else self._kept
+        if self.rules.history_rewrite == "as_rendered" and len(self._kept) > 1:
+            return _as_rendered(self._kept, self.rules.stops)
+        kept = self._kept[-1:] if self.rules.history_rewrite == "last" else self._kept
         return tuple(_document(each.text, each.placed) for each in kept)
 
     def _num_bytes(self) -> int:
         most = 4 * sum(len(kept.text) for kept in self._kept)
-        if most <= self.max_bytes:
+        if most <= self.rules.max_bytes:
             return most
         return sum(kept.num_bytes for kept in self._kept)
 

@@ -1,11 +1,16 @@
-"""Template variables that choose whether, and how much, to reason: `enable_thinking`, `reasoning_effort`, or any other.
+"""Learns by trial how a template shows reasoning, and which variables choose whether, and how much, to reason.
 
-What a variable is called tells nothing. So each that a caller can set is set to every value that may make a difference:
-the words and numbers near it in the template's syntax tree. A template compares a variable, looks it up, hands it to a
-macro, or stores it under other names first, so all constants in an expression with the variable, or with what is made
-of it, are values to try, and those of the lists and objects that such an expression names. Made-up answers are rendered
-under each: a plain one, and some with reasoning in the forms that rows have. A setting is one of reasoning if it
-changes which of them continue their prompt and show what they say, or whether the prompt opens or closes a block of
+**Forms.** Messages have reasoning in the fields `reasoning_content` and `thinking`, where transformers puts it. Some
+templates read another key (`reasoning`, as Solar; `thoughts`), or parts of the content (Ministral). So each key that a
+template names and that has *think*, *thought* or *reason* in it is tried with made-up words, and parts are, too. The
+first form in which the template shows them is the one in which it gets all reasoning. What the template writes around
+the words are its own markers. A row that has its reasoning inline, in tags that are no markers of this template
+(`<think>` under gpt-oss), would have it trained as letters of the answer.
+
+**Switches.** What a variable is called tells nothing: `enable_thinking`, `reasoning_effort`, or any other. So each that
+a caller can set is set to every value that may make a difference (:mod:`packer.render.settings`). Made-up answers are
+rendered under each: a plain one, and some with reasoning in the forms that rows have. A setting is one of reasoning if
+it changes which of them continue their prompt and show what they say, or whether the prompt opens or closes a block of
 reasoning.
 
 A value asks for reasoning if some shows under it. Where that is so for all values or for none, as with Mistral's
@@ -14,158 +19,160 @@ what a line that changes with it says. Of truth values, one also asks if only it
 answer is trained under no such value that asks for none, also if it is the one that the template uses by default.
 """
 
-import itertools
+import functools
 import json
 import re
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from jinja2 import nodes
-
+from packer.batches import REASONING_FIELDS
 from packer.render.reasoning import (
+    ANY_TAG,
+    CLOSING,
+    OPENING,
     closes_reasoning,
+    closing_of,
     goes_on,
     has_tag,
+    opened_by,
     opens_reasoning,
+    reasoning_fields,
     shows_as_reasoning,
+    tag_at_end,
     without_ending,
+    without_tags,
 )
-from packer.render.reasoning_form import ANSWER, KEY, WORD, Form
-
-Value: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any]
-"""Equal values may differ in type, and objects and lists have no hash."""
-
-Flows: TypeAlias = Mapping[str, Collection[nodes.Node]]
-"""What is stored under each name of a template; `ns.flag` is one."""
-
-_OF_ROWS = frozenset({"messages", "tools", "documents"})
-_UNITS = (nodes.Compare, nodes.Test, nodes.Call, nodes.Filter, nodes.Getitem, nodes.Or, nodes.CondExpr)
-_WORD = re.compile(r"\w[\w .+-]{0,30}")
-_MOST_VALUES = 64
-"""More than a variable of any template has."""
-
-
-def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:
-    """Return the values to try for each variable; the truth values are always among them.
-
-    For a number its neighbors are values, too, since more or less may be asked for. If members of a variable are read,
-    objects with one of them are values, and so is the empty one. If something is looked for in it, the empty list is.
-    What is made of the messages is no variable.
-    """
-    flows = _flows(parsed)
-    of_rows = _made_of(_OF_ROWS, flows)
-    units = [(unit, frozenset(_reads(unit))) for unit in parsed.find_all(_UNITS)]
-    stored = {name: each for name, each in flows.items() if name not in of_rows}
-    return {name: _values(name, _made_of({name}, stored), units, stored) for name in sorted(names)}
-
-
-def keys_of(parsed: nodes.Template) -> frozenset[str]:
-    """Return the members that a template reads, and the words it names, among which others may be: `m.get("plan")`."""
-    words = (each.value for each in parsed.find_all(nodes.Const) if isinstance(each.value, str))
-    members = (each.attr for each in parsed.find_all(nodes.Getattr))
-    return frozenset(word for word in (*members, *words) if word.isidentifier())
-
-
-def _values(
-    name: str, known: Collection[str], units: Collection[tuple[nodes.Expr, frozenset[str]]], flows: Flows
-) -> tuple[Value, ...]:
-    near = [(unit, read) for unit, read in units if not read.isdisjoint(known)]
-    named = [node for _, read in near for other in sorted(read - {*known}) for node in flows.get(other, ())]
-    own = [node for other in sorted(known) for node in flows.get(other, ()) if isinstance(node, nodes.Const)]
-    constants = [*_constants(*(node for each, _ in near for node in _parts(each)), *named, *own), True, False]
-    members = dict.fromkeys(member for unit, _ in near for member in _members(name, unit))
-    values = [{member: each} for member in members for each in constants] if members else constants
-    operands = (each for unit, _ in near for each in unit.find_all(nodes.Operand))
-    is_searched = any(each.op in ("in", "notin") and name in _reads(each.expr) for each in operands)
-    found = [*values, *([{}] if members else []), *([[]] if is_searched else [])]
-    return tuple({repr(value): value for value in found}.values())[:_MOST_VALUES]
-
-
-def _parts(unit: nodes.Expr) -> Sequence[nodes.Node | None]:
-    """Return where the constants of an expression are: in all of it, or in what stands in for another value."""
-    if not isinstance(unit, nodes.Or | nodes.CondExpr):
-        return (unit,)
-    both = (unit.left, unit.right) if isinstance(unit, nodes.Or) else (unit.expr1, unit.expr2)
-    return both if None not in both and sum(isinstance(each, nodes.Const) for each in both) == 1 else ()
-
-
-def _constants(*expressions: nodes.Node | None) -> Iterator[str | int | float]:
-    """Yield the words and numbers of expressions, and the neighbors of the numbers; of objects, the keys."""
-    for each in expressions:
-        if isinstance(each, nodes.Const):
-            yield from _plain(each.value)
-        elif each is not None:
-            yield from _constants(*([each.key] if isinstance(each, nodes.Pair) else each.iter_child_nodes()))
-
-
-def _plain(value: Any) -> Iterator[str | int | float]:
-    if isinstance(value, list | tuple | dict):
-        yield from itertools.chain(*map(_plain, value))
-    elif isinstance(value, str) and _WORD.fullmatch(value):
-        yield value
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from (value, value + 1, value - 1)
-
-
-def _members(name: str, unit: nodes.Expr) -> Iterator[str]:
-    """Yield the keys under which an expression reads members of a variable, as in `x.a`, `x['a']` and `x.get('a')`."""
-    methods = [call.node for call in (unit, *unit.find_all(nodes.Call)) if isinstance(call, nodes.Call)]
-    inner: list[nodes.Node] = [unit, *unit.find_all((nodes.Getattr, nodes.Getitem, nodes.Call))]
-    for each in inner:
-        of: Any = getattr(each, "node", None)
-        key: Any = getattr(each, "attr", getattr(each, "arg", None))
-        if isinstance(each, nodes.Call) and isinstance(of, nodes.Getattr) and of.attr == "get" and each.args:
-            of, key = of.node, each.args[0]
-        key = key.value if isinstance(key, nodes.Const) else key
-        if isinstance(of, nodes.Name) and of.name == name and isinstance(key, str) and each not in methods:
-            yield key
-
-
-def _flows(parsed: nodes.Template) -> Flows:
-    """Return the expressions whose values are stored under each name: by `set`, in namespaces, by `for`, in macros."""
-    found: defaultdict[str, list[nodes.Node]] = defaultdict(list)
-    macros = {macro.name: [each.name for each in macro.args] for macro in parsed.find_all(nodes.Macro)}
-    for assign in parsed.find_all(nodes.Assign):
-        target, node = assign.target, assign.node
-        name = f"{target.name}.{target.attr}" if isinstance(target, nodes.NSRef) else getattr(target, "name", "")
-        if isinstance(node, nodes.Call) and getattr(node.node, "name", "") == "namespace":
-            for keyword in node.kwargs:
-                found[f"{name}.{keyword.key}"].append(keyword.value)
-        else:
-            found[name].append(node)
-    for loop in parsed.find_all(nodes.For):
-        for name in _reads(loop.target):
-            found[name].append(loop.iter)
-    for call in parsed.find_all(nodes.Call):
-        if (parameters := macros.get(getattr(call.node, "name", ""))) is not None:
-            given = [*zip(parameters, call.args, strict=False), *((each.key, each.value) for each in call.kwargs)]
-            for name, value in given:
-                found[name].append(value)
-    return found
-
-
-def _made_of(names: Collection[str], flows: Flows) -> frozenset[str]:
-    """Return some names and those of what is made of them."""
-    reads = {target: frozenset(read for node in stored for read in _reads(node)) for target, stored in flows.items()}
-    known, size = {*names}, 0
-    while len(known) > size:
-        size = len(known)
-        known |= {target for target, read in reads.items() if not read.isdisjoint(known)}
-    return frozenset(known)
-
-
-def _reads(node: nodes.Node) -> Iterator[str]:
-    """Yield the names that an expression reads, and those of members: `ns` and `ns.flag`."""
-    for each in (node, *node.find_all((nodes.Name, nodes.Getattr))):
-        if isinstance(each, nodes.Name):
-            yield each.name
-        elif isinstance(each, nodes.Getattr) and isinstance(each.node, nodes.Name):
-            yield f"{each.node.name}.{each.attr}"
-
+from packer.render.settings import Value
 
 Message: TypeAlias = Mapping[str, Any]
+
+WORD, ANSWER, KEY = "Zq0W", "Zq1W", "Zq2W"
+
+_OF_REASONING = re.compile("think|thought|reason")
+
+_OWN_CLOSING = re.compile(r"[<\[{(|]{1,3}/[^\s<>\[\]{}()/]{1,60}[>\]})|]{1,3}")
+
+
+class Form(NamedTuple):
+    """Where a message may have its reasoning."""
+
+    change: Callable[[Message], Message] | None
+    made_up: Message
+    """An answer that has it there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningForm:
+    """How a template shows reasoning."""
+
+    change: Callable[[Message], Message] | None = None
+    """Puts the reasoning of a message where the template looks for it; None if that is where messages have it."""
+
+    around: frozenset[tuple[str, str]] = frozenset()
+    """What it writes in front of reasoning and behind it; nothing if it shows none."""
+
+    @property
+    def own_tags(self) -> frozenset[str]:
+        """Tags that only this template has around reasoning: `</plan>`, which closes what a `<plan>` opens."""
+        return frozenset(_closing_at(after) for before, after in self.around if _own_opening(before, after))
+
+    def apply(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages with their reasoning where the template looks for it."""
+        change = self.change
+        if change is None:
+            return messages
+        return [change(message) if reasoning_fields(message) else message for message in messages]
+
+    def tag_in_answer(self, prompt: str, completion: str, marks: str) -> str | None:
+        """Return a tag of reasoning in what is trained, but for the template's own around one block at the beginning.
+
+        Other tags within that block are text of the reasoning, unless it begins with one. `marks` is the source of the
+        template. If it knows no tags, they are text of the answer, too, but for one that closes what nothing opens; so
+        are tags in code that it does not know.
+        """
+        begin, end = self._block(prompt, completion, marks)
+        twice = OPENING.match(completion[begin:end].lstrip())
+        rest = completion[end:]
+        found = twice or ANY_TAG.search(without_tags(rest, marks, in_code=True))
+        if found is None or self.around or has_tag(marks) or CLOSING.fullmatch(found[0]):
+            return found[0] if found else next((tag for tag in sorted(self.own_tags) if tag in rest), None)
+        return None
+
+    def _block(self, prompt: str, completion: str, marks: str) -> tuple[int, int]:
+        """Return where the reasoning begins that a turn opens with, and where the template's markers close it."""
+        opened, begun = opened_by(prompt), OPENING.match(completion.lstrip())
+        if closes_reasoning(prompt):
+            return 0, 0
+        known = opened.open_tag if opened else begun[0] if begun and begun[0] in marks else ""
+        for before, after in self.around or ([(known, closing_of(known))] if known else []):
+            opening, closing = tag_at_end(before.rstrip()) or _own_opening(before, after), after.strip()
+            skipped, is_written, _ = completion.partition(opening or closing)
+            is_first = is_written and before.rstrip().endswith(f"{skipped.lstrip()}{opening}")
+            is_open = is_first and not prompt.rstrip().endswith(closing)
+            if closing in completion and (is_open or not opening or prompt.rstrip().endswith(opening)):
+                begin = len(skipped + opening) if is_first and opening else 0
+                return begin, completion.index(closing) + len(closing)
+        return 0, 0
+
+    @property
+    def marks_otherwise(self) -> bool:
+        """Whether the template marks reasoning, and not with the tags that `inline` would put around it."""
+        return bool(self.around) and not any(before.rstrip().endswith("<think>") for before, _ in self.around)
+
+
+def _closing_at(after: str) -> str:
+    found = _OWN_CLOSING.match(after.lstrip())
+    return found[0] if found and not ANY_TAG.fullmatch(found[0]) else ""
+
+
+def _own_opening(before: str, after: str) -> str:
+    """Return the tag before reasoning that the one behind it closes; nothing if there is none, or it is a usual one."""
+    opening = _closing_at(after).replace("/", "", 1)
+    return opening if before.rstrip().endswith(opening) else ""
+
+
+def learned_form(written: Iterable[Sequence[str | None]], forms: Sequence[Form]) -> ReasoningForm:
+    """Choose the first form that shows; `written` has what the template made of each in each mode."""
+    for form, texts in zip(forms, zip(*written, strict=True), strict=False):
+        around = [found for text in texts if text is not None and (found := _around(text)) is not None]
+        if around:
+            return ReasoningForm(form.change, frozenset(around))
+    return ReasoningForm()
+
+
+def _around(text: str) -> tuple[str, str] | None:
+    """Return what stands in front of the word and behind it, if that marks it off from the answer."""
+    before, found, rest = text.partition(WORD)
+    after, answered, _ = rest.partition(ANSWER)
+    is_marked = found and answered and after.strip() and KEY not in text  # with it, the list is printed as it is
+    return (before, after) if is_marked else None
+
+
+def _under(key: str, message: Message) -> Message:
+    return {**message, key: message[reasoning_fields(message)[0]]}
+
+
+def _as_part(message: Message) -> Message:
+    """Return a message with its reasoning as the first part of its content, as Mistral's API has it."""
+    content = message.get("content")
+    fields = reasoning_fields(message)
+    part = {"type": "thinking", "thinking": message[fields[0]]}
+    texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    return {**{name: value for name, value in message.items() if name not in fields}, "content": [part, *texts]}
+
+
+_FIELDS = {"role": "assistant", "content": ANSWER, **dict.fromkeys(REASONING_FIELDS[:2], WORD)}
+_PARTS = _as_part(_FIELDS)
+_IN_PARTS = {**_PARTS, "content": [{**_PARTS["content"][0], KEY: ""}, *_PARTS["content"][1:]]}
+"""Its part of reasoning has a key that no template asks for."""
+
+
+def forms_of(keys: Iterable[str]) -> tuple[Form, ...]:
+    """Return the forms to try with a template that names some keys, in order."""
+    named = [key for key in sorted(keys) if _OF_REASONING.search(key) and key not in REASONING_FIELDS[:2]]
+    under = [functools.partial(_under, key) for key in named]
+    return (Form(None, _FIELDS), *(Form(change, change(_FIELDS)) for change in under), Form(_as_part, _IN_PARTS))
 
 
 class Render(Protocol):
@@ -298,7 +305,7 @@ def _folded(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def learned(values: Mapping[str, Sequence[Value]], forms: Sequence[Form], render: Render) -> Switches:
+def learned_switches(values: Mapping[str, Sequence[Value]], forms: Sequence[Form], render: Render) -> Switches:
     """Learn what variables do.
 
     Args:
@@ -312,9 +319,10 @@ def learned(values: Mapping[str, Sequence[Value]], forms: Sequence[Form], render
         return Switches()
     chat, own = looks_of[0]
     looks = []
-    for name, tried in values.items():
-        found = [(value, look) for value in tried if (look := _look(render, chat, answers, {name: value})) is not None]
-        looks += [(name, *each) for each in _telling([each for each in found if not each[1].says(each[0])], own)]
+    for name, value in [(name, value) for name, tried in values.items() for value in tried]:
+        look = _look(render, chat, answers, {name: value})
+        if look is not None and not look.says(value):
+            looks.append((name, value, look))
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
@@ -352,25 +360,6 @@ def learned(values: Mapping[str, Sequence[Value]], forms: Sequence[Form], render
     shown = [own, *(look for name, value, look in looks if look.is_another(own) or (name, value) in asking)]
     written = tuple(look.written[1:-1] for look in shown)
     return Switches(written, tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
-
-
-def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Value, _Look]]:
-    """Leave out truth values if they do the same, are shown, or there are numbers; else words that do as they do.
-
-    None is left out if no answer can be trained by default or under a word.
-    """
-    truths = {str(value): look for value, look in looks if isinstance(value, bool)}
-    others = [value for value, _ in looks if not isinstance(value, bool)]
-    is_shown = any(truth in look.prompt and truth not in own.prompt for truth, look in truths.items())
-    is_number = any(isinstance(value, int | float) for value in others)
-    is_truth = len({*truths.values()}) == 2 and not is_number and not (others and is_shown)
-    if not any(own.fits) and not any(any(look.fits) for value, look in looks if not isinstance(value, bool)):
-        return [*looks]  # a truth value stands for anything but the words that the template knows
-    return [
-        (value, look)
-        for value, look in looks
-        if (is_truth if isinstance(value, bool) else not is_truth or look not in truths.values())
-    ]
 
 
 def _look(

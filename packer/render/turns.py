@@ -33,6 +33,7 @@ from packer.render.reasoning import (
 
 Turns = Literal["all", "last", "marked", "conversation"]
 PromptMismatch = Literal["refuse", "continue"]
+HistoryRewrite = Literal["exact", "last", "as_rendered"]
 
 SEVERAL_EFFORTS = "it has reasoning, for which the template is asked in several ways"
 
@@ -75,7 +76,7 @@ class RenderedTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRules:
-    """The settings of a recipe that turns depend on."""
+    """What turns depend on, of a recipe and its model."""
 
     stops: re.Pattern[str] | None
     """Matches any stop token."""
@@ -84,11 +85,24 @@ class TurnRules:
     """Text that closes a turn for which the template writes no stop token; None rejects such turns."""
 
     may_drop: frozenset[str] = frozenset()
-    """Kinds of content without which an answer may be trained."""
+    """Kinds of content that may be lost."""
 
     on_prompt_mismatch: PromptMismatch = "refuse"
     """What to do with a turn that continues no prompt: ``continue`` goes on from one that opens the reasoning, or has
     other text in its context."""
+
+    history_rewrite: HistoryRewrite = "exact"
+    """`exact` keeps every maximal text of a conversation; `last` only the last; `as_rendered` trains a turn also in a
+    later text that shows it unchanged except for an empty reasoning block."""
+
+    max_bytes: int
+    """Maximum total size of a conversation's texts that are kept at a time."""
+
+    marks: str
+    """The source of the templates; a text that it contains may occur in any rendering."""
+
+    tags_are_text: bool = False
+    """Whether tags of reasoning that the template does not know are text, since the recipe wants reasoning inline."""
 
 
 class _Attempt(NamedTuple):

@@ -22,11 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from packer.batches import Bool, Int32, Int64, TurnBatch
+from packer.batches import Bool, Int32, Int64, TokenBatch, TurnBatch
 from packer.layout import offsets_of, taken_ranges
 from packer.literals import longest_of
 from packer.model.model import AddedToken
@@ -55,13 +56,8 @@ class Anchors:
         return (len(text), len(text)) if match is None else match.span()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodedText:
-    """One text with its ids, and the turns in it as pairs of byte positions (prompt end, completion end)."""
-
-    text: bytes
-    ids: Int32
-    turns: tuple[tuple[int, int], ...]
+Text: TypeAlias = tuple[bytes, Sequence[tuple[int, int]]]
+"""A text, and the turns in it as pairs of byte positions (prompt end, completion end)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +70,14 @@ class Boundary:
     merged: bool = False
 
 
-_Turn: TypeAlias = tuple[EncodedText, int, int]
+class _Turn(NamedTuple):
+    text: bytes
+    ids: Int32
+    """Those of the text."""
+
+    prompt_end: int
+    completion_end: int
+
 
 _CALL_BYTES = 2**22
 """Bounds what is encoded at once; the turns of a long text begin with nearly all of it, each."""
@@ -96,18 +99,20 @@ class BoundaryFinder:
         self._anchors = anchors
         self._stop_ids = np.array(sorted(stop_ids), np.int32)
 
-    def find(self, texts: Sequence[EncodedText]) -> list[list[Boundary]]:
-        """Return the boundaries of every turn of every text."""
-        turns = [(text, *turn) for text in texts for turn in text.turns]
-        sizes = np.cumsum([prompt_end + completion_end for _, prompt_end, completion_end in turns]) // _CALL_BYTES
+    def find(self, texts: Sequence[Text]) -> list[tuple[Int32, list[Boundary]]]:
+        """Return the ids of every text, and the boundaries of its turns."""
+        ids = _encode_each(self._encoder, [text for text, _ in texts])
+        turns = [_Turn(text, own, *ends) for (text, each), own in zip(texts, ids, strict=True) for ends in each]
+        sizes = np.cumsum([turn.prompt_end + turn.completion_end for turn in turns]) // _CALL_BYTES
         found: list[Boundary] = []
         for _, call in groupby(zip(sizes.tolist(), turns, strict=True), key=itemgetter(0)):
             found += self._found([turn for _, turn in call])
         boundaries = iter(found)
-        return [[*itertools.islice(boundaries, len(text.turns))] for text in texts]
+        return [(own, [*itertools.islice(boundaries, len(each))]) for (_, each), own in zip(texts, ids, strict=True)]
 
     def _found(self, turns: Sequence[_Turn]) -> list[Boundary]:
-        ids = _encode_each(self._encoder, [text.text[:end] for text, *ends in turns for end in ends])
+        ends = [turn.text[:end] for turn in turns for end in (turn.prompt_end, turn.completion_end)]
+        ids = _encode_each(self._encoder, ends)
         found = [self._within(*each) for each in zip(turns, ids[::2], ids[1::2], strict=True)]
         apart = [number for number, each in enumerate(found) if each is None]
         separate = iter(self._separate_sequences([turns[number] for number in apart], [ids[2 * n] for n in apart]))
@@ -123,14 +128,14 @@ class BoundaryFinder:
             if not len(stops):
                 return None
             end = len(prompt) + int(stops[0]) + 1
-        different_ids = None if np.array_equal(turn[0].ids[:end], whole[:end]) else whole[:end]
+        different_ids = None if np.array_equal(turn.ids[:end], whole[:end]) else whole[:end]
         return Boundary(prompt_tokens=len(prompt), completion_tokens=end, ids=different_ids)
 
     def _separate_sequences(self, turns: Sequence[_Turn], prompts: Sequence[Int32]) -> list[Boundary]:
         """Encode completions apart from their prompts; start-of-text effects apply only after an anchor."""
         starts, rests = [], []
-        for text, prompt_end, completion_end in turns:
-            completion = text.text[prompt_end:completion_end]
+        for turn in turns:
+            completion = turn.text[turn.prompt_end : turn.completion_end]
             first, through = self._anchors.first(completion)
             starts.append(completion[:through])
             rests.append(completion[first:])
@@ -151,15 +156,17 @@ def _encode_each(encoder: Encoder, texts: Sequence[bytes]) -> list[Int32]:
     return [ids[a:b] for a, b in itertools.pairwise(offsets.tolist())]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocatedTexts:
-    """Ids of some texts of a batch, and the positions of their turns. N texts, T turns of the batch."""
+def turns_of(turns: TurnBatch, texts: npt.NDArray[np.integer]) -> tuple[Int64, Int32]:
+    """Return the turns of some texts of a batch, in its order, and for each which of these texts it is in.
 
-    ids: Int32  # [K]
-    offsets: Int64  # [N + 1]
-    text: Int64  # [N] index of the text in the batch, ascending
-    prompt_tokens: Int64  # [T] only for turns of these texts
-    completion_tokens: Int64  # [T] only for turns of these texts
+    Returns:
+        int64[T], int32[T]
+    """
+    number = np.full(len(turns.raw), -1, np.int32)
+    number[texts] = np.arange(len(texts))
+    of_turn = number[turns.turn_text]
+    own = np.flatnonzero(of_turn >= 0)
+    return own, of_turn[own]
 
 
 def decoded_pieces(text: bytes, starts: Int64, stops: Int64) -> list[str]:
@@ -204,8 +211,8 @@ class VectorizedBoundaries:
         self._is_anchor: Bool = is_anchor & token_bytes.is_whole
         self._tails = _Tails(encoder)
 
-    def locate(self, turns: TurnBatch, candidates: Int64) -> LocatedTexts:
-        """Encode some texts of a batch (their indices, ascending), and locate the turns where that is possible.
+    def locate(self, turns: TurnBatch, candidates: Int64) -> TokenBatch:
+        """Encode some texts of a batch (their indices, ascending); return those whose turns can be located, with these.
 
         Raises:
             UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
@@ -216,16 +223,19 @@ class VectorizedBoundaries:
         exact = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
         exact &= _minimum_per_text(self._token_bytes.num_bytes[ids], offsets) > 0
         positions = _TurnPositions(turns, candidates, offsets, spelling.ends, exact)
-        verified = self._are_verified(turns, ids, positions)
-        chosen = np.flatnonzero(verified)
-        whole = len(chosen) == len(candidates)
-        lengths = np.diff(offsets)[chosen]
-        return LocatedTexts(
-            ids=ids if whole else taken_ranges(ids, offsets[:-1][chosen], lengths),
-            offsets=offsets if whole else offsets_of(lengths),
-            text=candidates[chosen],
-            prompt_tokens=positions.prompt - positions.first,
-            completion_tokens=positions.completion - positions.first,
+        chosen = np.flatnonzero(self._are_verified(turns, ids, positions))
+        if len(chosen) < len(candidates):
+            lengths = np.diff(offsets)[chosen]
+            ids, offsets = taken_ranges(ids, offsets[:-1][chosen], lengths), offsets_of(lengths)
+        own, sequence = turns_of(turns, candidates[chosen])
+        return TokenBatch(
+            ids=ids,
+            offsets=offsets,
+            sequence_text=candidates[chosen].astype(np.int32),
+            turn_sequence=sequence,
+            prompt_tokens=(positions.prompt - positions.first)[own],
+            completion_tokens=(positions.completion - positions.first)[own],
+            merged=np.zeros(len(own), np.bool_),
         )
 
     def _are_verified(self, turns: TurnBatch, ids: Int32, positions: "_TurnPositions") -> Bool:

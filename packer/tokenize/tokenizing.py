@@ -6,7 +6,6 @@ ones are replaced by their alias, the typed ones stay. So one encoding of the wh
 tokens and the typed ones as ordinary text, and leaves everything around them unaffected.
 """
 
-import itertools
 import json
 import re
 from bisect import bisect_left, bisect_right
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,10 +27,9 @@ from packer.tokenize.boundaries import (
     Anchors,
     Boundary,
     BoundaryFinder,
-    EncodedText,
-    LocatedTexts,
     VectorizedBoundaries,
     decoded_pieces,
+    turns_of,
 )
 from packer.tokenize.reference_encoder import (
     Encoder,
@@ -116,6 +115,10 @@ class _Text:
         return () if self.raw and self.turns[0][0] == 0 else self.turns
 
 
+_Located: TypeAlias = tuple[Int32, list[Boundary]]
+"""The ids of a text, and the boundaries of its turns."""
+
+
 class TurnTokenizer:
     """The tokenize stage for one model."""
 
@@ -138,14 +141,15 @@ class TurnTokenizer:
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and locate every turn; a text the tokenizer fails on gets no ids, but a reason."""
         located = self._locate_vectorized(turns)
-        if located is None:
-            tokens = self._tokenize_one_by_one(turns, np.arange(len(turns.raw)))
-        else:
-            remaining = np.setdiff1d(np.arange(len(turns.raw)), located.text, assume_unique=True)
-            tokens = _merged(turns, located, self._tokenize_one_by_one(turns, remaining) if len(remaining) else None)
-        return _framed(turns, tokens, *self._prefix_and_suffix) if turns.raw.any() else tokens
+        remaining = np.arange(len(turns.raw))
+        if located is not None:
+            remaining = np.setdiff1d(remaining, located.sequence_text, assume_unique=True)
+        if located is None or len(remaining):
+            one_by_one = self._tokenize_one_by_one(turns, remaining)
+            located = one_by_one if located is None else _joined(turns, located, one_by_one)
+        return _framed(turns, located, *self._prefix_and_suffix) if turns.raw.any() else located
 
-    def _locate_vectorized(self, turns: TurnBatch) -> LocatedTexts | None:
+    def _locate_vectorized(self, turns: TurnBatch) -> TokenBatch | None:
         """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
         if self._normalized_control is not None or not len(turns.raw):
             return None
@@ -159,11 +163,11 @@ class TurnTokenizer:
             located = self._vectorized.locate(turns, np.flatnonzero(plain))
         except UnencodableTextsError:
             return None
-        if not len(located.text):
+        if not len(located.sequence_text):
             self._is_vectorized = int(plain.sum()) < _MANY_TEXTS
         return located
 
-    def _whole_texts(self, turns: TurnBatch) -> LocatedTexts:
+    def _whole_texts(self, turns: TurnBatch) -> TokenBatch:
         """Encode plain texts, which are trained throughout, at once.
 
         Raises:
@@ -171,59 +175,52 @@ class TurnTokenizer:
         """
         bounds = turns.text_offsets
         ids, offsets = self._encoder.encode(decoded_pieces(turns.text, bounds[:-1], bounds[1:]))
-        return LocatedTexts(
+        return TokenBatch(
             ids=ids,
             offsets=offsets,
-            text=np.arange(len(bounds) - 1),
+            sequence_text=np.arange(len(bounds) - 1, dtype=np.int32),
+            turn_sequence=turns.turn_text,
             prompt_tokens=np.zeros(len(turns.turn_text), np.int64),
             completion_tokens=np.diff(offsets)[turns.turn_text],
+            merged=np.zeros(len(turns.turn_text), np.bool_),
         )
 
     def _tokenize_one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
         """Process the chosen texts individually; the result has only their turns, in order."""
-        every = _texts(turns)
-        texts = [every[n] for n in chosen.tolist()]
+        texts = _texts(turns, chosen)
         unencodable: dict[int, str] = {}
         try:
             located = self._locate(texts)
-        except UnencodableTextsError:
-            located = self._locate_one_by_one(texts, unencodable)
-        for n, (text, (whole, _)) in enumerate(zip(texts, located, strict=True)):
-            control = self._normalized_control
-            if control is not None and n not in unencodable and control.is_forged(text, whole):
+        except UnencodableTextsError:  # on a text, on a prompt in it, or on a separate completion
+            located = []
+            for n, text in enumerate(texts):
+                try:
+                    located += self._locate([text])
+                except UnencodableTextsError as error:
+                    unencodable[n] = next(iter(error.reasons.values()))
+                    located.append(_empty_result(text))
+        control = self._normalized_control
+        for n, (text, (ids, _)) in enumerate(zip(texts, located, strict=True)):
+            if control is not None and n not in unencodable and control.is_forged(text, ids):
                 unencodable[n] = "it normalizes ordinary text to a control token"
                 located[n] = _empty_result(text)
-        return _token_batch(texts, located, chosen, unencodable)
+        return _token_batch(chosen, located, unencodable)
 
-    def _locate(self, texts: Sequence[_Text]) -> list[tuple[Int32, list[Boundary]]]:
+    def _locate(self, texts: Sequence[_Text]) -> list[_Located]:
         """Return the ids of each text, and the boundaries of its turns."""
         plain = [n for n, text in enumerate(texts) if not text.guarded]
-        guarded = [n for n, text in enumerate(texts) if text.guarded]
-        encoded: dict[int, EncodedText] = {}
-        ids, offsets = self._encoder.encode([texts[n].content.decode() for n in plain])
-        for i, n in enumerate(plain):
-            text_ids = ids[offsets[i] : offsets[i + 1]]
-            encoded[n] = EncodedText(text=texts[n].content, ids=text_ids, turns=texts[n].turns_to_locate)
-        boundaries = dict(zip(plain, self._boundaries.find([encoded[n] for n in plain]), strict=True))
-        if guarded:
-            aliases, aliased_boundaries = self._aliased
-            for n in guarded:
-                encoded[n] = _aliased_text(texts[n], aliases)
-                (boundaries[n],) = aliased_boundaries.find([encoded[n]])
-        return [(encoded[n].ids, boundaries[n]) for n in range(len(texts))]
-
-    def _locate_one_by_one(
-        self, texts: Sequence[_Text], unencodable: dict[int, str]
-    ) -> list[tuple[Int32, list[Boundary]]]:
-        """Like :meth:`_locate`, if the tokenizer fails on a text, on a prompt in it, or on a separate completion."""
-        located: list[tuple[Int32, list[Boundary]]] = []
+        found = self._boundaries.find([(texts[n].content, texts[n].turns_to_locate) for n in plain])
+        located = dict(zip(plain, found, strict=True))
         for n, text in enumerate(texts):
-            try:
-                located += self._locate([text])
-            except UnencodableTextsError as error:
-                unencodable[n] = next(iter(error.reasons.values()))
-                located.append(_empty_result(text))
-        return located
+            if text.guarded:
+                aliases, boundaries = self._aliased
+                aliased, moved = aliases.replace(text.content, text.guarded)
+                turns = [(moved(a), moved(b)) for a, b in text.turns_to_locate]
+                (located[n],) = boundaries.find([(aliased, turns)])
+            if not text.turns_to_locate:
+                ids, _ = located[n]
+                located[n] = ids, [Boundary(prompt_tokens=0, completion_tokens=len(ids))]
+        return [located[n] for n in range(len(texts))]
 
     @cached_property
     def _aliased(self) -> tuple[Aliases, BoundaryFinder]:
@@ -236,13 +233,13 @@ class TurnTokenizer:
         return prefix_and_suffix_ids(self._json)
 
 
-def _empty_result(text: _Text) -> tuple[Int32, list[Boundary]]:
+def _empty_result(text: _Text) -> _Located:
     """Return no ids, and empty boundaries for every turn."""
     return np.zeros(0, np.int32), [Boundary(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
 
 
-def _texts(turns: TurnBatch) -> list[_Text]:
-    """Split a batch into texts; turns and guarded ranges must be in the order of their texts."""
+def _texts(turns: TurnBatch, chosen: Int64) -> list[_Text]:
+    """Return texts of a batch, in which turns and guarded ranges are in the order of their texts."""
     offsets = turns.text_offsets
     ends = list(zip(turns.prompt_end.tolist(), turns.completion_end.tolist(), strict=True))
     first_turn = np.searchsorted(turns.turn_text, np.arange(len(offsets)))
@@ -255,14 +252,8 @@ def _texts(turns: TurnBatch) -> list[_Text]:
             turns=tuple(ends[first_turn[n] : first_turn[n + 1]]),
             guarded=tuple((a - start, b - start) for a, b in guarded[first_guard[n] : first_guard[n + 1]]),
         )
-        for n, (start, stop) in enumerate(itertools.pairwise(offsets.tolist()))
+        for n, start, stop in zip(chosen, offsets[chosen].tolist(), offsets[chosen + 1].tolist(), strict=True)
     ]
-
-
-def _aliased_text(text: _Text, aliases: Aliases) -> EncodedText:
-    aliased, moved = aliases.replace(text.content, text.guarded)
-    ids, _ = aliases.encode([aliased.decode()])
-    return EncodedText(text=aliased, ids=ids, turns=tuple([(moved(a), moved(b)) for a, b in text.turns_to_locate]))
 
 
 class _NormalizedControlTokens:
@@ -281,30 +272,20 @@ class _NormalizedControlTokens:
         return int(np.isin(ids, self._ids).sum()) > len(written) - typed
 
 
-def _merged(turns: TurnBatch, located: LocatedTexts, remaining: TokenBatch | None) -> TokenBatch:
-    """Join located texts with the sequences of the remaining ones, with turns in the order of the batch."""
-    number = np.full(len(turns.raw), -1, np.int64)
-    number[located.text] = np.arange(len(located.text))
-    sequence = number[turns.turn_text]
-    ids, offsets, sequence_text = located.ids, located.offsets, located.text
-    prompt, completion, merged = located.prompt_tokens, located.completion_tokens, np.zeros(len(sequence), np.bool_)
-    if remaining is not None:
-        rest = np.flatnonzero(sequence < 0)
-        sequence[rest] = remaining.turn_sequence + len(located.text)
-        prompt[rest], completion[rest] = remaining.prompt_tokens, remaining.completion_tokens
-        merged[rest] = remaining.merged
-        ids = np.concatenate([ids, remaining.ids])
-        offsets = np.concatenate([offsets, remaining.offsets[1:] + offsets[-1]])
-        sequence_text = np.concatenate([sequence_text, remaining.sequence_text])
+def _joined(turns: TurnBatch, located: TokenBatch, others: TokenBatch) -> TokenBatch:
+    """Join the sequences of some texts of a batch with those of the others, with turns in the order of the batch."""
+    parts = (located, others)
+    order = np.argsort(np.concatenate([turns_of(turns, part.sequence_text)[0] for part in parts]))
+    sequences = (located.turn_sequence, others.turn_sequence + len(located.sequence_text))
     return TokenBatch(
-        ids=ids,
-        offsets=offsets,
-        sequence_text=sequence_text.astype(np.int32),
-        turn_sequence=sequence.astype(np.int32),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        merged=merged,
-        unencodable=() if remaining is None else remaining.unencodable,
+        ids=np.concatenate([part.ids for part in parts]),
+        offsets=np.concatenate([located.offsets, others.offsets[1:] + located.offsets[-1]]),
+        sequence_text=np.concatenate([part.sequence_text for part in parts]),
+        turn_sequence=np.concatenate(sequences).astype(np.int32)[order],
+        prompt_tokens=np.concatenate([part.prompt_tokens for part in parts])[order],
+        completion_tokens=np.concatenate([part.completion_tokens for part in parts])[order],
+        merged=np.concatenate([part.merged for part in parts])[order],
+        unencodable=others.unencodable,
     )
 
 
@@ -335,35 +316,22 @@ def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) 
     )
 
 
-def _token_batch(
-    texts: Sequence[_Text],
-    located: Sequence[tuple[Int32, list[Boundary]]],
-    chosen: Int64,
-    unencodable: Mapping[int, str],
-) -> TokenBatch:
-    """Put sequences together: one for each text, and one for each turn that needs a separate one.
-
-    `chosen` are the indices of the texts in their batch.
-    """
-    sequences: list[Int32] = []
-    owners: list[int] = []
+def _token_batch(chosen: Int64, located: Sequence[_Located], unencodable: Mapping[int, str]) -> TokenBatch:
+    """Put sequences together: one for each of the chosen texts, and one for each turn that needs a separate one."""
+    sequences: list[tuple[int, Int32]] = []
     turns: list[tuple[int, int, int, bool]] = []
-    for n, (text, (whole, found)) in enumerate(zip(texts, located, strict=True)):
-        sequences.append(whole)
-        owners.append(n)
-        own = len(sequences) - 1
-        throughout = [Boundary(prompt_tokens=0, completion_tokens=len(whole))]
-        for each in found if text.turns_to_locate else throughout:
-            if each.ids is not None:
-                sequences.append(each.ids)
-                owners.append(n)
-            sequence = own if each.ids is None else len(sequences) - 1
+    for text, (whole, found) in zip(chosen.tolist(), located, strict=True):
+        own = len(sequences)
+        sequences.append((text, whole))
+        for each in found:
+            sequence = own if each.ids is None else len(sequences)
+            sequences += [] if each.ids is None else [(text, each.ids)]
             turns.append((sequence, each.prompt_tokens, each.completion_tokens, each.merged))
     sequence_of, prompt, completion, merged = zip(*turns, strict=True) if turns else ([], [], [], [])
     return TokenBatch(
-        ids=np.concatenate([np.zeros(0, np.int32), *sequences]),
-        offsets=offsets_of([*map(len, sequences)]),
-        sequence_text=chosen[owners].astype(np.int32),
+        ids=np.concatenate([np.zeros(0, np.int32), *(ids for _, ids in sequences)]),
+        offsets=offsets_of([len(ids) for _, ids in sequences]),
+        sequence_text=np.array([text for text, _ in sequences], np.int32),
         turn_sequence=np.array(sequence_of, np.int32),
         prompt_tokens=np.array(prompt, np.int64),
         completion_tokens=np.array(completion, np.int64),

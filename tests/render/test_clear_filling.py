@@ -207,7 +207,7 @@ def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_
         )
 
     for define, is_filled in ((fast._defined, True), (later, False)):
-        filling_in = filling.Filling(fast._rows, fast._worded, define)
+        filling_in = filling.Filling(fast._clear_rows_of(fast._template), fast._worded, define)
         assert (filling_in.filled(row) is not None) == is_filled
 
 

@@ -556,28 +556,6 @@ def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "off",
-    [
-        "thinking is defined and thinking.type == 'disabled'",
-        "thinking is defined and thinking['type'] != 'enabled'",
-        "options is defined and options.think == false",
-        "features is defined and 'reasoning' not in features",
-    ],
-)
-def test_a_plain_answer_is_trained_where_an_object_or_a_list_asks_for_none(tmp_path: Path, off: str) -> None:
-    closes = EFFORT.partition("{%- for m in messages %}")[1:]
-    template = "".join(closes).replace(
-        "{% endif %}", "{% elif m.role == 'assistant' and OFF %}[THINK][/THINK]{% endif %}", 1
-    )
-    template = template.replace("assistant\\n' }}", "assistant\\n' + ('[THINK][/THINK]' if OFF else '') }}").replace(
-        "OFF", off
-    )
-    made = stages(tmp_path, template)
-    assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("[THINK][/THINK]")
-    assert made.turns(chat(ASKED, REASONED))[0][0].endswith("assistant\n")
-
-
-@pytest.mark.parametrize(
     ("word", "is_none"),
     [
         *((word, True) for word in ("none", "No_Think", "nothink", "off", "disabled", "no_reasoning", "non-thinking")),

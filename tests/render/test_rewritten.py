@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from supervision_stages import Stages, assistant, chat, user
 
 from packer.render.rewritten_history import TurnAssigner
-from packer.render.turns import RenderedTurn
+from packer.render.turns import RenderedTurn, TurnRules
 
 TALK = (user("one?"), assistant("One."), user("two?"), assistant("Two."), user("three?"), assistant("Three."))
 EMPTY = "<think>\n\n</think>\n\n"
@@ -110,7 +110,7 @@ def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
 
 
 def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:
-    assigner = TurnAssigner(history_rewrite="exact", stops=None, max_bytes=max_bytes)
+    assigner = TurnAssigner(TurnRules(stops=None, append=None, max_bytes=max_bytes, marks=""))
     for k, text in enumerate(contents):
         assigner.add(
             RenderedTurn(

@@ -110,8 +110,8 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
         for turn in range(len(turns.turn_text)):
             assert turn_ids(together, turn) == turn_ids(alone, turn)
         assert located is not None
-        seen["at once"] += len(located.text)
-        seen["one by one"] += len(turns.raw) - len(located.text)
+        seen["at once"] += len(located.sequence_text)
+        seen["one by one"] += len(turns.raw) - len(located.sequence_text)
 
     agree()
     assert seen["at once"]
@@ -132,15 +132,17 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
         located = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor).locate(
             turns, np.arange(len(turns.raw))
         )
+        places = iter(zip(located.prompt_tokens, located.completion_tokens, strict=True))
         for turn, text in enumerate(turns.turn_text.tolist()):
-            if text not in located.text:
+            if text not in located.sequence_text:
                 continue
+            prompt_tokens, completion_tokens = next(places)
             start = turns.text_offsets[text]
             whole = encoder.encode([turns.text[start : start + turns.completion_end[turn]].decode()])[0].tolist()
             prompt = encoder.encode([turns.text[start : start + turns.prompt_end[turn]].decode()])[0].tolist()
-            own = located.ids[located.offsets[located.text.tolist().index(text)] :]
-            assert own[: located.completion_tokens[turn]].tolist() == whole
-            assert own[: located.prompt_tokens[turn]].tolist() == prompt
+            own = located.ids[located.offsets[located.sequence_text.tolist().index(text)] :]
+            assert own[:completion_tokens].tolist() == whole
+            assert own[:prompt_tokens].tolist() == prompt
             seen["turns"] += 1
 
     follow()
@@ -186,7 +188,7 @@ def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None
     turns = batch_of([good, merging, good], [(n, prompt, len(text)) for n, text in enumerate([good, merging, good])])
     located = tokenizing._locate_vectorized(turns)
     assert located is not None
-    assert located.text.tolist() == [0, 2]
+    assert located.sequence_text.tolist() == [0, 2]
     tokens = tokenizing.tokenize(turns)
     assert tokens.merged.tolist() == [False, True, False]
     assert tokens.sequence_text.tolist() == [0, 2, 1, 1]
@@ -222,10 +224,10 @@ def test_a_pass_that_suits_no_text_of_a_batch_is_not_tried_again() -> None:
         turns = batch_of([text] * number, [(n, prompt, len(text)) for n in range(number)])
         located = tokenizing._locate_vectorized(turns)
         assert (located is not None) == tried
-        assert located is None or not len(located.text)
+        assert located is None or not len(located.sequence_text)
     suited = tokenizing_of(twins.byte_level)
     text = b"<|im_start|>user\nfox<|im_end|>"
     turns = batch_of([text] * many, [(n, len(b"<|im_start|>user\n"), len(text)) for n in range(many)])
     for _ in range(2):
         located = suited._locate_vectorized(turns)
-        assert located is not None and len(located.text) == many
+        assert located is not None and len(located.sequence_text) == many

@@ -104,8 +104,8 @@ class Filling:
         self._num_seen: dict[Form, int] = {}
 
     def filled(self, sample: Sample) -> RenderedRow | None:
-        """Return a row as the definition renders it; None if it cannot be filled in."""
-        if sample.tools or sample.template_kwargs or len(sample.messages) > _MOST_MESSAGES:
+        """Return a row without tools and variables as the definition renders it; None if it cannot be filled in."""
+        if len(sample.messages) > _MOST_MESSAGES:
             return None
         form: list[object] = []
         texts: list[str] = []
@@ -145,7 +145,7 @@ class Filling:
             documents = tuple([outline.filled(encoded) for outline in known.outlines])
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
-        if sum([len(each.content) for each in documents]) > self._rows.max_bytes // 2:
+        if sum([len(each.content) for each in documents]) > self._rows.rules.max_bytes // 2:
             return None  # the renderings may be larger, by the headers of prompts
         # A turn is trained in the last document that begins with it.
         for number, document in enumerate(documents[:-1], 1):

@@ -42,11 +42,11 @@ from packer.render.clear.questions import Constants
 from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation
-from packer.render.dropped import ConversationLosses, LossCheck
+from packer.render.dropped import ConversationLosses
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.readback import ESCAPE, function_of, tags_in
 from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
-from packer.render.rewritten_history import HistoryRewrite, Mask, RenderedRow, TurnAssigner, encoded
+from packer.render.rewritten_history import Mask, RenderedRow, TurnAssigner, encoded
 from packer.render.turns import RenderedTurn, TurnRules
 
 WORTH_A_TRIAL = 50
@@ -74,16 +74,10 @@ class ClearRows:
         *,
         rules: TurnRules,
         control: Iterable[str],
-        history_rewrite: HistoryRewrite,
-        max_bytes: int,
-        losses: LossCheck,
     ) -> None:
-        """`control`: control tokens, and other texts that no clear row says; `losses`: the definition's own check."""
+        """`control`: control tokens, and other texts that no clear row says."""
         self.marked = MarkedTemplate(template)
-        self._rules = rules
-        self._history_rewrite = history_rewrite
-        self.max_bytes = max_bytes
-        self._losses = losses
+        self.rules = rules
         self.odd = tuple({*control, *FOREIGN_ENDS, *FOREIGN_MARKS, *_PRIVATE})
         """What no text of a clear row contains, beside tags of reasoning."""
 
@@ -96,7 +90,7 @@ class ClearRows:
     def are_possible(self) -> bool:
         """Whether any row may be clear."""
         marked = self.marked
-        return self._rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
+        return self.rules.stops is not None and marked.constants is not None and not marked.plain.takes_only_parts
 
     @functools.cached_property
     def _is_usual(self) -> bool:
@@ -123,7 +117,7 @@ class ClearRows:
         extension = self._extension(row.kind, conversation.kwargs, len(row.messages) ** 2)
         if extension is None or not self._is_known(row, extension):
             return None
-        places = Places(self.marked, conversation, row, extension, self._rules)
+        places = Places(self.marked, conversation, row, extension, self.rules)
         try:
             return self._cut(places, row, weights, tools, mask=mask)
         except RenderError:
@@ -153,7 +147,7 @@ class ClearRows:
 
     def _is_distinct(self, message: Message, text: str) -> bool:
         """Whether what a message says, without white space around it, is no part of the template or of other fields."""
-        if len(text) < _LONG and text in self._losses.marks:
+        if len(text) < _LONG and text in self.rules.marks:
             return False
         for name, value in message.items():
             if name not in _SAID and text in (value if type(value) is str else json.dumps(value, ensure_ascii=False)):
@@ -219,7 +213,7 @@ class ClearRows:
             written = msgspec.json.encode((calls, others)).decode() if calls or others else ""
         except (TypeError, ValueError):
             return True
-        return self.is_odd(written) or ("</" in written and bool(tags_in(calls, self._losses.marks)))
+        return self.is_odd(written) or ("</" in written and bool(tags_in(calls, self.rules.marks)))
 
     def _cut(
         self,
@@ -231,16 +225,14 @@ class ClearRows:
         mask: Mask | None,
     ) -> RenderedRow | None:
         """Cut the texts of a row from its rendering."""
-        assigner = TurnAssigner(
-            history_rewrite=self._history_rewrite, stops=self._rules.stops, max_bytes=self.max_bytes
-        )
+        assigner = TurnAssigner(self.rules)
         pieces = places.render()
         first = 0
         for k in sorted(weights):
             if not all(places.shows(number, pieces) for number in range(first, k)):
                 return None
             turn = places.turn(k, weights[k], pieces, is_last=k == len(row.messages) - 1)
-            if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
+            if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self.rules.stops)):
                 return None
             if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
                 return None
@@ -279,8 +271,8 @@ class ClearRows:
             is_shown = all(
                 any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in tools.tools
             )
-            lost = None if is_shown else ConversationLosses(self._losses, conversation).tools(turn)
-            tools.are_shown[row.kind] = lost is None or lost.kind in self._losses.allowed
+            lost = None if is_shown else ConversationLosses(self.rules, conversation).tools(turn)
+            tools.are_shown[row.kind] = lost is None or lost.kind in self.rules.may_drop
         return tools.are_shown[row.kind]
 
 
