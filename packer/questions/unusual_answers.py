@@ -28,17 +28,14 @@ _GLUED = re.compile(r"([a-z]{4,20})(?=[A-Z])")
 
 _ENDS = tuple(".!?…。！？")
 
-_FEWEST_LINES, _FEWEST_WORDS = 0.05, 0.9
-"""How many of all answers end with one line; or end with one word, or begin with one, if it may be a mark."""
+_SEVERAL, _NEARLY_ALL = 0.05, 0.9
+"""Shares of all answers that have one mark: a line of its own at the end, and any other, which may be none."""
 
 _LIST = re.compile(r"\[\s*[\"'].*[\"']\s*\]", re.DOTALL)
 """A list of texts as JSON, or as Python prints it, of which the items may be turns, or answers to one question."""
 
 _LONGEST_QUESTION = 20_000
 """Characters after the header of a question among which that of an answer is searched for."""
-
-_LONG_ANSWER = 200
-"""Characters of an answer, of which many to one question are unusual."""
 
 
 def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
@@ -56,10 +53,7 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
         found = sum(map(is_unusual, said))
         if 2 * found > len(samples):
             yield Note(f"have an answer that {what}", found, len(said))
-    yield from _placeholders(said)
-    answers = [each[-1][1] for each in said if each[-1][0] == "assistant"]
-    yield from _beginnings(answers)
-    yield from _endings(answers)
+    yield from _marks([each[-1][1] for each in said if each[-1][0] == "assistant"])
 
 
 def _dialogues(texts: Sequence[str]) -> Iterator[Note]:
@@ -97,44 +91,27 @@ def _is_listed(said: Sequence[tuple[str, str]]) -> bool:
     return said[-1][0] == "assistant" and _LIST.fullmatch(said[-1][1]) is not None
 
 
-def _placeholders(every: Sequence[Sequence[tuple[str, str]]]) -> Iterator[Note]:
-    """Report questions that say nothing, and one that most rows have, whose long answers may answer others."""
-    talks = [each for each in every if len(each) > 1]
-    asked = [" ".join(text for role, text in each if role == "user") for each in talks]
-    empty = [each for each in asked if each and not any(map(str.isalnum, each))]
-    same = Counter(tuple(each[:-1]) for each in {*map(tuple, talks)} if len(each[-1][1]) > _LONG_ANSWER)
-    if len(empty) > 1:
-        says = f"ask nothing but {quoted(empty[0])}, which may stand for a question elsewhere"
-        yield Note(says, len(empty), len(every))
-    for prompt, count in same.most_common(1):
-        if 2 * count > len(every) > 1 and prompt[-1][1]:
-            yield Note(f"have one prompt, {quoted(prompt[-1][1])}, and long answers that differ", count, len(every))
+def _marks(answers: Sequence[str]) -> Iterator[Note]:
+    """Report a line or a word with which nearly all answers begin or end, or a line with which several end.
 
-
-def _beginnings(answers: Sequence[str]) -> Iterator[Note]:
-    """Report a line, or a word that the text goes on behind, with which nearly all answers begin."""
-    lines = (text.partition("\n") for text in answers)
-    first = [line for line, _, rest in lines if rest.strip() and not _TAG.fullmatch(line)]
+    A word counts at the beginning if the text goes on behind it, and at the end if no sentence ends there.
+    """
+    distinct = {*answers}
+    first = [line for line, _, rest in (text.partition("\n") for text in answers) if rest.strip()]
     glued = [found[1] for text in answers if (found := _GLUED.match(text))]
-    for what, said in (("line", Counter(first)), ("word", Counter(glued))):
-        for begin, count in said.most_common(1):
-            if count > 2 and count > _FEWEST_WORDS * len(answers) and any(map(str.isalpha, begin)):
-                yield Note(f"begin their answer with the {what} {quoted(begin)}, which is trained", count, len(answers))
-
-
-def _endings(answers: Sequence[str]) -> Iterator[Note]:
-    """Report a line with which several answers end, or a word with which nearly all do, as marks of a log do."""
-    lines = [text.rpartition("\n") for text in {*answers}]
-    lasts = [_LAST_WORD.search(text) for text in {*answers} if text[-1:] not in _ENDS]  # a mark ends no sentence
-    words = [found[1] for found in lasts if found]
-    of_lines = [end for before, _, end in lines if before.strip()]
-    for ends, what, fewest in ((of_lines, "line", _FEWEST_LINES), (words, "word", _FEWEST_WORDS)):
-        marks = (end for end in ends if not _TAG.fullmatch(end))  # tags may be read
-        said = Counter(end for end in marks if any(map(str.isalpha, end)))
-        for end, count in said.most_common(1):
-            if count > 2 and count > fewest * len(answers):
-                yield Note(f"end with the {what} {quoted(end)}, which is trained with them", count, len(answers))
-                return
+    last = [line for before, _, line in (text.rpartition("\n") for text in distinct) if before.strip()]
+    words = [found[1] for text in distinct if text[-1:] not in _ENDS and (found := _LAST_WORD.search(text))]
+    begin, end = "begin their answer with the {} {}, which is trained", "end with the {} {}, which is trained with them"
+    for says, kinds in (
+        (begin, (("line", first, _NEARLY_ALL), ("word", glued, _NEARLY_ALL))),
+        (end, (("line", last, _SEVERAL), ("word", words, _NEARLY_ALL))),
+    ):
+        for what, marks, share in kinds:
+            said = Counter(mark for mark in marks if any(map(str.isalpha, mark)) and not _TAG.fullmatch(mark))
+            mark, count = next(iter(said.most_common(1)), ("", 0))
+            if count > max(2, share * len(answers)):
+                yield Note(says.format(what, quoted(mark)), count, len(answers))
+                break
 
 
 def _headers(text: str) -> tuple[str, str] | None:
