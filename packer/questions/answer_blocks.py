@@ -9,13 +9,14 @@ there. :mod:`packer.source.beginnings` reads a block as `roles` says.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
 from packer.batches import Sample
 from packer.questions.question_fields import list_names
 from packer.questions.read_places import UnreadField
+from packer.questions.read_texts import spaced
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.beginnings import BETWEEN, HEADINGS, NAME, TAG
 from packer.source.prose import is_text
@@ -133,52 +134,47 @@ def _begun_by_marks(text: str) -> Iterator[Block]:
         form = rf"{re.escape(begun[0])}[^{re.escape(begun[0] + end)}\n]{{1,{_LONGEST_NAME}}}{re.escape(end)}"
     else:
         return
-    found = [*islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS)]
-    marks = {mark[0].strip(): mark for mark in reversed(found)}
-    opening, *others = sorted(marks, key=lambda mark: marks[mark].start()) or [""]
+    found = islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS)
+    opening, *others = [*dict.fromkeys(mark[0].strip() for mark in found)] or [""]
     for closing in others if begun.startswith(opening) else ():
-        inside = begun[len(opening) : min(marks[closing].start(), len(opening) + _SHOWN_CHARACTERS)]
+        inside = begun[len(opening) :].partition(closing)[0][:_SHOWN_CHARACTERS]
         if all(sum(map(str.isalpha, mark)) > 1 for mark in (opening, closing)) and is_text(inside.strip()):
             yield Block(opening, closing, inside)
 
 
 class Blocks:
-    """Counts the blocks with which answers of some rows begin."""
+    """Counts the blocks with which answers of some rows begin, but for those that `roles` of the source names."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = known
         self._said = {name.partition(BETWEEN)[0] for name, role in known.items() if role == "assistant"} - {""}
-        self._num_rows: Counter[str] = Counter()
-        self._first: dict[str, Block] = {}
-        self._again: dict[str, Sequence[str]] = {}
         self._num_added = 0
+        self._num_rows: Counter[str] = Counter()
         self._num_marked: Counter[str] = Counter()
         """Rows in which a block is between two marks that may be headings for readers."""
 
+        self._first: dict[str, Block] = {}
+        self._labels: dict[str, Sequence[str]] = {}
+        """The labels in an answer that has that of a block again behind it: a thought, say, and a result of a tool."""
+
     def add(self, sample: Sample) -> None:
-        answers = [message.fields.get("content") for message in sample.all_messages if message.role == "assistant"]
-        found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
-        marked = {each.name: each for text in answers if isinstance(text, str) for each in _begun_by_marks(text)}
         self._num_added += 1
-        self._first = found | self._first
-        for name, block in marked.items():
-            self._first.setdefault(name, block)
-        for counts, names in ((self._num_rows, found), (self._num_marked, marked)):
-            counts.update(
-                name for name, block in names.items() if name not in self._known and block.opening not in self._said
-            )
-        for text in map(str, answers) if found else ():
+        contents = (each.fields.get("content") for each in sample.all_messages if each.role == "assistant")
+        answers = [text for text in contents if isinstance(text, str)]
+        found = self._unknown(block for text in answers for block in blocks_of(text))
+        marked = self._unknown(block for text in answers for block in _begun_by_marks(text))
+        self._num_rows.update(found.keys())
+        self._num_marked.update(marked.keys())
+        self._first = marked | found | self._first
+        for text in answers if found else ():
             labels = [each.strip() for each in _LABEL.findall(text)]
-            self._again |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
+            self._labels |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
 
-    def labels(self, block: Block) -> Sequence[str]:
-        """Return the labels in an answer that has the one of this block again behind it: a thought, say, and a result
-        of a tool before it.
-        """
-        return [*dict.fromkeys(self._again.get(block.name, ()))]
+    def _unknown(self, blocks: Iterable[Block]) -> dict[str, Block]:
+        return {each.name: each for each in blocks if each.name not in self._known and each.opening not in self._said}
 
-    def found(self) -> Iterator[tuple[Block, int]]:
-        """Yield those that are not known, each with its rows: of several that begin alike, the most common.
+    def found(self) -> Iterator[UnreadField]:
+        """Yield those that not only few rows have: of several that begin alike, the most common.
 
         One between two headings counts if these are the two that most rows have.
         """
@@ -189,7 +185,10 @@ class Blocks:
             block = self._first[name]
             if (block.opening or name) not in openings:
                 openings.add(block.opening or name)
-                yield block, num_rows
+                labels = tuple(dict.fromkeys(self._labels.get(name, ())))
+                yield UnreadField(
+                    path=name, kind="block", num_rows=num_rows, example=spaced(block.inside), inner=labels
+                )
 
 
 def ways_to_read(found: Sequence[UnreadField], roles: Mapping[str, str]) -> Iterator[str]:

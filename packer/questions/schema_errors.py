@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError, did_you_mean, near
-from packer.questions.conversations import PAGE, step
-from packer.questions.exports import export_hint
+from packer.questions.conversations import PAGE, conversation_hint, step
 from packer.questions.field_programs import into_question, one_answer
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
@@ -76,7 +75,7 @@ def _of_rows(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns
     return InputError(
         f"{path}: its rows match no schema; fields found: {found}",
         hint=_wrapped_hint(path, rows)
-        or export_hint(path, rows)
+        or conversation_hint(path, rows)
         or _whole_hint(path, rows)
         or columns_hint(rows, columns, path),
     )

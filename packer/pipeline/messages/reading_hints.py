@@ -8,8 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from packer.questions.conversations import PAGE
-from packer.questions.exports import export_hint
+from packer.questions.conversations import PAGE, conversation_hint
 from packer.questions.proposals import Reading, ways_to_read_variables
 from packer.questions.schema_errors import columns_hint, schema_hint
 from packer.recipe.named_options import as_option
@@ -61,7 +60,7 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
     if code == "no_content" and reason.endswith("the user message is empty"):
         return "--set rows.empty_user=keep keeps user messages that are empty"
     if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
-        found = export_hint(file.path, _first(file), file.columns.get(keys["field"]) or keys["field"])
+        found = conversation_hint(file.path, _first(file), file.columns.get(keys["field"]) or keys["field"])
         if found is not None:
             return found
     return _about_calls_in_text(code, reason, file) or _columns_of(code, reason) or _about_results(reason, file)
