@@ -18,7 +18,6 @@ from packer.batches import Sample
 from packer.questions.answer_blocks import Blocks, blocks_of
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
-from packer.questions.null_names import NullNames
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.questions.read_texts import (
     MESSAGE_FIELDS,
@@ -26,10 +25,10 @@ from packer.questions.read_texts import (
     are_all_in,
     texts_read,
 )
+from packer.questions.row_notes import MOST_SAMPLES, NullNames, notes_on
 from packer.questions.row_texts import RowTexts
 from packer.questions.speaker_labels import Labels
 from packer.questions.training_flags import Flags
-from packer.questions.unusual_answers import MOST_SAMPLES, notes_on
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused
 from packer.source.row import ANSWERS, VARIABLES, Columns
