@@ -56,10 +56,16 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
     cut = "cut it off if a model gave it with the answer"
     for is_unusual, what in (
         (_repeats_question, f"begins with the whole question, which is trained with it; {cut}"),
-        (_runs_on, f"has further turns in its text, which are trained as one; {cut}"),
-        (_is_listed, "is a list written as text, which is trained with its brackets and quotes"),
+        (
+            lambda said: any(role == "assistant" and _headers(text) for role, text in said),
+            f"has further turns in its text, which are trained as one; {cut}",
+        ),
+        (
+            lambda said: said[-1][0] == "assistant" and _LIST.fullmatch(said[-1][1]),
+            "is a list written as text, which is trained with its brackets and quotes",
+        ),
     ):
-        found = sum(map(is_unusual, said))
+        found = sum(bool(is_unusual(each)) for each in said)
         if 2 * found > len(samples):
             yield Note(f"have an answer that {what}", found, len(said))
     yield from _marks([each[-1][1] for each in said if each[-1][0] == "assistant"])
@@ -90,14 +96,6 @@ def _repeats_question(said: Sequence[tuple[str, str]]) -> bool:
         (role, other) == ("user", "assistant") and is_text(asked) and answer.startswith(asked)
         for (role, asked), (other, answer) in pairwise(said)
     )
-
-
-def _runs_on(said: Sequence[tuple[str, str]]) -> bool:
-    return any(role == "assistant" and _headers(text) is not None for role, text in said)
-
-
-def _is_listed(said: Sequence[tuple[str, str]]) -> bool:
-    return said[-1][0] == "assistant" and _LIST.fullmatch(said[-1][1]) is not None
 
 
 def _marks(answers: Sequence[str]) -> Iterator[Note]:

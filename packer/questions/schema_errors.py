@@ -58,7 +58,10 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     elif (
         isinstance(first, list)
         and first
-        and (all(isinstance(each, dict) for each in first) or (_are_texts(first) and is_text(*first)))
+        and (
+            all(isinstance(each, dict) for each in first)
+            or (all(isinstance(each, str) for each in first) and is_text(*first))
+        )
     ):
         are_messages = isinstance(first[0], dict) and "from" not in first[0]
         rows, name = ".[] | " if is_array else "", "messages" if are_messages else "conversations"
@@ -191,10 +194,6 @@ def _leaves_the_texts(when: str, proposal: Proposal, rows: Sequence[Mapping[str,
     read = [field_value(row, old) for row in rows for old in proposal.reading.columns.values() if old]
     left = strings([row.get(first_name(path)) for row in rows for path in proposal.left])
     return any(map(is_text, left)) and not any(map(is_text, strings(read)))
-
-
-def _are_texts(*lists: Any) -> bool:
-    return all(isinstance(each, list) and each and all(isinstance(text, str) for text in each) for each in lists)
 
 
 def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -91,7 +91,7 @@ def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[s
         share=lost.share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_remedies(lost.cuts, fits_all, most)),
+        ways_out=_remedies(lost.cuts, fits_all, most),
     )
 
 
@@ -112,18 +112,15 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
     return all_, most_
 
 
-def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
+def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> tuple[str, ...]:
     """List options that keep more."""
-    sentences = []
-    if fits_all is not None:
-        sentences.append(f"--block-len {fits_all} fits every document")
-    if fits_most is not None:
-        sentences.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
-    if "overlong" in cut:
-        sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
-    if "truncated" in cut:
-        sentences.append("--set pack.overlong=split keeps what is cut off")
-    return sentences
+    ways = {
+        f"--block-len {fits_all} fits every document": fits_all is not None,
+        f"--block-len {fits_most} fits documents with 99 % of the tokens": fits_most is not None,
+        "--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning": "overlong" in cut,
+        "--set pack.overlong=split keeps what is cut off": "truncated" in cut,
+    }
+    return tuple(way for way, helps in ways.items() if helps)
 
 
 def refuse_lost_tokens(
