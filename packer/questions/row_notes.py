@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 from packer.batches import REASONING_FIELDS, Sample
+from packer.questions.beginnings import speakers_in
 from packer.questions.read_places import ITEMS, Note
-from packer.questions.speaker_labels import speakers_in
 from packer.source.file_bytes import quoted
 from packer.source.prose import is_text
 

@@ -15,7 +15,7 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.questions.answer_blocks import Blocks, blocks_of
+from packer.questions.beginnings import Blocks, Labels, blocks_of
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
@@ -27,7 +27,6 @@ from packer.questions.read_texts import (
 )
 from packer.questions.row_notes import MOST_SAMPLES, NullNames, notes_on
 from packer.questions.row_texts import RowTexts
-from packer.questions.speaker_labels import Labels
 from packer.questions.training_flags import Flags
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused

@@ -1,11 +1,17 @@
-"""Finds blocks with which answers begin and that may be reasoning.
+"""Finds what answers begin with and may not be said: blocks that may be reasoning, and names of speakers.
 
 No list of tags is needed: text between tags of any name, in front of what an answer says, may be meant for no reader.
 Headings are, so one counts only if its name is one of reasoning, or if most rows of a file begin with the same one and
 have one other in common, whatever both are called. The one that ends a block begins what the answer says, and stays
-there. :mod:`packer.source.beginnings` reads a block as `roles` says.
+there.
+
+Texts of transcripts have the name of who speaks before what is said, such as `Claude:`. Under a template, whose headers
+say it already, it would be learned. No list of names is needed: a label that nearly all answers of a source have in
+common is a name if nearly all that users say has one, too, and it is another. One that only answers have may be what
+they say, as in `Answer: 42`. :mod:`packer.source.beginnings` reads a block as `roles` says, and takes names off.
 """
 
+import operator
 import re
 import unicodedata
 from collections import Counter
@@ -189,6 +195,95 @@ class Blocks:
                 yield UnreadField(
                     path=name, kind="block", num_rows=num_rows, example=spaced(block.inside), inner=labels
                 )
+
+
+# Names of speakers
+
+
+_WORD = r"[\w'’.-]{1,24}"
+_NAME = (
+    rf"(?:[#*_\[<(【>|]{{1,6}}\s?)?(?=[^\W\d_]){_WORD}(?: {_WORD}){{0,2}}"
+    r"[\])>】*_|]{0,4}\s?[:：][*_\]】]{0,3}"
+)
+_SPEAKER = re.compile(rf"\s*(?P<label>{_NAME})(?!//)(?=\s*\S)")
+"""Matches a label of one to three words with a colon, also in bold, in brackets or in a heading, that text follows."""
+
+_OF_LINE = re.compile(rf"(?P<label>{_NAME}(?!//)|\#{{1,6}} ?{_WORD}(?: {_WORD}){{0,2}}(?=\s*\Z))")
+"""Matches a label at the beginning of a line, or a heading without a colon."""
+
+_MOST_LINES = 1000
+"""Of a text, and characters of a line, which are searched for labels."""
+
+_FEWEST_ANSWERS = 2
+_MOST_WITHOUT = 10
+"""One in this many texts may begin otherwise."""
+
+
+class Labels:
+    """Counts the labels with which texts of some rows begin."""
+
+    def __init__(self) -> None:
+        self._num_texts = Counter[str]()
+        self._labels: Mapping[str, Counter[str]] = {"assistant": Counter(), "user": Counter()}
+        self._num_rows = Counter[str]()
+        """How many rows have an answer with a label."""
+
+        self._first: dict[str, str] = {}
+        """An answer with each label."""
+
+    def add(self, sample: Sample) -> None:
+        names: set[str] = set()
+        for message in sample.messages:
+            role, text = message.fields["role"], message.fields.get("content")
+            if role not in self._labels or type(text) is not str or message.weight == 0 or not text or text.isspace():
+                continue
+            self._num_texts[role] += 1
+            if (found := _SPEAKER.match(text)) is not None:
+                self._labels[role][found["label"]] += 1
+                if role == "assistant":
+                    names.add(found["label"])
+                    self._first.setdefault(found["label"], text)
+        self._num_rows.update(names)
+
+    def _shared(self, role: str) -> str | None:
+        """Return the label with which nearly all texts of a role begin."""
+        num = self._num_texts[role]
+        label, count = next(iter(self._labels[role].most_common(1)), ("", 0))
+        return label if count and (num - count) * _MOST_WITHOUT <= num else None
+
+    def found(self) -> Iterator[UnreadField]:
+        """Yield the label that nearly all answers have; it is a name if what users say has one of theirs."""
+        name, label = self._shared("user"), self._shared("assistant")
+        if label is not None and self._num_texts["assistant"] >= _FEWEST_ANSWERS:
+            yield UnreadField(
+                path=label,
+                kind="label",
+                num_rows=self._num_rows[label],
+                example=spaced(self._first[label]),
+                roles=((label, "assistant"), (name, "user")) if name is not None and name != label else (),
+            )
+
+
+def speakers_in(texts: Sequence[str]) -> tuple[str, str] | None:
+    r"""Return the two labels that lines of most texts begin with in turn; None if there are none, or more are usual.
+
+    Example:
+        >>> speakers_in(["Q: Six?\nA: Yes.\nQ: Ten?\nA: No.", "Q: Seven?\nA: No."])
+        ('Q:', 'A:')
+        >>> speakers_in(["Title: Six\nBy: Ann\nYear: 7\nText: Ho.", "Title: Ten\nBy: Bo\nYear: 8\nText: Ha."])
+    """
+    lines = [text[: _MOST_LINES * _MOST_LINES].splitlines()[:_MOST_LINES] for text in texts]
+    matches = [[_OF_LINE.match(line[:_MOST_LINES].lstrip()) for line in each] for each in lines]
+    found = [[label["label"] for label in each if label] for each in matches]
+    first = Counter(labels[0] for labels in found if labels)
+    others = Counter(label for labels in found for label in {*labels} - {*labels[:1]})
+    if len(texts) < _FEWEST_ANSWERS or not others:
+        return None
+    asked, answered = pair = first.most_common(1)[0][0], others.most_common(1)[0][0]
+    turns = [[label for label in labels if label in pair] for labels in found]
+    in_turn = [each[:1] == [asked] and len(each) > 1 and all(map(operator.ne, each, each[1:])) for each in turns]
+    are_all = 2 * sum(map(len, turns)) > sum(map(len, found))
+    return (asked, answered) if asked != answered and are_all and 2 * sum(in_turn) > len(texts) else None
 
 
 def ways_to_read(found: Sequence[UnreadField], roles: Mapping[str, str]) -> Iterator[str]:
