@@ -251,16 +251,12 @@ def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
         allowed: kinds of losses that `supervision.allow_dropped` already names, or needs for other rows. The key is set
             as a whole, so the hint has to repeat them.
     """
-    return _WAYS.get(code, {}) | allowing(code, allowed)
-
-
-def allowing(code: str, allowed: Iterable[str]) -> dict[str, str]:
-    """Return the key that allows a loss, with what it does; none for rows that lose nothing."""
+    ways = _WAYS.get(code, {})
     if not code.startswith("dropped_"):
-        return {}
+        return ways
     kinds = [*dict.fromkeys((*allowed, code.removeprefix("dropped_")))]
     untrained = ", and does not train turns with calls" if "tool_call" in kinds else ""
-    return {f"supervision.allow_dropped=[{','.join(kinds)}]": f"builds without it{untrained}"}
+    return ways | {f"supervision.allow_dropped=[{','.join(kinds)}]": f"builds without it{untrained}"}
 
 
 def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: str | None = None) -> str:

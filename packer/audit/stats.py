@@ -9,9 +9,8 @@ from packer.batches import SIDES, Int32, Side
 from packer.display import repair_hint
 from packer.errors import CheckError
 from packer.pipeline.messages.build_result import BuildResult, RowReport
-from packer.pipeline.messages.losses import InNoBlock
 from packer.store.cache import Cache
-from packer.store.entries import Totals
+from packer.store.entries import InNoBlock, Totals
 from packer.store.files import CacheFiles
 from packer.store.manifest import MANIFEST_NAME, Manifest
 from packer.store.row_tables import read_selection, rejected_path

@@ -20,7 +20,6 @@ from packer.pipeline.messages.losses import (
     check_rewrite_cost,
     refuse_early,
     rejected_inputs,
-    sampled_tasks,
 )
 from packer.pipeline.partition import (
     SHOWN_KEY,
@@ -67,6 +66,10 @@ class Build:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began
 
 
+_SAMPLED_INPUTS = 16
+"""Inputs whose first partitions show what rewritten history costs."""
+
+
 def by_reference(recipe: Recipe) -> Recipe:
     """Return the recipe with the reference engine."""
     return msgspec.structs.replace(recipe, engine="reference")
@@ -104,7 +107,7 @@ def make_documents(plan: BuildPlan, before: Manifest | None, build: Build) -> Bu
             traits[number], wanted = finished_traits[wanted.key], None
         if number not in results or wanted is not None:
             missing[number] = replace(task, has_documents=number in results, traits=wanted)
-    refuse_early(plan, results)
+    _stop_early(plan, results)
     num_built = len(plan.tasks) - len(results)
     jobs = build.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
     progress.stage("documents", sum(task.partition.num_rows for task in missing.values()), "rows")
@@ -113,19 +116,40 @@ def make_documents(plan: BuildPlan, before: Manifest | None, build: Build) -> Bu
             traits[number] = made.traits
         if made.result is not None:
             results[number] = made.result
-            refuse_early(plan, results)
+            _stop_early(plan, results)
         shard = results[number].shard
         progress.advance(shard.num_input_rows, 0 if made.result is None else shard.num_tokens)
     ordered = [results[number] for number in range(len(plan.tasks))]
-    rejected = rejected_inputs(plan, ordered)
+    rejected = rejected_inputs(plan, ordered) if any(result.rejected for result in ordered) else ()
     _note_later_fields(plan, ordered, progress.note)
-    check_rewrite_cost(plan, [result.shard for result in ordered])
+    if any(map(_is_rewritten, ordered)):
+        check_rewrite_cost(plan, [result.shard for result in ordered])
     return BuiltDocuments(
         results=ordered,
         traits=[traits[number] for number in sorted(traits)],
         num_built=num_built,
         rejected_inputs=rejected,
     )
+
+
+def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
+    """Return tasks that show early what rewritten history costs: the first partition of each of the first inputs."""
+    if plan.recipe.supervision.history_rewrite is not None:
+        return ()
+    first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
+    return tuple(sorted(first.values())[:_SAMPLED_INPUTS])
+
+
+def _stop_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> None:
+    """Stop a long build before all is made, where its first partitions show what rewritten history costs."""
+    soon = sampled_tasks(plan)
+    if any(number in results and _is_rewritten(results[number]) for number in soon):
+        refuse_early(plan, results, soon)
+
+
+def _is_rewritten(result: PartitionResult) -> bool:
+    """Whether the template rewrites earlier turns of some rows, of which all documents together are longer then."""
+    return result.shard.num_tokens > result.shard.num_last_tokens
 
 
 def _run(

@@ -34,7 +34,7 @@ from packer.pipeline.documents import Build, by_reference, existing, make_docume
 from packer.pipeline.identity import Provenance
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import LIMIT, InNoBlock, LeftOutError, refuse_existing, refuse_lost_tokens
+from packer.pipeline.messages.losses import LeftOutError, refuse_existing, refuse_lost_tokens
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
@@ -47,6 +47,7 @@ from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import FileStatus
 from packer.source.partition import smallest_partition
+from packer.store.entries import InNoBlock
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
@@ -54,6 +55,9 @@ from packer.store.place import build_place
 from packer.store.row_tables import split_documents
 from packer.store.shards import DocumentShards
 from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError
+
+_MOST_IN_NO_BLOCK = 0.1
+"""Share of tokens in no block above which a build stops, unless `--fail-above` sets another limit."""
 
 
 def build_recipe(recipe: Recipe, build: Build) -> BuildResult:
@@ -166,7 +170,7 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     recipe, progress = provenance.recipe, build.progress
     if recipe.pack.mode == "none":
         return PackedBlocks(shards=(), groups=[])
-    limit = LIMIT if build.fail_above is None else build.fail_above
+    limit = _MOST_IN_NO_BLOCK if build.fail_above is None else build.fail_above
     groups: list[PackedGroup] = []
     num_tokens = sum(own.num_tokens for own in documents.values())
 
@@ -184,7 +188,8 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
                     yield from shard_tasks
             if not num_blocks and lost().share <= limit:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
-        refuse_lost_tokens(lost(), documents.values(), msgspec.to_builtins(recipe.pack), limit)
+        if not lost().is_within(limit):
+            refuse_lost_tokens(lost(), documents.values(), msgspec.to_builtins(recipe.pack), limit)
 
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
@@ -212,7 +217,8 @@ def _replaced(found: Manifest | None, wanted: Provenance, build: Build) -> Chang
 
 
 def _nothing_to_do(found: Manifest, plan: BuildPlan, build: Build) -> BuildResult:
-    refuse_existing(build.folder, found, build.fail_above)
+    if build.fail_above is not None:
+        refuse_existing(build.folder, found, build.fail_above)
     return BuildResult.of_cache(build.folder, found, settled_keys=plan.settled_keys)
 
 

@@ -4,6 +4,6 @@ Modules here look at the first rows of a file: they find what nothing reads, wha
 trained, and rows that are no rows yet. They only ask and say: what a document holds is decided in `source`, by what the
 recipe says, so nothing here changes a cache of a recipe that builds.
 
-`find_unread` finds what to ask about, and :mod:`packer.pipeline.plan.unread_fields` asks. `detected_schema` and
+`find_unread` finds what to ask about, and :mod:`packer.pipeline.plan.unread_fields` asks. `no_schema` and
 `columns_hint` say how rows that fit no schema would; `propose` and the commands of jq are what they offer.
 """

@@ -84,31 +84,22 @@ class Fields:
         return next(iter(self._questions), None)
 
     @property
-    def follows_messages(self) -> bool:
-        """Whether a question and its answer come after messages in a list, by the names of all."""
-        listed = (_messages_field(path, value) for path, value in self._lists.items())
-        return bool(self._questions and self._answers) and any(listed)
+    def turns(self) -> Sequence[str]:
+        """The lists that may have what was said before an answer, or what each of several questions is answered."""
+        texts = {path: each for path, each in self._lists.items() if all(isinstance(text, str) for text in each)}
+        asked = [path for path in texts if meant_field(path) == "instruction"]
+        said = [path for path in texts if "output" in (meant_field(path), meant_field(first_name(path)))]
+        if pair := next((pair for pair in product(asked, said) if len({len(texts[path]) for path in pair}) == 1), None):
+            return pair
+        if self._questions and self._answers:
+            return [path for path, value in self._lists.items() if _messages_field(path, value)]
+        return self._told[:1] if self._answers and not self._questions else []
 
     @property
     def _told(self) -> list[str]:
         """The fields with several texts in a list, which may be a conversation."""
         lists = ((path, each) for path, each in self._lists.items() if path not in self.no_texts and len(each) > 1)
         return [path for path, each in lists if all(isinstance(text, str) for text in each) and is_text(*each)]
-
-    @property
-    def answered(self) -> tuple[str, str] | None:
-        """Texts in a list, and the answer to the last of them, where no other field asks."""
-        are_both = not self._questions and bool(self._answers and self._told)
-        return (self._told[0], self._answers[0]) if are_both else None
-
-    @property
-    def in_turn(self) -> tuple[str, str] | None:
-        """Two lists of texts, of which one asks and the other answers, by their names."""
-        texts = {path: each for path, each in self._lists.items() if all(isinstance(text, str) for text in each)}
-        asked = [path for path in texts if meant_field(path) == "instruction"]
-        said = [path for path in texts if "output" in (meant_field(path), meant_field(first_name(path)))]
-        pairs = ((one, other) for one, other in product(asked, said) if len(texts[one]) == len(texts[other]))
-        return next(pairs, None)
 
     @property
     def longest(self) -> str | None:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError, did_you_mean, near
-from packer.questions.conversations import PAGE, step
-from packer.questions.exports import export_hint
+from packer.questions.conversations import PAGE, conversation_hint, step
 from packer.questions.field_programs import into_question, one_answer
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
@@ -19,7 +18,7 @@ from packer.questions.unread_text import is_below
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import is_verdict
 from packer.source.decode import Refused
-from packer.source.detect import column_types, detect_schema, first_rows, first_value
+from packer.source.detect import column_types, first_rows, first_value
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import CSV_FORMATS, TABLE_FORMATS, FilePath, Format, quoted
 from packer.source.jq_commands import jq_command
@@ -36,22 +35,16 @@ _DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
 _OR = "; of two fields that may be the same thing, only one is read"
 
 
-def detected_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
-    """Return the schema that most of the first rows of a file fit.
-
-    Raises:
-        InputError: none of them fits any; the hint says with what they would.
-    """
-    if (schema := detect_schema(path, format=format, columns=columns)) is not None:
-        return schema
+def no_schema(path: FilePath, format: Format, columns: Columns) -> InputError:  # noqa: A002 - the recipe's word
+    """Return the error for a file of which no sampled row fits a schema; the hint says with what they would."""
     if format in CSV_FORMATS or format in TABLE_FORMATS:
         found = column_types(path, format)
         whole = first_rows(path, format, columns, _TRIED_ROWS, every_column=True)
-        raise _no_schema(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
+        return _of_rows(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
     rows = [*first_rows(path, format, columns)]
     if not rows:
-        raise _no_object(path, first_value(path, format, columns), is_array=format == "json")
-    raise _no_schema(path, rows, columns)
+        return _no_object(path, first_value(path, format, columns), is_array=format == "json")
+    return _of_rows(path, rows, columns)
 
 
 def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
@@ -64,7 +57,10 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     elif (
         isinstance(first, list)
         and first
-        and (all(isinstance(each, dict) for each in first) or (_are_texts(first) and is_text(*first)))
+        and (
+            all(isinstance(each, dict) for each in first)
+            or (all(isinstance(each, str) for each in first) and is_text(*first))
+        )
     ):
         are_messages = isinstance(first[0], dict) and "from" not in first[0]
         rows, name = ".[] | " if is_array else "", "messages" if are_messages else "conversations"
@@ -74,14 +70,14 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
 
 
-def _no_schema(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
-    """Return the error for a file of which no row fits a schema. The rows are those before renaming columns."""
+def _of_rows(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns) -> InputError:
+    """Return the error for rows that fit no schema, as they are before columns are renamed."""
     refuse_absent_columns(str(path), _names(rows), columns)
     found = list_names(_names([rename(dict(row), columns) for row in rows])) or "none"
     return InputError(
         f"{path}: its rows match no schema; fields found: {found}",
         hint=_wrapped_hint(path, rows)
-        or export_hint(path, rows)
+        or conversation_hint(path, rows)
         or _whole_hint(path, rows)
         or columns_hint(rows, columns, path),
     )
@@ -161,15 +157,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
     question = fields.question or fields.longest
-    if fields.follows_messages:
-        return f"{fields}; give `messages`: those of the list, and then the question and its answer"
-    if (both := fields.answered) is not None:
-        before, answer = map(quoted, both)
-        turns = f"if the texts in {before} are a user's and the assistant's in turn, which {answer} answers"
-        return f"{fields}; {turns}, give `messages`: these, and then the answer"
-    if (both := fields.in_turn) is not None:
-        asks, answers = map(quoted, both)
-        return f"if the texts in {answers} answer those in {asks}, write them in turn, as {PAGE} shows"
+    if fields.turns:
+        turns = f"if {list_names(fields.turns)} may have several turns of a conversation"
+        return f"{fields}; {turns}, write all of a row in turn into `messages`, as {PAGE} shows"
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     several = one_answer(path, sampled, question) if question and path is not None else None
     if several is not None:
@@ -203,10 +193,6 @@ def _leaves_the_texts(when: str, proposal: Proposal, rows: Sequence[Mapping[str,
     read = [field_value(row, old) for row in rows for old in proposal.reading.columns.values() if old]
     left = strings([row.get(first_name(path)) for row in rows for path in proposal.left])
     return any(map(is_text, left)) and not any(map(is_text, strings(read)))
-
-
-def _are_texts(*lists: Any) -> bool:
-    return all(isinstance(each, list) and each and all(isinstance(text, str) for text in each) for each in lists)
 
 
 def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:

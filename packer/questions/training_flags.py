@@ -82,11 +82,6 @@ class _Said:
     counts: bool = True
     """Whether each is the place of its item in a list."""
 
-    @property
-    def is_even(self) -> bool:
-        """Whether it says two things equally often, as yes and no in lists of two."""
-        return len(self.values) == 2 and len({*self.values.values()}) == 1
-
     def add(self, values: Sequence[Any]) -> None:
         self.counts &= all(isinstance(value, _Ordinal) for value in values)
         said = Counter(json.dumps(value if _is_short(value) else None) for value in values)
@@ -167,7 +162,8 @@ class Flags:
         values: dict[Path, list[Any]] = {}
         lists: dict[Path, list[Any]] = {}
         talks: dict[Path, list[Any]] = {}
-        for path, value in _values([((name,), value) for name, value in row.items()], self._is_whole):
+        stack: list[tuple[Path, Any]] = [((name,), value) for name, value in row.items()]
+        for path, value in _values(stack, lambda at, items: at[0] in self._read or self._are_messages(items)):
             if isinstance(value, list) and self._are_messages(value):
                 talks[path] = value
             elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
@@ -184,9 +180,6 @@ class Flags:
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
         self._in_text.update(name for name, *_ in (*talks, *lists) if isinstance(row[name], str))
-
-    def _is_whole(self, path: Path, items: Sequence[Any]) -> bool:
-        return path[0] in self._read or self._are_messages(items)
 
     def _are_messages(self, items: Sequence[Any]) -> bool:
         are_objects = all(isinstance(each, Mapping) for each in items)
@@ -237,11 +230,10 @@ class Flags:
                 Place(at, "list of answers", path): values if len(values) == len(answers) else (),
             }
             are_numbers = all(type(value) is int for value in values) and len({*values}) == len(values)
-            numbered = {*values} if are_numbers else set[int]()
             for first in (0, 1):
                 numbers = [number + first for number in answers]
                 are_answers = are_numbers and {*numbers}.issuperset(values)
-                said[Place(at, "numbers", path, first)] = [each in numbered for each in numbers if are_answers]
+                said[Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
             for place, each in said.items():
                 if each:
                     self._said[place].add([value for value in each if value is not None])
@@ -267,11 +259,11 @@ class Flags:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
-        saying = [
-            (place, said)
-            for place, said in self._said.items()
-            if not (said.counts and len(said.values) > 1 and (place.of == "row" or not said.is_even))
-        ]
+        saying = []
+        for place, said in self._said.items():
+            is_even = len(said.values) == 2 and len({*said.values.values()}) == 1  # as yes and no in lists of two
+            if not (said.counts and len(said.values) > 1 and (place.of == "row" or not is_even)):
+                saying.append((place, said))
         for place, said in sorted(saying, key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of in ("row", "items") else _of_answers

@@ -15,22 +15,19 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.questions.answer_blocks import Blocks, blocks_of
+from packer.questions.beginnings import Blocks, Labels, blocks_of
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
-from packer.questions.null_names import NullNames
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.questions.read_texts import (
     MESSAGE_FIELDS,
     ReadTexts,
     are_all_in,
-    spaced,
     texts_read,
 )
+from packer.questions.row_notes import MOST_SAMPLES, NullNames, notes_on
 from packer.questions.row_texts import RowTexts
-from packer.questions.speaker_labels import Labels
 from packer.questions.training_flags import Flags
-from packer.questions.unusual_answers import MOST_SAMPLES, notes_on
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused
 from packer.source.row import ANSWERS, VARIABLES, Columns
@@ -38,8 +35,6 @@ from packer.source.schema import SCHEMAS, read_row
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
-
-_SHOWN_CHARACTERS = 60
 
 _BESIDE_QUESTION = ("input", "context", "system")
 
@@ -181,17 +176,7 @@ def find_unread(
         ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
-            *(
-                UnreadField(
-                    path=block.name,
-                    kind="block",
-                    num_rows=count,
-                    example=_shortened(spaced(block.inside)),
-                    inner=tuple(blocks.labels(block)),
-                )
-                for block, count in blocks.found()
-                if count * _MOST_ROWS_PER_FIELD > num_rows
-            ),
+            *(block for block in blocks.found() if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
             *labels.found(),
         ),
         notes=(*notes_on(samples), *nulls.notes(), *orders.notes(num_rows)),
@@ -233,7 +218,7 @@ def _fields(
             path=path,
             kind="text" if path in worded else "media",
             num_rows=count,
-            example=_shortened(examples[path]),
+            example=examples[path],
             inner=tuple(sorted(inner[path])),
         )
         for path, count in sorted(counts.items())
@@ -262,7 +247,3 @@ def _field(path: Path, read: Collection[Path]) -> str:
 def is_below(path: str, fields: Collection[str]) -> bool:
     """Whether a path is one of some fields, or below one."""
     return any(path == field or path.startswith((f"{field}.", f"{field}{ITEMS}")) for field in fields)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 2].rstrip()} …"

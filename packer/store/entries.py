@@ -3,7 +3,8 @@
 Schemas are the file format: see `docs/reference/format.md`. The conservation laws relate the counts.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -11,6 +12,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from packer.names import FilePath, SplitName
+from packer.rejections import ROW_REASONS
 
 FORMAT_VERSION: Final = 5
 """Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
@@ -171,6 +173,32 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def cut_tokens(self) -> int:
         """Tokens that are in no block."""
         return sum(cut.tokens for cut in self.cut.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InNoBlock:
+    """What is in no block although no rule about rows leaves it out."""
+
+    cuts: Mapping[str, Cut]
+    of_tokens: int
+    """Tokens of all documents but those that rules about rows leave out."""
+
+    @classmethod
+    def of(cls, totals: Totals) -> "InNoBlock":
+        cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
+        return cls(cuts=cuts, of_tokens=totals.tokens - totals.cut_tokens + sum(cut.tokens for cut in cuts.values()))
+
+    @property
+    def tokens(self) -> int:
+        return sum(cut.tokens for cut in self.cuts.values())
+
+    def is_within(self, limit: float) -> bool:
+        """Whether no larger share of the tokens than a limit is left out, and not all of them."""
+        return self.share <= limit and self.tokens < self.of_tokens
+
+    @property
+    def share(self) -> float:
+        return self.tokens / self.of_tokens if self.of_tokens else 0.0
 
 
 BLOCK_PIECES: Final = ("doc_ids", "doc_starts", "doc_lengths", "doc_places")

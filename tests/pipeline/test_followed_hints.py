@@ -26,7 +26,8 @@ from packer.audit.preview import preview
 from packer.audit.view import view_row
 from packer.batches import RowBatch
 from packer.errors import InputError, RecipeError
-from packer.pipeline.messages.tool_hints import PARALLEL_CALLS, other_forms
+from packer.pipeline.messages import suggestions
+from packer.pipeline.messages.suggestions import PARALLEL_CALLS, Trial
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -768,12 +769,14 @@ def test_two_keys_that_help_only_together_are_named_together(tmp_path: Path) -> 
     assert [row.view.rejected for row in shown_for(tmp_path, template, rows, *ways).rows] == [()]
 
 
-def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one() -> None:
+def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suggestions, "_are_kept", lambda *_: True)
     several = [chat(USER, ANSWER | {"tool_calls": CALLS[:number]}) for number in (1, 2)]
-    one, two = (
-        other_forms([RowBatch(samples=(each,), rejections=(), num_rows=1)], lambda tried: True) == PARALLEL_CALLS
-        for each in several
-    )
+    model = Stages.load(twins.byte_level(tmp_path / "model")).model
+    rows = ([RowBatch(samples=(each,), rejections=(), num_rows=1)] for each in several)
+    one, two = (Trial(rows=each, recipe=make_recipe({}), model=model).helps([PARALLEL_CALLS]) for each in rows)
     assert (one, two) == (False, True)
 
 

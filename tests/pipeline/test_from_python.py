@@ -521,23 +521,6 @@ def test_texts_that_begin_as_prompts_do_are_reported(tokenizer, tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer", "says"),
-    [
-        ("- ? {0:.0}", "At {} o'clock.", "4 of its first 4 rows ask nothing but `- ?`"),
-        ("When?", "{} " * 200, "4 of its first 4 rows have one prompt, `When?`, and long answers that differ"),
-        ("When?", "At {} o'clock.", None),
-        ("When is {}?", "{} " * 200, None),
-        ("When?", "ten " * 200, None),
-    ],
-)
-def test_questions_that_say_nothing_are_reported(tokenizer, tmp_path, capsys, asked, answer, says):
-    rows = [{"instruction": asked.format(n), "output": answer.replace("{}", n)} for n in ("one", "two", "six", "ten")]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True, "pack": {"mode": "none"}})
-    said = " ".join(capsys.readouterr().err.split())
-    assert says in said if says else " of its first " not in said
-
-
-@pytest.mark.parametrize(
     ("text", "headers"),
     [
         ("### Human: 1+1?### Assistant: 2.", "'Human:' … 'Assistant:'"),

@@ -13,7 +13,8 @@ from packer.audit.stats import stats
 from packer.errors import CheckError, NothingKeptError
 from packer.pipeline import blocks
 from packer.pipeline.from_python import build
-from packer.pipeline.messages.losses import WORTH_A_WARNING, fitting
+from packer.pipeline.messages.build_result import WORTH_A_WARNING
+from packer.pipeline.messages.losses import fitting
 from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.store.cache import Cache

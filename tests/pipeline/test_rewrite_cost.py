@@ -11,9 +11,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from packer.display import Silent
+from packer.pipeline.documents import sampled_tasks
 from packer.pipeline.from_python import build
 from packer.pipeline.messages import losses
-from packer.pipeline.messages.losses import CLEARLY, RewrittenError, refuse_early, sampled_tasks
+from packer.pipeline.messages.losses import CLEARLY, RewrittenError, refuse_early
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan.build_plan import plan_build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
@@ -55,7 +56,7 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
         for number in data.draw(st.permutations(range(len(made)))):
             results[number] = SimpleNamespace(shard=made[number])
             try:
-                refuse_early(plan, results)
+                refuse_early(plan, results, sampled_tasks(plan))
             except RewrittenError as error:
                 told = error.message
                 assert set(first) <= set(results)
@@ -73,7 +74,7 @@ def count_of(strategy, number):
 def test_a_choice_in_the_recipe_is_not_asked_for():
     plan = plan_of([10], 1, "exact")
     assert sampled_tasks(plan) == ()
-    refuse_early(plan, {0: SimpleNamespace(shard=shard(10, 900, 100))})
+    refuse_early(plan, {0: SimpleNamespace(shard=shard(10, 900, 100))}, sampled_tasks(plan))
 
 
 def rows(path: Path, num_rows: int, num_turns: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import packer
 from packer.audit.view import view_row
 from packer.errors import InputError
-from packer.questions.answer_blocks import blocks_of
+from packer.questions.beginnings import blocks_of
 from packer.source.decode import Refused
 from packer.source.schema import read_row
 from packer.store.cache import Cache

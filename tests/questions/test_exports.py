@@ -15,8 +15,8 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 
 import packer
 from packer.errors import InputError, NothingKeptError
-from packer.questions.exports import EXPORTS as RECOGNIZED
-from packer.questions.exports import export_hint
+from packer.questions.conversations import EXPORTS as RECOGNIZED
+from packer.questions.conversations import conversation_hint
 from packer.rejections import CODES, rejection_hint
 
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
@@ -1002,7 +1002,7 @@ def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content(
         for author, role, text in said
     ]
     row = {"steps": events}
-    assert export_hint(write(tmp_path / "rows.jsonl", [row]), [row]) is None
+    assert conversation_hint(write(tmp_path / "rows.jsonl", [row]), [row]) is None
 
 
 def test_a_label_is_not_what_is_said_where_one_message_lacks_its_text(tmp_path: Path) -> None:
@@ -1011,7 +1011,7 @@ def test_a_label_is_not_what_is_said_where_one_message_lacks_its_text(tmp_path: 
         for speaker, text in [("customer", ASKED), ("agent", SAID)] * 5
     ]
     row = {"turns": [*turns, turns[0] | {"utterance": None}]}
-    hint = export_hint(write(tmp_path / "rows.jsonl", [row]), [row])
+    hint = conversation_hint(write(tmp_path / "rows.jsonl", [row]), [row])
     assert hint is not None and "dialog_act" not in hint and 'content: (.["utterance"])' in hint
 
 
@@ -1020,7 +1020,7 @@ def test_short_answers_are_said_and_the_longer_note_beside_them_is_not(tmp_path:
     alike = [{"speaker": "guest", "utterance": "Where? Q7"}, {"speaker": "host", "utterance": "Here, A7."} | note]
     apart = [{"speaker": "guest", "question": "Where? Q7"}, {"speaker": "host", "answer": "Here, A7."} | note]
     for turns in (alike, apart):
-        hint = export_hint(write(tmp_path / "rows.jsonl", [{"turns": turns}]), [{"turns": turns}])
+        hint = conversation_hint(write(tmp_path / "rows.jsonl", [{"turns": turns}]), [{"turns": turns}])
         assert hint is not None and "evidence" not in hint
 
 

@@ -18,7 +18,7 @@ from hints import settings_in
 import packer
 from packer.audit.preview import preview
 from packer.errors import InputError
-from packer.questions.exports import export_hint
+from packer.questions.conversations import conversation_hint
 from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -208,13 +208,13 @@ def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -
         {"first": messages(k, "who", "said", "human"), "then": {"log": messages(k + 1, "speaker", "text", "client")}}
         for k in ROWS
     ]
-    hint = export_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
+    hint = conversation_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
     assert "the messages in `first`" in hint and "the messages in `then.log`" in hint
 
 
 def test_what_stands_beside_a_list_of_conversations_is_said_to_go(tmp_path: Path) -> None:
     rows = [{"tools": "none", "agents": [{"messages": messages(k, "who", "said", "human")}]} for k in ROWS]
-    hint = export_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
+    hint = conversation_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
     assert "and the fields beside `agents` are left out" in hint
 
 

@@ -13,7 +13,7 @@ import twins
 from followed_steps import follow, write
 from foreign_rows import CALL, TEMPLATE, read_back
 
-from packer.questions.exports import export_hint
+from packer.questions.conversations import conversation_hint
 from packer.questions.schema_errors import columns_hint
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -195,4 +195,4 @@ def test_letters_beside_options_are_no_label_that_answers() -> None:
 
 def test_short_texts_in_a_list_are_no_history(tmp_path: Path) -> None:
     rows = [{"title": f"Tide {k}", "tags": ["sea", "wind", "sun"][: 1 + 2 * (k % 2)], "content": says(k)} for k in ROWS]
-    assert export_hint(write(tmp_path / "rows.jsonl", rows), rows) is None
+    assert conversation_hint(write(tmp_path / "rows.jsonl", rows), rows) is None

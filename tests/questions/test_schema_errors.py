@@ -9,7 +9,8 @@ import pytest
 from hints import settings_in
 
 from packer.errors import InputError
-from packer.questions.schema_errors import columns_hint, detected_schema, refuse_unread_columns
+from packer.pipeline.plan.inputs import detected_schema
+from packer.questions.schema_errors import columns_hint, refuse_unread_columns
 from packer.source.schema import read_row
 
 CHAT = [{"role": "user", "content": "a"}]
@@ -472,8 +473,8 @@ def test_the_turns_of_one_dialogue_are_not_taken_for_rows(row, is_wrapper, tmp_p
 def test_answers_in_a_list_beside_their_questions_are_no_answers_to_a_passage(answers):
     rows = [{"story": " ".join(SAID), "questions": [f"Where is it, {k}?" for k in range(3)], "answers": answers}]
     field = "answers" if answers is SAID else "answers.input_text"
-    said = f"if the texts in `{field}` answer those in `questions`, write them in turn, as docs/how-to/exports.md shows"
-    assert columns_hint(rows, {}) == said
+    hint = columns_hint(rows, {})
+    assert settings_in(hint) == [] and f"if `questions`, `{field}` may have several turns of a conversation" in hint
 
 
 @pytest.mark.parametrize("names", [("history", "question", "answer"), ("conversation_history", "user", "assistant")])
@@ -481,24 +482,14 @@ def test_messages_before_a_question_and_its_answer_are_no_row_without_them(names
     earlier = [{"role": "user", "content": "Is it a bird?"}, {"role": "assistant", "content": SAID[1]}]
     rows = [dict(zip(names, (earlier, "Where does it live?", SAID[0]), strict=True))] * 2
     hint = columns_hint(rows, {})
-    assert hint.endswith("give `messages`: those of the list, and then the question and its answer")
+    assert settings_in(hint) == [] and f"if `{names[0]}` may have several turns of a conversation" in hint
 
 
 @pytest.mark.parametrize("name", ["context", "history", "dialogue_history", "prompt"])
 def test_an_answer_behind_texts_in_turn_is_never_left_out(name):
     said = ["How do I clean a kettle?", "Begin with the joints.", "Which tools do I need?"]
     hint = columns_hint([{name: said, "response": f"You need a brush, number {k}."} for k in range(4)], {})
-    assert settings_in(hint) == [] and "in turn, which `response` answers, give `messages`: these, and" in hint
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_number_that_picks_one_of_several_answers_is_told_before_they_are_rows(first, tmp_path):
-    rows = [{"prompt": f"Which, {k}?", "responses": SAID[:2], "best": first + k % 2} for k in range(4)]
-    said = refused(tmp_path / "rows.jsonl", rows)
-    which = (
-        "if `best` says which of `responses` is the better one, give rows that one alone, or `chosen` and `rejected`"
-    )
-    assert said.startswith(f"packer reads one answer a row; {which}; if each text")
+    assert settings_in(hint) == [] and f"if `{name}` may have several turns of a conversation" in hint
 
 
 def test_options_are_written_into_the_question_without_what_else_may_belong_to_it():

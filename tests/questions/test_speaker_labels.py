@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from packer.audit.view import view_row
 from packer.batches import Sample
-from packer.questions.speaker_labels import Labels
+from packer.questions.beginnings import Labels
 from packer.source.decode import Refused
 from packer.source.schema import read_row
 from packer.store.cache import Cache

@@ -8,7 +8,7 @@ import pytest
 from written_formats import as_csv, as_jsonl, packed
 
 from packer.errors import InputError
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.source import file_bytes as chunks_module
 from packer.source.detect import detect_format
 from packer.source.partition import partition_file

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.source import file_bytes as chunks_module
 from packer.source import text_rows
 from packer.source.decode import Refused

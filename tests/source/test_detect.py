@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from packer.errors import InputError
-from packer.questions.schema_errors import detected_schema, schema_hint
+from packer.pipeline.plan.inputs import detected_schema
+from packer.questions.schema_errors import schema_hint
 from packer.source import detect as detect_module
 from packer.source.detect import detect_format, first_rows, has_field
 from packer.source.rows import InputFile

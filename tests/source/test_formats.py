@@ -3,7 +3,7 @@
 import pytest
 from written_formats import FORMATS
 
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.source.detect import detect_format
 from packer.source.partition import partition_file
 from packer.source.rows import InputFile, read_rows

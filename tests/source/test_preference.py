@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet
 
 from packer.batches import Message, Preference, Sample
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.rejections import CODES
 from packer.source.decode import Refused
 from packer.source.detect import detect_format

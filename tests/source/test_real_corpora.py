@@ -13,7 +13,7 @@ import pytest
 from search_effort import IS_DEEP
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet, packed
 
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.questions.unread_text import find_unread
 from packer.rejections import CODES
 from packer.source.detect import detect_format, first_rows

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from written_formats import as_arrow, as_jsonl, as_parquet
 
 from packer.errors import InputError
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.source import tables as tables_module
 from packer.source.detect import detect_format
 from packer.source.partition import partition_file

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.questions.schema_errors import detected_schema
+from packer.pipeline.plan.inputs import detected_schema
 from packer.rejections import CODES
 from packer.source.decode import Refused
 from packer.source.schema import read_row

@@ -15,12 +15,12 @@ from packer.batches import SelectedRows
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
 from packer.names import shown
 from packer.pipeline.messages.changes import Changes
-from packer.pipeline.messages.losses import InNoBlock, RejectedInput, TokenLosses, token_losses
+from packer.pipeline.messages.losses import RejectedInput, TokenLosses, token_losses
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache, fingerprint
-from packer.store.entries import Totals
+from packer.store.entries import InNoBlock, Totals
 from packer.store.manifest import Manifest
 from packer.store.row_tables import read_selection
 
@@ -124,6 +124,9 @@ def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
         )
 
 
+WORTH_A_WARNING = 0.01
+"""Share of tokens in no block above which a build warns."""
+
 _WORTH_A_LINE = 1.01
 """Least ratio at which the cost of rewritten history gets a line of its own; a smaller one would print as 1.00 times.
 """
@@ -175,7 +178,7 @@ class BuildResult:
             manifest=manifest,
             num_partitions_built=num_built,
             num_partitions_reused=len(manifest.document_shards) - num_built,
-            left_out=token_losses(folder, manifest),
+            left_out=None if InNoBlock.of(manifest.totals).share <= WORTH_A_WARNING else token_losses(folder, manifest),
             rows=row_report(folder, manifest),
             **more,
         )

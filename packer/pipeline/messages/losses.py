@@ -31,17 +31,11 @@ from packer.pipeline.plan.build_plan import BuildPlan
 from packer.pipeline.stages import turn_end_marker
 from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
-from packer.rejections import CODES, ROW_REASONS
-from packer.store.entries import Cut, Totals
+from packer.rejections import CODES
+from packer.store.entries import Cut, InNoBlock
 from packer.store.manifest import Manifest, Shard
 from packer.store.row_tables import documents_of, read_rejected
 from packer.store.shards import DocumentShards
-
-WORTH_A_WARNING = 0.01
-"""Share of tokens in no block above which a build warns."""
-
-LIMIT = 0.1
-"""Share of tokens in no block above which a build stops, unless `--fail-above` sets another limit."""
 
 _MOST = 0.99
 _STEP = 64
@@ -53,7 +47,7 @@ class LeftOutError(CheckError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLosses:
-    """Tokens that are in no block, if they are more than :data:`WORTH_A_WARNING` of all."""
+    """Tokens that are in no block, if they are more than one percent of all."""
 
     tokens: int
     of_tokens: int
@@ -77,34 +71,10 @@ class TokenLosses:
         yield from (f"  {way}" for way in self.ways_out)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InNoBlock:
-    """What is in no block although no rule about rows leaves it out."""
-
-    cuts: Mapping[str, Cut]
-    of_tokens: int
-    """Tokens of all documents but those that rules about rows leave out."""
-
-    @classmethod
-    def of(cls, totals: Totals) -> "InNoBlock":
-        cuts = {code: cut for code, cut in totals.cut.items() if code not in ROW_REASONS}
-        return cls(cuts=cuts, of_tokens=totals.tokens - totals.cut_tokens + sum(cut.tokens for cut in cuts.values()))
-
-    @property
-    def tokens(self) -> int:
-        return sum(cut.tokens for cut in self.cuts.values())
-
-    @property
-    def share(self) -> float:
-        return self.tokens / self.of_tokens if self.of_tokens else 0.0
-
-
-def token_losses(folder: Path, manifest: Manifest) -> TokenLosses | None:
-    """Return what a cache leaves out of its blocks, with ways to keep it; None if it is not worth a warning."""
-    lost, pack = InNoBlock.of(manifest.totals), manifest.recipe["pack"]
-    if lost.share <= WORTH_A_WARNING:
-        return None
-    return _losses(lost, documents_of(folder, manifest).values(), pack)
+def token_losses(folder: Path, manifest: Manifest) -> TokenLosses:
+    """Return what a cache leaves out of its blocks, with ways to keep it."""
+    lost, splits = InNoBlock.of(manifest.totals), documents_of(folder, manifest).values()
+    return _losses(lost, splits, manifest.recipe["pack"])
 
 
 def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any]) -> TokenLosses:
@@ -121,7 +91,7 @@ def _losses(lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[s
         share=lost.share,
         fits_all=fits_all,
         fits_most=most,
-        ways_out=tuple(_remedies(lost.cuts, fits_all, most)),
+        ways_out=_remedies(lost.cuts, fits_all, most),
     )
 
 
@@ -142,31 +112,27 @@ def fitting(lengths: npt.NDArray[np.integer], *, step: int) -> tuple[int | None,
     return all_, most_
 
 
-def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> list[str]:
+def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | None) -> tuple[str, ...]:
     """List options that keep more."""
-    sentences = []
-    if fits_all is not None:
-        sentences.append(f"--block-len {fits_all} fits every document")
-    if fits_most is not None:
-        sentences.append(f"--block-len {fits_most} fits documents with 99 % of the tokens")
-    if "overlong" in cut:
-        sentences.append("--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning")
-    if "truncated" in cut:
-        sentences.append("--set pack.overlong=split keeps what is cut off")
-    return sentences
+    ways = {
+        f"--block-len {fits_all} fits every document": fits_all is not None,
+        f"--block-len {fits_most} fits documents with 99 % of the tokens": fits_most is not None,
+        "--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning": "overlong" in cut,
+        "--set pack.overlong=split keeps what is cut off": "truncated" in cut,
+    }
+    return tuple(way for way, helps in ways.items() if helps)
 
 
 def refuse_lost_tokens(
     lost: InNoBlock, splits: Collection[DocumentShards], pack: Mapping[str, Any], limit: float
 ) -> None:
     """Refuse, with a LeftOutError, blocks that leave out a larger share of the tokens than `limit`, or all of them."""
-    is_all = lost.tokens == lost.of_tokens
-    if lost.share <= limit and not is_all:
+    if lost.is_within(limit):
         return
     found = "; ".join(f"{number(cut.tokens)} {code} ({CODES[code]})" for code, cut in lost.cuts.items())
     tokens = f"{number(lost.tokens)} of {number(lost.of_tokens)} tokens"
     ways_out = _losses(lost, splits, pack).ways_out
-    if is_all:
+    if lost.tokens == lost.of_tokens:
         raise NothingKeptError(f"nothing kept: no token would be in a block: {found}", hint="; ".join(ways_out))
     raise LeftOutError(
         f"{percent(lost.share)} of the tokens would be in no block ({tokens}): {found}",
@@ -189,12 +155,11 @@ def refuse_rejected_rows(folder: Path, manifest: Manifest, limit: float) -> None
         )
 
 
-def refuse_existing(folder: Path, manifest: Manifest, limit: float | None) -> None:
-    """Refuse, with a LeftOutError, a cache that stands if it leaves out more than a limit that was set."""
-    if limit is not None:
-        refuse_rejected_rows(folder, manifest, limit)
-        lost, splits = InNoBlock.of(manifest.totals), documents_of(folder, manifest).values()
-        refuse_lost_tokens(lost, splits, manifest.recipe["pack"], limit)
+def refuse_existing(folder: Path, manifest: Manifest, limit: float) -> None:
+    """Refuse, with a LeftOutError, a cache that stands if it leaves out more than a limit."""
+    refuse_rejected_rows(folder, manifest, limit)
+    lost, splits = InNoBlock.of(manifest.totals), documents_of(folder, manifest).values()
+    refuse_lost_tokens(lost, splits, manifest.recipe["pack"], limit)
 
 
 _MANY = 0.1
@@ -279,9 +244,7 @@ MOST_TIMES = 2.0
 """Ratio of all tokens to those of last documents above which a build asks the user to choose."""
 
 CLEARLY = 2.5
-"""The ratio at which a build stops early, estimated from the first partitions of the first `_SAMPLED_INPUTS` inputs."""
-
-_SAMPLED_INPUTS = 16
+"""The ratio at which a build stops early, estimated from the first partitions of the first inputs."""
 
 
 class RewrittenError(UsageError):
@@ -290,21 +253,12 @@ class RewrittenError(UsageError):
     code = "rewritten"
 
 
-def sampled_tasks(plan: BuildPlan) -> tuple[int, ...]:
-    """Return tasks that show early what rewritten history costs: the first partition of each of the first inputs."""
-    if plan.recipe.supervision.history_rewrite is not None:
-        return ()
-    first = {task.source: number for number, task in reversed(list(enumerate(plan.tasks)))}
-    return tuple(sorted(first.values())[:_SAMPLED_INPUTS])
-
-
-def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult]) -> None:
-    """Stop a long build early if its first partitions are well above the limit.
+def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult], tasks: Sequence[int]) -> None:
+    """Stop a long build early if some partitions, those of `tasks`, are well above the limit.
 
     Each of them is weighted by the rows of its input. The same partitions are used every time, so the decision depends
     on the plan alone.
     """
-    tasks = sampled_tasks(plan)
     if not all(number in results for number in tasks):
         return
     sampled = [(plan.inputs[plan.tasks[number].source].num_rows, results[number].shard) for number in tasks]

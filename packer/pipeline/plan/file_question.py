@@ -1,13 +1,13 @@
 """What nothing reads in the first rows of one file, with the commands and columns that would read it."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
-from packer.questions.conversations import SingleMessages, single_messages
+from packer.questions.conversations import single_messages
 from packer.questions.field_programs import programs_for_fields
 from packer.questions.message_order import BEGIN_OTHERS
 from packer.questions.named_media import without_media
@@ -92,13 +92,15 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
     )
     unread = find_unread(rows, schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known)
     names = frozenset(entry.unread(unread.names))
-    if entry.schema == "text" and (messages := _single_messages(entry, rows[:_FEWEST_ROWS], known)) is not None:
+    messages = single_messages(rows[:_FEWEST_ROWS]) if entry.schema == "text" else None
+    if messages is not None and messages.speaker not in {*known, *entry.columns, *entry.columns.values()}:
         field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, kind="flag")
         way = f"each row is a single message, and texts are trained whole, questions too; {messages.way}"
         return FileQuestion(unread=replace(unread, fields=(*unread.fields, field)), unread_names=names, ways=(way,))
     if not unread.fields:
         return FileQuestion(unread=unread, unread_names=names)
-    tried = list(islice((row for row in rows if _has_any(row, unread.fields)), _TRIED_ROWS))
+    found_in = {first_name(each.path) for each in unread.fields}
+    tried = list(islice((row for row in rows if any(map(row.get, found_in))), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
     programs = [program for each in unread.fields for program in each.programs]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
@@ -147,12 +149,3 @@ def _prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]
     if 2 * len(begun) > len(said):
         says = f"its texts begin as prompts of a model do ({quoted(begun[0])}), and texts are trained whole"
         yield Note(f"{says}; to train only the answers, give messages, or prompt and completion")
-
-
-def _single_messages(entry: InputFile, rows: Sequence[dict[str, Any]], known: Collection[str]) -> SingleMessages | None:
-    found = single_messages(rows)
-    return None if found is None or found.speaker in {*known, *entry.columns, *entry.columns.values()} else found
-
-
-def _has_any(row: dict[str, object], fields: Iterable[UnreadField]) -> bool:
-    return any(row.get(first_name(each.path)) for each in fields)

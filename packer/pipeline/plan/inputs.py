@@ -14,12 +14,12 @@ from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
-from packer.questions.question_fields import list_names
-from packer.questions.schema_errors import detected_schema, refuse_absent_columns, refuse_unread_columns
+from packer.questions.schema_errors import no_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
-from packer.source.detect import detect_format, field_names
-from packer.source.file_bytes import READ_BYTES, FilePath, FileStatus, NoRowsError, changed_error, file_sha256
+from packer.source.detect import detect_format, detect_schema, field_names
+from packer.source.file_bytes import READ_BYTES, FilePath, FileStatus, Format, NoRowsError, changed_error, file_sha256
 from packer.source.files import data_set_splits, is_data_set
+from packer.source.row import Columns
 from packer.source.rows import InputFile, refuse_empty
 from packer.store.manifest import Input
 
@@ -148,11 +148,12 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
     file_format = detect_format(path) if source.format == "auto" else source.format
     if not is_alone:
         refuse_empty(path, format=file_format)
-    schema = (
-        detected_schema(path, format=file_format, columns=source.columns) if source.schema == "auto" else source.schema
-    )
+    schema = source.schema
+    if schema == "auto":
+        schema = detected_schema(path, format=file_format, columns=source.columns)
     try:
-        refuse_unread_columns(path, source.columns, schema)
+        if source.columns:
+            refuse_unread_columns(path, source.columns, schema)
     except InputError:
         refuse_absent_columns(str(path), sorted(field_names(path, format=file_format)), source.columns)
         raise
@@ -168,6 +169,18 @@ def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> In
         max_row_bytes=recipe.rows.max_bytes,
         source=recipe.sources.index(source),
     )
+
+
+def detected_schema(path: FilePath, *, format: Format, columns: Columns) -> str:  # noqa: A002 - the recipe's word
+    """Return the schema that most of the first rows of a file fit.
+
+    Raises:
+        InputError: none of them fits any; the hint says with what they would.
+    """
+    schema = detect_schema(path, format=format, columns=columns)
+    if schema is None:
+        raise no_schema(path, format, columns)
+    return schema
 
 
 def _refuse_hollow(path: FilePath) -> None:

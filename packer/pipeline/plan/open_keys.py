@@ -48,25 +48,21 @@ class _Key:
 
     name: str
     value: str
-    unset: str | None
-    """What it means that nobody set the key, as recipes of caches have it."""
-
     what: str
     rows: str
     concerns: Callable[[Sample], bool]
     refuses: Callable[[Rejection], bool]
 
-    def value_in(self, recipe: Mapping[str, Any]) -> Any:
+    def is_open(self, recipe: Recipe) -> bool:
+        """Whether the recipe has no value for it, and no rows that lose their reasoning, which would keep it."""
         group, name = self.name.split(".")
-        values = recipe.get(group)
-        return values.get(name) if isinstance(values, Mapping) else None  # the recipe of a cache may be anything
+        return getattr(getattr(recipe, group), name) is None and "reasoning" not in recipe.supervision.allow_dropped
 
 
 _KEYS = (
     _Key(
         name="rows.call_ids",
         value="short",
-        unset=None,
         what="gives calls ids that this template takes (=as_given leaves such rows out)",
         rows="row with calls",
         concerns=lambda sample: any(message.fields.get("tool_calls") for message in sample.messages),
@@ -75,7 +71,6 @@ _KEYS = (
     _Key(
         name="rows.call_ids",
         value="named",
-        unset=None,
         what="gives calls ids with their names, as this template writes them (=as_given leaves such rows out)",
         rows="row with results of calls",
         concerns=lambda sample: any(message.role == "tool" for message in sample.messages),
@@ -84,7 +79,6 @@ _KEYS = (
     _Key(
         name="supervision.on_prompt_mismatch",
         value="continue",
-        unset="refuse",
         what="trains answers after the prompts that this template makes (=refuse leaves such rows out)",
         rows="row",
         concerns=lambda _: True,
@@ -102,8 +96,8 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
     for source, files in groupby(inputs, key=lambda each: each[0]) if model.template is not None else ():
         rows: Iterator[RowBatch] = (row.batch for _, file in files for row in file.rows())  # read once for all keys
         for number, key in enumerate(_KEYS):
-            if key.value_in(to_json(recipe)) is not None or "reasoning" in recipe.supervision.allow_dropped:
-                continue  # rows that lose their reasoning would keep it
+            if not key.is_open(recipe):
+                continue
             then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
             rows, first = tee(rows)
             built = _built(key, first, recipe, then, model, later=_KEYS[number + 1 :])
@@ -111,12 +105,9 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
                 recipe = then
                 what = f"{key.what}{SKIP}" if any(map(_skips_reasoning, built)) else key.what
                 said.append(f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {what}")
-    return _without_open(recipe), tuple(said)
-
-
-def _without_open(recipe: Recipe) -> Recipe:
-    unset = [f"{key.name}={key.unset}" for key in _KEYS if key.unset and key.value_in(to_json(recipe)) is None]
-    return make_recipe(to_json(recipe), unset) if unset else recipe
+    if recipe.supervision.on_prompt_mismatch is None:  # as recipes of caches have it
+        recipe = make_recipe(to_json(recipe), ["supervision.on_prompt_mismatch=refuse"])
+    return recipe, tuple(said)
 
 
 def _skips_reasoning(turns: TurnBatch) -> bool:

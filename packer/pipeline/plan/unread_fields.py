@@ -20,7 +20,7 @@ from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.plan.file_question import FileQuestion, asked_about
 from packer.pipeline.stages import compile_template
-from packer.questions.answer_blocks import ways_to_read
+from packer.questions.beginnings import ways_to_read
 from packer.questions.field_programs import KEY_OF_MESSAGES
 from packer.questions.proposals import Proposal
 from packer.questions.read_places import ITEMS, UnreadField

@@ -1,21 +1,28 @@
-"""Finds blocks with which answers begin and that may be reasoning.
+"""Finds what answers begin with and may not be said: blocks that may be reasoning, and names of speakers.
 
 No list of tags is needed: text between tags of any name, in front of what an answer says, may be meant for no reader.
 Headings are, so one counts only if its name is one of reasoning, or if most rows of a file begin with the same one and
 have one other in common, whatever both are called. The one that ends a block begins what the answer says, and stays
-there. :mod:`packer.source.beginnings` reads a block as `roles` says.
+there.
+
+Texts of transcripts have the name of who speaks before what is said, such as `Claude:`. Under a template, whose headers
+say it already, it would be learned. No list of names is needed: a label that nearly all answers of a source have in
+common is a name if nearly all that users say has one, too, and it is another. One that only answers have may be what
+they say, as in `Answer: 42`. :mod:`packer.source.beginnings` reads a block as `roles` says, and takes names off.
 """
 
+import operator
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
 from packer.batches import Sample
 from packer.questions.question_fields import list_names
 from packer.questions.read_places import UnreadField
+from packer.questions.read_texts import spaced
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.beginnings import BETWEEN, HEADINGS, NAME, TAG
 from packer.source.prose import is_text
@@ -133,52 +140,47 @@ def _begun_by_marks(text: str) -> Iterator[Block]:
         form = rf"{re.escape(begun[0])}[^{re.escape(begun[0] + end)}\n]{{1,{_LONGEST_NAME}}}{re.escape(end)}"
     else:
         return
-    found = [*islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS)]
-    marks = {mark[0].strip(): mark for mark in reversed(found)}
-    opening, *others = sorted(marks, key=lambda mark: marks[mark].start()) or [""]
+    found = islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS)
+    opening, *others = [*dict.fromkeys(mark[0].strip() for mark in found)] or [""]
     for closing in others if begun.startswith(opening) else ():
-        inside = begun[len(opening) : min(marks[closing].start(), len(opening) + _SHOWN_CHARACTERS)]
+        inside = begun[len(opening) :].partition(closing)[0][:_SHOWN_CHARACTERS]
         if all(sum(map(str.isalpha, mark)) > 1 for mark in (opening, closing)) and is_text(inside.strip()):
             yield Block(opening, closing, inside)
 
 
 class Blocks:
-    """Counts the blocks with which answers of some rows begin."""
+    """Counts the blocks with which answers of some rows begin, but for those that `roles` of the source names."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = known
         self._said = {name.partition(BETWEEN)[0] for name, role in known.items() if role == "assistant"} - {""}
-        self._num_rows: Counter[str] = Counter()
-        self._first: dict[str, Block] = {}
-        self._again: dict[str, Sequence[str]] = {}
         self._num_added = 0
+        self._num_rows: Counter[str] = Counter()
         self._num_marked: Counter[str] = Counter()
         """Rows in which a block is between two marks that may be headings for readers."""
 
+        self._first: dict[str, Block] = {}
+        self._labels: dict[str, Sequence[str]] = {}
+        """The labels in an answer that has that of a block again behind it: a thought, say, and a result of a tool."""
+
     def add(self, sample: Sample) -> None:
-        answers = [message.fields.get("content") for message in sample.all_messages if message.role == "assistant"]
-        found = {block.name: block for text in answers if isinstance(text, str) for block in blocks_of(text)}
-        marked = {each.name: each for text in answers if isinstance(text, str) for each in _begun_by_marks(text)}
         self._num_added += 1
-        self._first = found | self._first
-        for name, block in marked.items():
-            self._first.setdefault(name, block)
-        for counts, names in ((self._num_rows, found), (self._num_marked, marked)):
-            counts.update(
-                name for name, block in names.items() if name not in self._known and block.opening not in self._said
-            )
-        for text in map(str, answers) if found else ():
+        contents = (each.fields.get("content") for each in sample.all_messages if each.role == "assistant")
+        answers = [text for text in contents if isinstance(text, str)]
+        found = self._unknown(block for text in answers for block in blocks_of(text))
+        marked = self._unknown(block for text in answers for block in _begun_by_marks(text))
+        self._num_rows.update(found.keys())
+        self._num_marked.update(marked.keys())
+        self._first = marked | found | self._first
+        for text in answers if found else ():
             labels = [each.strip() for each in _LABEL.findall(text)]
-            self._again |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
+            self._labels |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
 
-    def labels(self, block: Block) -> Sequence[str]:
-        """Return the labels in an answer that has the one of this block again behind it: a thought, say, and a result
-        of a tool before it.
-        """
-        return [*dict.fromkeys(self._again.get(block.name, ()))]
+    def _unknown(self, blocks: Iterable[Block]) -> dict[str, Block]:
+        return {each.name: each for each in blocks if each.name not in self._known and each.opening not in self._said}
 
-    def found(self) -> Iterator[tuple[Block, int]]:
-        """Yield those that are not known, each with its rows: of several that begin alike, the most common.
+    def found(self) -> Iterator[UnreadField]:
+        """Yield those that not only few rows have: of several that begin alike, the most common.
 
         One between two headings counts if these are the two that most rows have.
         """
@@ -189,7 +191,99 @@ class Blocks:
             block = self._first[name]
             if (block.opening or name) not in openings:
                 openings.add(block.opening or name)
-                yield block, num_rows
+                labels = tuple(dict.fromkeys(self._labels.get(name, ())))
+                yield UnreadField(
+                    path=name, kind="block", num_rows=num_rows, example=spaced(block.inside), inner=labels
+                )
+
+
+# Names of speakers
+
+
+_WORD = r"[\w'’.-]{1,24}"
+_NAME = (
+    rf"(?:[#*_\[<(【>|]{{1,6}}\s?)?(?=[^\W\d_]){_WORD}(?: {_WORD}){{0,2}}"
+    r"[\])>】*_|]{0,4}\s?[:：][*_\]】]{0,3}"
+)
+_SPEAKER = re.compile(rf"\s*(?P<label>{_NAME})(?!//)(?=\s*\S)")
+"""Matches a label of one to three words with a colon, also in bold, in brackets or in a heading, that text follows."""
+
+_OF_LINE = re.compile(rf"(?P<label>{_NAME}(?!//)|\#{{1,6}} ?{_WORD}(?: {_WORD}){{0,2}}(?=\s*\Z))")
+"""Matches a label at the beginning of a line, or a heading without a colon."""
+
+_MOST_LINES = 1000
+"""Of a text, and characters of a line, which are searched for labels."""
+
+_FEWEST_ANSWERS = 2
+_MOST_WITHOUT = 10
+"""One in this many texts may begin otherwise."""
+
+
+class Labels:
+    """Counts the labels with which texts of some rows begin."""
+
+    def __init__(self) -> None:
+        self._num_texts = Counter[str]()
+        self._labels: Mapping[str, Counter[str]] = {"assistant": Counter(), "user": Counter()}
+        self._num_rows = Counter[str]()
+        """How many rows have an answer with a label."""
+
+        self._first: dict[str, str] = {}
+        """An answer with each label."""
+
+    def add(self, sample: Sample) -> None:
+        names: set[str] = set()
+        for message in sample.messages:
+            role, text = message.fields["role"], message.fields.get("content")
+            if role not in self._labels or type(text) is not str or message.weight == 0 or not text or text.isspace():
+                continue
+            self._num_texts[role] += 1
+            if (found := _SPEAKER.match(text)) is not None:
+                self._labels[role][found["label"]] += 1
+                if role == "assistant":
+                    names.add(found["label"])
+                    self._first.setdefault(found["label"], text)
+        self._num_rows.update(names)
+
+    def _shared(self, role: str) -> str | None:
+        """Return the label with which nearly all texts of a role begin."""
+        num = self._num_texts[role]
+        label, count = next(iter(self._labels[role].most_common(1)), ("", 0))
+        return label if count and (num - count) * _MOST_WITHOUT <= num else None
+
+    def found(self) -> Iterator[UnreadField]:
+        """Yield the label that nearly all answers have; it is a name if what users say has one of theirs."""
+        name, label = self._shared("user"), self._shared("assistant")
+        if label is not None and self._num_texts["assistant"] >= _FEWEST_ANSWERS:
+            yield UnreadField(
+                path=label,
+                kind="label",
+                num_rows=self._num_rows[label],
+                example=spaced(self._first[label]),
+                roles=((label, "assistant"), (name, "user")) if name is not None and name != label else (),
+            )
+
+
+def speakers_in(texts: Sequence[str]) -> tuple[str, str] | None:
+    r"""Return the two labels that lines of most texts begin with in turn; None if there are none, or more are usual.
+
+    Example:
+        >>> speakers_in(["Q: Six?\nA: Yes.\nQ: Ten?\nA: No.", "Q: Seven?\nA: No."])
+        ('Q:', 'A:')
+        >>> speakers_in(["Title: Six\nBy: Ann\nYear: 7\nText: Ho.", "Title: Ten\nBy: Bo\nYear: 8\nText: Ha."])
+    """
+    lines = [text[: _MOST_LINES * _MOST_LINES].splitlines()[:_MOST_LINES] for text in texts]
+    matches = [[_OF_LINE.match(line[:_MOST_LINES].lstrip()) for line in each] for each in lines]
+    found = [[label["label"] for label in each if label] for each in matches]
+    first = Counter(labels[0] for labels in found if labels)
+    others = Counter(label for labels in found for label in {*labels} - {*labels[:1]})
+    if len(texts) < _FEWEST_ANSWERS or not others:
+        return None
+    asked, answered = pair = first.most_common(1)[0][0], others.most_common(1)[0][0]
+    turns = [[label for label in labels if label in pair] for labels in found]
+    in_turn = [each[:1] == [asked] and len(each) > 1 and all(map(operator.ne, each, each[1:])) for each in turns]
+    are_all = 2 * sum(map(len, turns)) > sum(map(len, found))
+    return (asked, answered) if asked != answered and are_all and 2 * sum(in_turn) > len(texts) else None
 
 
 def ways_to_read(found: Sequence[UnreadField], roles: Mapping[str, str]) -> Iterator[str]:

@@ -1,0 +1,123 @@
+"""Hints for rejected rows that are to be read otherwise, or written otherwise: told by reasons and the first rows."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from packer.questions.conversations import PAGE, conversation_hint
+from packer.questions.proposals import Reading, ways_to_read_variables
+from packer.questions.schema_errors import columns_hint, schema_hint
+from packer.recipe.named_options import as_option
+from packer.rejections import rejection_hint
+from packer.source.detect import first_rows
+from packer.source.roles import ROLES, roles_hint
+from packer.source.row import field_value
+from packer.source.rows import InputFile
+
+_TRIED_ROWS = 8
+
+_OTHER_KEYS = re.compile(
+    r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\]"
+    r"(?:; its other keys: `|, which|\.content\[\d+\]\.type: |\Z)"
+)
+"""The reason given for a message without a text, or without a role, that has other keys which may contain it."""
+
+_MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
+
+_COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\Z)")
+"""In the reason for a row: columns that read what is not read or leave it out, and which of both."""
+
+_OTHER_FORM = re.compile(r"the text between (\S+) and (\S+) is not a call in the form that the template writes")
+"""The reason for a row with a text that stands between the tags of calls, and is none that the template writes."""
+
+_OBJECT = re.compile(r"got `object` at \$\.(?P<field>\w+)\[\d+\]\.(?P<key>content|value)\Z")
+"""The reason for a row of which a message says an object."""
+
+
+def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
+    """Suggest how rows of a file that were rejected are read, or are to be written; None if a code is about no such
+    thing.
+    """
+    if code == "unknown_schema":
+        return schema_hint(_first(file), file.schema, file.columns)
+    if code == "unread_content":
+        reading = Reading(schema=file.schema, columns=file.columns, roles=file.roles)
+        return "; ".join(ways_to_read_variables(_first(file), reading))
+    if code == "unknown_role":
+        return roles_hint(_first(file), file.columns)
+    if code == "pair_no_prompt":
+        hint = columns_hint(_first(file), file.columns)
+        return hint if "--columns" in hint else None
+    if code == "media_missing":
+        return _root_hint(file, reason.partition(":")[0])
+    if code == "multimodal":
+        way = _about_images(reason, file)
+        return way and f"{rejection_hint(code)}; {way}"
+    if code == "no_content" and reason.endswith("the user message is empty"):
+        return "--set rows.empty_user=keep keeps user messages that are empty"
+    if code in ("no_content", "wrong_type", "bad_tools") and (keys := _OTHER_KEYS.search(reason)) is not None:
+        found = conversation_hint(file.path, _first(file), file.columns.get(keys["field"]) or keys["field"])
+        if found is not None:
+            return found
+    return _about_calls_in_text(code, reason, file) or _columns_of(code, reason) or _about_results(reason, file)
+
+
+def _first(file: InputFile) -> list[dict[str, Any]]:
+    return [*first_rows(file.path, file.format, file.columns, every_column=True)]
+
+
+def _columns_of(code: str, reason: str) -> str | None:
+    """Return the hint for a reason that names columns with which the row is read."""
+    may_name = code in {"wrong_type", "bad_tools", "pair_context_differs"}
+    if not may_name and not (code == "preference" and (" reads the rating" in reason or ", but is a text" in reason)):
+        return None
+    found = _COLUMNS.findall(reason)
+    return "; ".join(f"{as_option(f'sources.columns={{{columns}}}')} {effect}" for columns, effect in found) or None
+
+
+def _about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
+    """Suggest what to do with calls in texts, or with what stands between their tags."""
+    tags = _OTHER_FORM.search(reason)
+    if tags is None and not (code == "bad_tools" and "within the text at" in reason):
+        return None
+    if "<function=" in json.dumps(_first(file), default=str):
+        return f"these are calls as XML; {PAGE}#calls-as-xml has the command that makes `tool_calls` of them"
+    return tags and (
+        f"a server would read what stands between {tags[1]} and {tags[2]} as a call: give calls in `tool_calls`; "
+        "if it is code, and no call, write it as a block of code"
+    )
+
+
+def _about_results(reason: str, file: InputFile) -> str | None:
+    """Suggest the JSON of results of tools that are objects; None if that is not the reason."""
+    if (found := _OBJECT.search(reason)) is None:
+        return None
+    field = file.columns.get(found["field"]) or found["field"]
+    roles: Mapping[str, str] = {**ROLES, **file.roles}
+    messages = (each for row in _first(file) for each in field_value(row, field) or () if isinstance(each, dict))
+    senders = [each.get("role") or each.get("from") for each in messages if isinstance(each.get(found["key"]), dict)]
+    is_of_tool = any(roles.get(str(sender)) == "tool" for sender in senders)
+    return "results of tools are texts, so write objects as JSON" if is_of_tool else None
+
+
+def _about_images(reason: str, file: InputFile) -> str | None:
+    """Suggest how a tag that stands for an image stays a word, or where the images are that rows name."""
+    if "a question has the tag" in reason:
+        return "if the tag is a word of the text, put a blank behind it"
+    samples = (sample for row in islice(file.rows(), _TRIED_ROWS) for sample in row.batch.samples)
+    sources = (source for sample in samples if sample.images for source in sample.images.sources)
+    image = next((source for source in sources if isinstance(source, str)), None)
+    return _root_hint(file, image) if image else None
+
+
+def _root_hint(file: InputFile, image: str) -> str | None:
+    """Suggest the folder beside a file that has an image which its rows name from there; None if none has it."""
+    if not isinstance(file.path, Path) or image.startswith(("/", "data:")):
+        return None
+    folders = [file.path.parent, *file.path.parent.glob("*")]
+    found = next((folder for folder in folders if os.path.isfile(folder / image)), None)  # noqa: PTH113 - any name is right
+    return f"{as_option(f'media.root={found}')} finds {image}" if found in folders[1:] else None
