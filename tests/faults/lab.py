@@ -1,14 +1,13 @@
 """Where builds run whose storage is watched, refused or cut off.
 
-One process imports packer once and forks for every experiment, so that an experiment costs a build and not an import.
-It never builds itself: no thread of it is running when it forks.
+One process imports packer and builds once, and forks for every experiment, so that an experiment costs what is its own.
+No thread of it is running when it forks.
 """
 
 import contextlib
 import ctypes
 import dataclasses
 import gc
-import importlib
 import io
 import json
 import os
@@ -25,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+from faults.jobs import write_job
 from faults.storage import Fault, Storage
 from processes import HANG_S
 
@@ -124,10 +125,6 @@ class Lab:
         return Outcome(code=status, **values)
 
 
-WARM = ("packer.audit.verify", "packer.pipeline", "packer_cli.build", "packer_cli.verify")
-WARM += ("numpy.ma", "pyarrow.compute")
-"""Imported once, for all experiments: the last two, which others import when they are needed, take as long as a build."""
-
 _NOTHING: dict[str, Any] = {"told": "", "counts": {}, "num_hit": 1, "trace": []}
 
 
@@ -176,27 +173,22 @@ def experiment(request: dict[str, Any]) -> int:
     return code
 
 
-def compile_template() -> None:
-    """That of the jobs, once for all experiments: it takes longer than the rest of their builds; and starts no thread."""
-    from packer.model.model import load_model
-    from packer.recipe.recipe import make_recipe
-    from packer.render import environment
-    from packer.starter import write_starter
+def warm_up() -> None:
+    """Import and compile what all experiments need, which takes longer than the rest of their builds."""
+    from packer_cli.main import cli
 
-    recipe = make_recipe({})
-    date = recipe.template.date
     with tempfile.TemporaryDirectory() as place:
-        write_starter(Path(place, "starter"))
-        template = load_model(Path(place, "starter", "tokenizer")).template
-    environment._compiled(environment.environment_of(date), template)
+        job, cache = write_job(Path(place, "job"), num_rows=8), Path(place, "cache")
+        for words in (job.command(cache), ["verify", str(cache), "-j", "1"]):
+            with contextlib.redirect_stdout(io.StringIO()), pytest.raises(SystemExit) as end:
+                cli.main(words, prog_name="packer")
+            assert end.value.code == 0
     assert threading.active_count() == 1
 
 
 def serve() -> None:
     """Answer requests, one a line, until there are no more."""
-    for name in WARM:
-        importlib.import_module(name)
-    compile_template()
+    warm_up()
     gc.collect()
     gc.freeze()
     gc.disable()  # an experiment ends before its garbage matters, and looking for it would copy what all share

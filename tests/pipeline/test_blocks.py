@@ -21,7 +21,7 @@ RULES = {"split": {"shares": {"validation": 0.3}}}
 def test_a_task_has_the_shards_of_its_groups_and_writes_what_all_documents_would(
     rules: dict[str, object], starter: Path, tmp_path: Path
 ) -> None:
-    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(300)]
+    rows = [{"prompt": f"row {i}", "completion": "word " * (1 + i * 7 % 40)} for i in range(180)]
     weighted = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": weighted}) + "\n")
@@ -83,7 +83,7 @@ def test_document_shards_are_let_go_once_their_blocks_are_written(
         return own, before
 
     monkeypatch.setattr(DocumentShards, "of_shards", counted)
-    for number in range(60):
+    for number in range(40):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": f"text {number} and words"}) + "\n")
     build(
         make_recipe(

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from shorter_starter import shortened
 from watched_builds import digests
 
 from packer.audit.verify import verify
@@ -35,7 +36,7 @@ from packer.store.row_tables import read_rejected
 @pytest.fixture
 def own(starter: Path, tmp_path: Path) -> Path:
     """A starter to be changed."""
-    return Path(shutil.copytree(starter, tmp_path / "starter"))
+    return shortened(starter, tmp_path / "starter", 12)
 
 
 def recipe_of(starter: Path, *overrides: str) -> Recipe:
@@ -59,7 +60,7 @@ def test_every_row_is_kept_or_accounted_for(starter: Path, starter_cache: Path) 
 def test_bytes_depend_neither_on_processes_nor_on_folders_hash_seed_time_zone_locale_or_times_of_files(
     own: Path, tmp_path: Path
 ) -> None:
-    cut = ["sources.limit=6", "partition_bytes=2KiB"]
+    cut = ["sources.limit=3", "partition_bytes=2KiB"]
     first = build_one(own, tmp_path / "one", *cut)
     assert first.num_partitions_built > 5
     build_one(own, tmp_path / "deep" / "er" / "two", *cut, jobs=2)
@@ -243,9 +244,9 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
 
 
 def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
-    whole = build_one(starter, tmp_path / "whole", "sources.limit=10").manifest
-    cut = build_one(starter, tmp_path / "cut", "sources.limit=10", "partition_bytes=2KiB", "shard_bytes=20KiB").manifest
-    other = build_one(starter, tmp_path / "other", "sources.limit=10", "supervision.turns=last").manifest
+    whole = build_one(starter, tmp_path / "whole", "sources.limit=5").manifest
+    cut = build_one(starter, tmp_path / "cut", "sources.limit=5", "partition_bytes=2KiB", "shard_bytes=20KiB").manifest
+    other = build_one(starter, tmp_path / "other", "sources.limit=5", "supervision.turns=last").manifest
     assert whole is not None and cut is not None and other is not None
     assert len(cut.shards) > 2 * len(whole.shards)
     assert cut.content_fingerprint == whole.content_fingerprint != other.content_fingerprint

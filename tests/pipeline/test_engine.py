@@ -44,7 +44,7 @@ def tokenizer_json(starter):
 @pytest.fixture(scope="module")
 def starter(starter, tmp_path_factory):
     """The example, with a tokenizer that splits texts as GPT-2 does: gigatoken does not know the example's own way."""
-    folder = shortened(starter, tmp_path_factory.mktemp("splits_as_gpt_2") / "starter", 15)
+    folder = shortened(starter, tmp_path_factory.mktemp("splits_as_gpt_2") / "starter", 11)
     path = folder / "tokenizer" / "tokenizer.json"
     splits = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | {"pre_tokenizer": splits}), "utf-8")
@@ -266,7 +266,7 @@ def test_an_engine_that_differs_in_a_build_gives_way_to_the_reference(
     assert not build_with(starter, tmp_path / "cache").built
 
 
-SMALL = "partition_bytes=4KiB"
+SMALL = "partition_bytes=16KiB"
 
 
 def test_nothing_is_journaled_before_its_ids_are_compared_with_the_reference(

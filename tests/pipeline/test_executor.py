@@ -172,7 +172,7 @@ import packer
 from packer.pipeline.workers import fork_server
 
 fork_server.FORKS = fork_server.FORKS and sys.argv[3] == "True"
-packer.build(sys.argv[1], sys.argv[2], jobs=2, partition_bytes=20000, progress=False)
+packer.build(sys.argv[1], sys.argv[2], jobs=2, limit=4, partition_bytes=2000, progress=False)
 """
 
 

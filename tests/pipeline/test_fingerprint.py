@@ -58,7 +58,7 @@ def values_at(folder):
         "deduplicate": {"exact": "bytes"},
         "decontaminate": {"against": [{"path": f"{folder}/bench.csv", "name": "bench"}]},
         "pack": {"block_len": 256},
-        "partition_bytes": 8000,
+        "partition_bytes": 32000,
     }
 
 
@@ -180,7 +180,7 @@ def test_standard_input_does_not_change_it(place, tmp_path):
         "--fail-above",
         1,
         "--set",
-        "partition_bytes=3000",
+        "partition_bytes=30000",
     )
     piped = fields("build", "-", *options, "-o", tmp_path / "piped", stdin=(place / "chat.jsonl").read_bytes())
     named = fields("build", place / "chat.jsonl", *options, "-o", tmp_path / "named")

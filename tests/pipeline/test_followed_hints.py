@@ -18,7 +18,7 @@ from command_line import fields, run
 from hints import settings_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from search_effort import each_with_a_kind
+from search_effort import IS_DEEP, each_with_a_kind, one_in
 from supervision_stages import Stages, chat
 from watched_builds import Notes
 
@@ -98,7 +98,7 @@ def follow(
     raise AssertionError(followed)
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=(4 if IS_DEEP else 2) * settings.default.max_examples)
 @given(
     row=st.sampled_from(sorted(ROWS)),
     extra=st.sets(st.sampled_from(NAMES), max_size=3),
@@ -264,7 +264,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Rows in the forms of published data sets, in other words."""
 
 
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(PUBLISHED, ["jsonl", "parquet"]))
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*PUBLISHED]), ["jsonl", "parquet"]))
 def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp_path: Path, starter: Path) -> None:
     row = PUBLISHED[name]
     followed, text, notes = follow(tmp_path / f"rows.{kind}", row, {}, starter / "tokenizer", last=False)

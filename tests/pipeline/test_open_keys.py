@@ -225,7 +225,7 @@ def asking(number: int, *names: str) -> list[dict[str, Any]]:
 def test_results_get_the_ids_that_a_template_shows_at_their_calls(asked: Any, tmp_path: Path, how: str) -> None:
     """As templates of Kimi K2, which would name ids at results that no call shows."""
     template = "{%- set count = namespace(calls=0) %}" + MADE.replace("ID", IDS[how])
-    rows = [{"messages": [ASK, *asking(k, "tide", "ferry"), *asking(k, "tide"), ANSWER]} for k in range(12)]
+    rows = [{"messages": [ASK, *asking(k, "tide", "ferry"), *asking(k, "tide"), ANSWER]} for k in range(4)]
     arguments = asked(*rows, PLAIN, template=template)
     (said,) = fields("build", *arguments)["settled_keys"]
     assert "rows.call_ids=named was set, as every row with results of calls needs it" in said
@@ -237,7 +237,7 @@ def test_results_get_the_ids_that_a_template_shows_at_their_calls(asked: Any, tm
     assert re.findall(r"return of (\S+): call_3(\w+)", shown) == [(each, each[10:-2]) for each in ids]
 
     refused = fields("build", *arguments, "--force", "--set", "rows.call_ids=as_given")
-    assert refused["totals"]["rejected"] == {"dropped_tool_call" if how == "alone" else "mangled_call": 12}
+    assert refused["totals"]["rejected"] == {"dropped_tool_call" if how == "alone" else "mangled_call": 4}
     hint = str(fields("preview", *arguments[:-2], "--set", "rows.call_ids=as_given")["rows"][0]["hint"])
     assert shlex.split(hint)[:2] == ["--set", "rows.call_ids=named"] and "|safe" not in hint
 

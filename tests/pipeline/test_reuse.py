@@ -172,7 +172,7 @@ def shards_of_all_kinds(starter, tmp_path_factory):
     """A cache with many document shards, of which few reject rows, and many block shards."""
     folder = tmp_path_factory.mktemp("many") / "cache"
     build(
-        load_recipe(starter / "recipe.yaml", ["partition_bytes=8KiB", "shard_bytes=60KiB", "sources.limit=100"]),
+        load_recipe(starter / "recipe.yaml", ["partition_bytes=8KiB", "shard_bytes=60KiB", "sources.limit=50"]),
         folder,
         jobs=1,
     )

@@ -93,6 +93,7 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_pa
     (tmp_path / "template.jinja").write_text(SHOWS_X)
     values = to_json(load_recipe(starter / "recipe.yaml", ["sources.limit=2"]))
     values["supervision"] = {**values.get("supervision", {}), "on_prompt_mismatch": "continue"}
+    del values["sources"][1:]
     recipes = [
         make_recipe({**values, "template": {"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}}})
         for x in (True, 1, 1.0)

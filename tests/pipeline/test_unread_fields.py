@@ -19,7 +19,7 @@ import pytest
 import twins
 from command_line import fields, run
 from hints import arguments_in
-from search_effort import each_with_a_kind
+from search_effort import each_with_a_kind, one_in
 
 import packer
 from packer.audit.preview import preview
@@ -473,7 +473,7 @@ FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(FLAGS, ["jsonl", "json", "parquet"]))
+@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(one_in(2, FLAGS), ["jsonl", "json", "parquet"]))
 def test_each_way_on_for_a_flag_trains_what_it_says(
     tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int], int], kind: str
 ) -> None:
@@ -546,7 +546,7 @@ VERDICTS: list[tuple[str, list[Any], list[int]]] = [
 """A field, what rows have in it, and those of which it says yes."""
 
 
-@pytest.mark.parametrize(("verdict", "kind"), each_with_a_kind(VERDICTS, ["jsonl", "parquet", "csv"]))
+@pytest.mark.parametrize(("verdict", "kind"), each_with_a_kind(one_in(2, VERDICTS), ["jsonl", "parquet", "csv"]))
 def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
     tokenizer: Path, tmp_path: Path, verdict: tuple[str, list[Any], list[int]], kind: str
 ) -> None:

@@ -120,10 +120,10 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
 
 def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.source.detect._SAMPLED_BYTES", 2000)
-    rows = [chat(i) | {"source": "x", "id": i, "t" * 50: "y"} for i in range(100)]
-    rows[75] |= {"summary": "late", "system": "be kind", "score": 1}
-    rows[90] |= {"summary": "later", "notes\n": None}
-    rows[95] = {"no chat": "at all"}
+    rows = [chat(i) | {"source": "x", "id": i, "t" * 50: "y"} for i in range(40)]
+    rows[30] |= {"summary": "late", "system": "be kind", "score": 1}
+    rows[35] |= {"summary": "later", "notes\n": None}
+    rows[38] = {"no chat": "at all"}
     filters = "filters=[{name: low, field: score, max: 3}]"
     later = "rows.jsonl: fields of later rows that are not read: `no chat`, `notes\\n`, `summary`; `--columns` maps"
     for name, jobs in (("other", 2), ("cache", 1)):

@@ -136,7 +136,7 @@ def test_a_turn_ends_with_its_terminator_and_nothing_after(
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
     every: int, real: Path, fitted: Fitted
 ) -> None:

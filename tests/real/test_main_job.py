@@ -138,7 +138,7 @@ def corpora(real: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("tokenizers", "limit", "least_kept"),
     [
-        (("minimind",), 4, 20),
+        (("minimind",), 4, 10),
         pytest.param(("minimind",), WHOLE, 5_000, marks=pytest.mark.slow),
         pytest.param(("qwen3", "llama-3"), WHOLE, 10_000, marks=pytest.mark.slow),
     ],
@@ -148,7 +148,7 @@ def test_every_listed_corpus_is_built_or_rejected_with_reasons(
 ) -> None:
     table, kept = [], 0
     for tokenizer in tokenizers:
-        for number, corpus in enumerate(corpora(real)[:: 1 if limit is WHOLE else 2]):
+        for number, corpus in enumerate(corpora(real)[:: 1 if limit is WHOLE else 4]):
             folder = tmp_path / f"{tokenizer}-{number}"
             try:
                 # Small files, so that loading a second encoder for each would be most of the time.

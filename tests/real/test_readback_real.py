@@ -44,9 +44,9 @@ def rows(real: Path, number: int) -> list[Sample]:
     return [msgspec.structs.replace(sample, row=0) for sample in found]
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 8), pytest.param(4, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 12), pytest.param(4, 1, marks=pytest.mark.slow)])
 def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted: Fitted) -> None:
-    """In `make test` of every eighth template that knows calls."""
+    """In `make test` of every twelfth template that knows calls."""
     names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
     seen: Counter[str] = Counter()
     kept: Counter[str] = Counter()
@@ -65,7 +65,7 @@ def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted:
             seen["kept"] += 1
             kept[name] += 1
     print(dict(seen.most_common()), len(kept), "of", len(names), "templates keep rows with calls")
-    assert len(kept) > len(names) // 2
+    assert len(kept) >= len(names) // 2
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,9 @@ def writes_python(template: ChatTemplate) -> bool:
 @pytest.mark.filterwarnings("ignore:.*invalid escape:SyntaxWarning", "ignore:.*invalid escape:DeprecationWarning")
 def test_a_call_that_a_template_writes_as_python_is_kept_only_if_python_reads_it(real: Path, fitted: Fitted) -> None:
     found = []
-    for name in filter(lambda name: writes_python(compiled(real)[name]), templates(real)):
+    for name in (name for name, source in templates(real).items() if "'('" in source):
+        if not writes_python(compiled(real, name)):
+            continue
         stages = fitted.stages(name, "supervision.allow_dropped=[tool_call]")
         outcomes = []
         for value in (7, *HARD, *OTHERS):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import twins
-from search_effort import IS_DEEP
+from search_effort import IS_DEEP, one_in
 from supervision_stages import Stages
 
 from packer.source.schema import read_row
@@ -48,14 +48,14 @@ def test_inline_tags_are_refused_and_a_field_is_trained_in_the_markers_of_the_te
     cases: Path, tmp_path: Path
 ) -> None:
     (inline,) = rows_of(cases / "B08_inline_think_other_markers" / "input.jsonl")
-    for name in CHANNELS:
+    for name in one_in(2, CHANNELS):
         template = cases / "templates" / f"{name}.jinja"
         ((code, reason),) = stages(tmp_path, template).reasons([inline])
         assert (code, reason.rpartition(" as ")[2]) == ("dropped_reasoning", "part of the answer: <think>")
         ((_, said),) = stages(tmp_path, template, "supervision.reasoning=field").turns(inline)
         assert said.count("Two and two.") == 1
         assert "think>\n" not in said
-    for name in THINKS:
+    for name in one_in(2, THINKS):
         ((prompt, said),) = stages(tmp_path, cases / "templates" / f"{name}.jinja").turns(inline)
         assert "<think>" in (prompt + said)[-200:]
 
@@ -135,7 +135,7 @@ def test_a_row_for_the_mode_without_reasoning_that_has_some_says_so(cases: Path,
     *contradicting, plain = rows_of(cases / "B04_tinker885_nothink_row_with_reasoning" / "input.jsonl")
     templates = [real / "templates" / f"llamacpp__{name}.jinja" for name in SWITCHED]
     templates += [cases / "templates" / f"{name}.jinja" for name in NEWER_SWITCHED]
-    for template in templates:
+    for template in one_in(3, templates):
         for rule in ("refuse", "continue"):
             made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
             reason = "messages[1]: its reasoning contradicts enable_thinking=false"

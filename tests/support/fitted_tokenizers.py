@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from packer.recipe.recipe import make_recipe
 from packer.render.environment import ChatTemplate
-from packer.render.wrappers import written_markers
+from packer.render.wrappers import _MARKER
 
 STOPS = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<end_of_turn>", "<|end|>"),
@@ -25,39 +25,25 @@ def templates(real: Path) -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in sorted((real / "templates").glob("*.jinja"))}
 
 
-@functools.cache
-def compiled(real: Path) -> dict[str, ChatTemplate]:
-    """Every real template, compiled once for all that only look at it."""
-    named = {"bos_token": "<s>"}
-    return {
-        name: ChatTemplate(source, date="2026-01-01", variables=named, max_bytes=2**26)
-        for name, source in templates(real).items()
-    }
+def compiled(real: Path, name: str) -> ChatTemplate:
+    """A real template, to be looked at."""
+    return ChatTemplate(templates(real)[name], date="2026-01-01", variables={"bos_token": "<s>"}, max_bytes=2**26)
 
 
 class Fitted:
     """Copies of the real tokenizers where every marker that any template writes is a token of its own."""
 
-    def __init__(self, real: Path, folder: Path, *, shared: Path) -> None:
-        self._real, self._folder, self._shared = real, folder, shared
+    def __init__(self, real: Path, folder: Path) -> None:
+        self._real, self._folder = real, folder
         self._loaded: dict[str, tuple[Stages, Oracle]] = {}
         self._under: dict[tuple[str, tuple[str, ...]], Stages] = {}
         self._defined: dict[str, Oracle] = {}
 
     @functools.cached_property
     def markers(self) -> tuple[str, ...]:
-        """What any template writes, and what any model stops at.
-
-        The first worker that asks leaves it in a folder of all, as compiling every template takes it seconds.
-        """
-        file, own = self._shared / "markers.json", self._folder / "markers.json"
-        if not file.exists():
-            written = [marker for template in compiled(self._real).values() for marker in written_markers(template)]
-            own.write_text(
-                json.dumps([*dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS, *written))]), "utf-8"
-            )
-            own.replace(file)
-        return tuple(json.loads(file.read_text("utf-8")))
+        """What stands in any template and looks like a control token, and what any model stops at."""
+        named = (marker for source in templates(self._real).values() for marker in _MARKER.findall(source))
+        return tuple(dict.fromkeys(("<s>", "</s>", "[INST]", "[/INST]", *STOPS, *named)))
 
     def load(self, tokenizer: str) -> tuple[Stages, Oracle]:
         if tokenizer not in self._loaded:
