@@ -14,6 +14,7 @@ from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
+from packer.questions.question_fields import list_names
 from packer.questions.schema_errors import no_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names
