@@ -16,7 +16,7 @@ _OF_ROWS = {
     "no_group": "the row has no value in the field that split.group names",
     "no_time": "the row has no time in the field that split.time names",
     "straddles": "an earlier row of the same group is in an earlier split",
-    "leaks": "the row is nearly identical to one that is held out",
+    "leaks": "the row, or its first prompt, is nearly identical to one that is held out",
     "not_taken": "the source already has as many rows as its take asks for",
 }
 
@@ -30,7 +30,7 @@ CODES: dict[str, str] = {
     "row_too_large": "the row is larger than rows.max_bytes",
     # understood
     "unknown_schema": "the row has none of the fields its schema needs",
-    "wrong_type": "a value has the wrong type; the reason has its path",
+    "wrong_type": "a value or a message is not what is expected in its place; the reason has its path",
     "unread_content": "the row gives its template a text in a variable that the template does not read",
     "unknown_role": "a message has a role the schema does not know",
     "bad_tools": "tools or a tool call cannot be read",
@@ -188,7 +188,8 @@ _HINTS = {
     "near_duplicate": "the reason names the row that was kept; packer inspect CACHE --row FILE:ROW shows it; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
-    "no_time": "give the row a time, an ISO text or a number of split.unit",
+    "no_time": "split.unit says how times are written: iso (the default), or s, ms, us or ns since 1970; rows without one "
+    "need a time",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
     "leaks": "the reason names the held-out row; packer inspect CACHE --row FILE:ROW shows it",
     "not_taken": "a larger sources.take.rows takes more",

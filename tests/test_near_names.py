@@ -171,7 +171,7 @@ def test_an_error_in_yaml_names_the_file_and_the_line(tmp_path, text, line):
         ("supervision: {parts: text}", "write a list: supervision.parts: [...]"),
         ("text: {fim: {tokens: [a, b]}}", "packer explain recipe"),
         ("pack: 512", "its keys are mode, block_len,"),
-        ("pack: {block_len: '512'}", "leave the quotes out"),
+        ("pack: {block_len: '512'}", "a whole number, without quotes"),
     ],
 )
 def test_a_value_of_another_type_says_how_it_is_written(tmp_path, text, hint):

@@ -124,7 +124,7 @@ def test_the_page_on_python_runs_block_after_block(model, tmp_path, monkeypatch,
     (tmp_path / "YOUR_MODEL").symlink_to(model)
     names = run_page("build-from-python.md", monkeypatch)
     shown = capsys.readouterr()
-    assert "1,000 rows are kept in cache.rows/train-" in shown.err
+    assert "1,000 rows kept in cache.rows/train-" in shown.err
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.endswith(".rows")) == [
         "by_split.rows",
         "cache.rows",

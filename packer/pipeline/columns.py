@@ -93,7 +93,8 @@ def _numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]
             raise ValueError(f"{column.name}: expected numbers, found {leaf}")
         typed = given.cast(kind if column.rule.width is None else pa.list_(kind, column.rule.width))
     except (pa.ArrowException, OverflowError) as error:
-        raise ValueError(f"{column.name}: {error}") from None
+        expected = column.rule.kind if column.rule.width is None else f"lists of {column.rule.width} {column.rule.kind}"
+        raise ValueError(f"{column.name}: expected {expected}, as its `kind` and `width` say: {error}") from None
     is_there = np.array(typed.is_valid(), np.bool_)
     found = typed.drop_null()
     flat = found if column.rule.width is None else found.flatten()

@@ -24,6 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from packer.display import plural
 from packer.errors import InputError
 from packer.host.limits import storage_errors
 from packer.store.folder import AtomicFile, sweep_temporary
@@ -59,11 +60,11 @@ def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: C
         if not num_rows:
             raise InputError(
                 f"no rows for split '{split}': {reprlib.repr(rows)} holds none",
-                hint="an iterator can be read only once: create it again, or pass a list",
+                hint="if it was an iterator that has been read: create it again, or pass a list",
             )
         path = folder / f"{split}-{file.digest.sha256[:32]}.{'jsonl' if batches is None else 'arrow'}"
         if not path.exists():
-            note(f"{num_rows:,} rows are kept in {path}, which the cache names as its input")
+            note(f"{plural(num_rows, 'row')} kept in {path}, which the cache names as its input")
         return file.commit(path.name)
 
 

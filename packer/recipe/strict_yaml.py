@@ -179,7 +179,7 @@ def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
         return f"its keys are {', '.join(names)}" if names else None
     forms = {
         r"Expected `array( \| null)?`, got": f"write a list: {key}: [...]",
-        "Expected `int`, got `str`": "leave the quotes out",
+        "Expected `int`, got `str`": "a whole number, without quotes",
     }
     return next((form for start, form in forms.items() if re.match(start, text)), None)
 

@@ -420,7 +420,7 @@ def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):
     result = packer.build(ROWS, tmp_path / "cache", **options)
     (kept,) = files_of(tmp_path / "cache")
     shown = capsys.readouterr()
-    assert f"note: 23 rows are kept in {kept}" in shown.err
+    assert f"note: 23 rows kept in {kept}" in shown.err
     assert shown.out == ""
     assert result.cache.fingerprint == result.fingerprint
 
