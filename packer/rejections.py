@@ -188,8 +188,7 @@ _HINTS = {
     "near_duplicate": "the reason names the row that was kept; packer inspect CACHE --row FILE:ROW shows it; "
     "deduplicate.near.jaccard is the threshold",
     "no_group": "give the row the field, or name one that every row has in split.group",
-    "no_time": "split.unit says how times are written: iso (the default), or s, ms, us or ns since 1970; each row needs "
-    "one",
+    "no_time": "split.unit says how times are written: iso (the default), or s, ms, us or ns since 1970",
     "straddles": "this keeps a group on one side of a cutoff; without split.group, each row goes by its own time",
     "leaks": "the reason names the held-out row; packer inspect CACHE --row FILE:ROW shows it",
     "not_taken": "a larger sources.take.rows takes more",
