@@ -68,7 +68,7 @@ def report(folder: Path | str, output: Path | str, *, sources: str | Path | Sequ
     with Cache.open(folder, sources=sources) as cache:
         documents, found = Documents.of(cache), stats(cache.folder)
         facts = {
-            "title": found.folder.resolve().name,
+            "title": found.summary.folder.resolve().name,
             "found": found,
             "manifest": cache.manifest,
             "recipe": json.dumps(cache.manifest.recipe, indent=2, ensure_ascii=False),
