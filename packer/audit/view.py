@@ -13,6 +13,8 @@ from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError, did_you_mean, near
 from packer.layout import MASKED
+from packer.pipeline.tokenizer import kept_model
+from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
 from packer.store.row_tables import Rejected, read_rejected
@@ -201,9 +203,10 @@ _TEXTS: WeakKeyDictionary[Cache, TokenTexts] = WeakKeyDictionary()
 
 
 def token_texts(cache: Cache) -> TokenTexts:
-    """Return the texts of the tokens of an open cache."""
+    """Return the texts of the tokens of an open cache, of the tokenizer that it keeps."""
     if cache not in _TEXTS:
-        _TEXTS[cache] = TokenTexts.of(cache)
+        recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
+        _TEXTS[cache] = TokenTexts(kept_model(cache.folder, cache.manifest, recipe))
     return _TEXTS[cache]
 
 
