@@ -244,12 +244,12 @@ class ForeignPart:
         self._groups: list[tuple[int, Callable[[], pa.Table]]] = []
         """Row groups of Parquet or record batches of Arrow: the number of rows of each, and what reads it."""
 
-        names: dict[tuple[str, ...], None] = {}
+        names = set[tuple[str, ...]]()
         for file in files:
             kind: Format = "parquet" if file.suffix == ".parquet" else "arrow"
             self.columns = tuple(dict.fromkeys(table_schema(file, kind).names))
             read = [name for name in _READ if name in self.columns]
-            names[*read] = None
+            names.add(tuple(read))
             for group in row_groups(file, kind):
                 self._groups.append((group.num_rows, partial(read_group, file, kind, group, read)))
         if len(names) > 1:
