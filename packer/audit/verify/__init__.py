@@ -115,6 +115,7 @@ def verify(
             )
         audit = _Audit(
             folder=place,
+            fetched=named,
             manifest=manifest,
             level=level,
             roots=roots,
@@ -161,6 +162,9 @@ class _Audit:
     """Checks one cache; each method checks some kinds of files and records what it found."""
 
     folder: Path
+    fetched: Path | str
+    """The folder of the shards, or the URL from which each shard is fetched while it is checked."""
+
     manifest: Manifest
     level: Level
     roots: SourceRoots
@@ -199,8 +203,7 @@ class _Audit:
         sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
         found: dict[int, list[Finding]] = {}
         self.progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
-        # Of a cache in a bucket, each shard is fetched while it is checked.
-        arguments = (url_of(self.folder) or self.folder, self.level, self.manifest.model)
+        arguments = (self.fetched, self.level, self.manifest.model)
         for number, findings in self.workers.run(shard_auditor, arguments, shards, sizes=sizes):
             found[number] = findings
             self.progress.advance(shards[number].num_bytes, shards[number].num_tokens)
@@ -249,6 +252,7 @@ class _Audit:
             roots=self.roots,
             sample=sample,
             damaged=frozenset(finding.path for finding in self.findings),
+            fetched=self.fetched,
             workers=self.workers,
             progress=self.progress,
         )

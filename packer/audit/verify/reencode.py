@@ -27,7 +27,7 @@ from packer.batches import Int64, RowBatch
 from packer.curate import TraitRules, traits_version
 from packer.curate.traits import TraitMaker, trait_schema
 from packer.display import Progress, plural
-from packer.errors import CheckError, InputError, PackerError, StorageError, url_of
+from packer.errors import CheckError, InputError, PackerError, StorageError
 from packer.host.limits import out_of
 from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
@@ -92,6 +92,7 @@ def compare_reencoded(
     roots: SourceRoots,
     sample: int | None,
     damaged: frozenset[str],
+    fetched: Path | str,
     workers: Workers,
     progress: Progress,
 ) -> Reencoded:
@@ -99,7 +100,7 @@ def compare_reencoded(
 
     `parts` maps the index of an unchanged input to its partitions. Images are read below the `roots` alone. `damaged`
     are the paths with findings: that such a shard cannot be opened is not reported again; if rejected.jsonl is one of
-    them, only documents are compared. Of a cache in a bucket, workers fetch the shards.
+    them, only documents are compared. Workers get shards from `fetched`: the folder, or the URL that it mirrors.
     """
     try:
         recipe = roots.images(make_recipe(manifest.recipe, where="the manifest's recipe"))
@@ -113,7 +114,7 @@ def compare_reencoded(
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
     sizes = [task.part.partition.num_bytes for task in tasks]
-    for number, result in workers.run(_worker, (url_of(folder) or folder, recipe, model), tasks, sizes=sizes):
+    for number, result in workers.run(_worker, (fetched, recipe, model), tasks, sizes=sizes):
         results[number] = result
         progress.advance(tasks[number].num_rows, result[1])
     found = (finding for number in range(len(tasks)) for finding in results[number][2])
