@@ -61,10 +61,8 @@ class Command(click.Command):
         return super().invoke(ctx)
 
 
-def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+def _share(text: str) -> float:
     """Parse `0.01` or `1%` as a fraction."""
-    if text is None:
-        return None
     number, percent, rest = text.partition("%")
     try:
         share = float(number) / (100 if percent else 1)
@@ -78,7 +76,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
 fail_above_option = click.option(
     "--fail-above",
     metavar="SHARE",
-    callback=_share,
+    type=_share,
     help="Commit nothing and exit with 1 if more than SHARE of the rows is rejected, or of the tokens is in no block: "
     "0.01 or 1% [any share of rows, a tenth of the tokens]; 1 accepts everything.",
 )

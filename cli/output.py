@@ -159,18 +159,18 @@ class Output:
     def table(self, rows: Sequence[Sequence[str]], *columns: str, heading: str = "") -> None:
         """Print cells two spaces apart, without rules or trailing blanks; a last one that is `<` wraps at the edge.
 
-        A column is its name, if it has one, with `<` or `>`; by default all are `<`. Below a `heading` of its own,
-        which a blank line precedes, a table without rows is not printed.
+        A column is its name, if it has one, with `<` or `>`; by default all are `<`. A blank line precedes a `heading`.
+        A table without rows is not printed.
         """
-        columns = columns or ("<",) * len(next(iter(rows), ()))
+        if not rows:
+            return
+        columns = columns or ("<",) * len(rows[0])
         names = [column[:-1] for column in columns]
         lines = [[one_line(cell) for cell in line] for line in ([names, *rows] if any(names) else rows)]
-        if heading and rows:
+        if heading:
             self.line()
             self.line((heading, "bold"))
-        if (heading and not rows) or not lines:
-            return
-        *widths, last = (max(len(line[place]) for line in lines) for place in range(len(columns)))
+        *widths, last = (max(map(len, column)) for column in zip(*lines, strict=True))
         indent = sum(widths) + 2 * len(columns)
         for number, line in enumerate(lines):
             first, *more = wrap_words(line[-1], self.edge and max(_NARROWEST, self.edge - indent))

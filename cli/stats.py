@@ -31,7 +31,7 @@ def _print(found: "Stats") -> None:
     """Print warnings, then what a build says of the cache, then what it does not count."""
     from packer.pipeline.messages.build_result import in_sections  # noqa: PLC0415 - not for --help
 
-    out, totals, selected = stdout(), found.totals, found.selected
+    out, totals, selected = stdout(), found.totals, found.summary.rows
     rules = selected.rule_lines(totals.rows, listed="listed in rejected.jsonl") if selected is not None else ()
     out.lines(in_sections([found.summary.warning_lines(), found.summary.totals_lines(found.manifest), rules]))
     facts = []
@@ -44,7 +44,7 @@ def _print(found: "Stats") -> None:
     ):
         if count:
             facts.append((name, number(count), meaning))
-    of_rows = "" if found.selected is None else " of all rows"
+    of_rows = "" if found.summary.rows is None else " of all rows"
     files = f"documents{of_rows} {size(found.num_bytes['documents'])}, blocks {size(found.num_bytes['blocks'])}"
     whole = size(sum(found.num_bytes.values()))
     facts += [("on disk", whole, files), ("", f"{found.bytes_per_token:.1f}", "bytes a token")]
@@ -82,10 +82,10 @@ def _fields(found: "Stats") -> dict[str, Any]:
     from packer.recipe.recipe import to_json  # noqa: PLC0415 - as above
 
     return {
-        "folder": shown(found.folder),
+        "folder": shown(found.summary.folder),
         "fingerprint": found.summary.fingerprint,
         "totals": to_json(found.totals),
         **{name: getattr(found, name) for name in ("images", "image_tokens", "image_pixels", "num_bytes")},
         "splits": [asdict(split) for split in found.splits],
         "left_out": found.summary.left_out and asdict(found.summary.left_out),
-    } | ({} if found.selected is None else {"selected": asdict(found.selected)})
+    } | ({} if found.summary.rows is None else {"selected": asdict(found.summary.rows)})

@@ -128,14 +128,12 @@ def _print_rows(report: "ForeignReport", reply: Reply) -> None:
 
 
 def _message(report: "VerifyReport") -> str | None:
+    if report.ok:
+        return None
     if report.is_another:
         return f"{report.folder} is not the expected cache"
     damaged = len({finding.path for finding in report.findings})
-    return (
-        None
-        if report.ok
-        else f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
-    )
+    return f"{report.folder}: {plural(len(report.findings), 'finding')} in {plural(damaged, 'file')}"
 
 
 def _print(report: "VerifyReport", *, every: bool) -> None:

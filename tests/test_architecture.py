@@ -171,7 +171,7 @@ OWN_FILES = {
     "host/watchdog.py": "what the kernel says of this process",
     "recipe/named_options.py": "files of the package",
     "starter/__init__.py": "files of the package",
-    "report/pages.py": "files of the package",
+    "report/__init__.py": "files of the package",
     "pipeline/messages/suggestions.py": "a file of the package",
     "store/folder.py": "folders, and temporary files that are new",
     "export/run.py": "files that it made",

@@ -158,7 +158,7 @@ def _read_facts(
     progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
     found: dict[int, pa.Table] = {}
     arguments = (TraitRules.for_check(NGRAM, near=near), max_row_bytes)
-    for number, table in workers.run(_reader, arguments, parts, sizes=[part.num_bytes for part in parts]):
+    for number, table in workers.run(_reader, arguments, parts, sizes=[part.partition.num_bytes for part in parts]):
         found[number] = table
         progress.advance(table.num_rows)
     tables = [found[number] for number in range(len(parts))]

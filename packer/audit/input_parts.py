@@ -36,7 +36,7 @@ from packer.names import SCHEME, data_name, is_address
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.workers.executor import ALONE, Workers
 from packer.recipe.recipe import Recipe
-from packer.source.file_bytes import FilePath, Format, file_sha256
+from packer.source.file_bytes import Format, file_sha256
 from packer.source.files import STANDARD_INPUT
 from packer.source.partition import Partition, partition_file
 from packer.source.rows import read_rows
@@ -68,15 +68,6 @@ class SourceRoots:
 
     def __bool__(self) -> bool:
         return bool(self.roots)
-
-    def file(self, name: str) -> FilePath:
-        """Return the file of an input that a manifest names.
-
-        Raises:
-            InputError: it is below no root, or a symbolic link leads to it; or it is on the Hub or in a bucket, and
-                cannot be had.
-        """
-        return input_place(self.place(name))
 
     def place(self, name: str) -> str:
         """Return the path or address of what a manifest names.
@@ -158,10 +149,6 @@ class InputPart:
     entry: Input
     source: int
 
-    @property
-    def num_bytes(self) -> int:
-        return self.partition.num_bytes
-
     def rows(self, max_row_bytes: int, fields: Sequence[str] = ()) -> Iterator[RowBatch]:
         """Read the partition's rows as the build did; `fields` are extra fields of the rows that rules need."""
         return read_rows(
@@ -202,7 +189,7 @@ def _read_input(
     source, entry = task
     parts: tuple[InputPart, ...] = ()
     try:
-        file = roots.file(entry.path)
+        file = input_place(roots.place(entry.path))  # of the Hub or of a bucket, if it can be had
         if partition_bytes is None:
             digest = file_sha256(file)
         elif entry.format not in get_args(Format) or entry.schema not in SCHEMAS:
@@ -214,7 +201,7 @@ def _read_input(
             parts = tuple(InputPart(partition=each, entry=entry, source=source) for each in cut.partitions)
     except PackerError as error:
         with suppress(PackerError):  # one that can be read, but not cut, may be another file
-            if (digest := file_sha256(roots.file(entry.path))) != entry.sha256:
+            if (digest := file_sha256(input_place(roots.place(entry.path)))) != entry.sha256:
                 return f"sha256 {digest}"
         return error.message.removeprefix(f"{entry.path}: ")
     return parts if digest == entry.sha256 else f"sha256 {digest}"

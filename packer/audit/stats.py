@@ -8,7 +8,7 @@ import numpy as np
 from packer.batches import SIDES, Int32, Side
 from packer.display import repair_hint
 from packer.errors import CheckError
-from packer.pipeline.messages.build_result import BuildResult, RowReport
+from packer.pipeline.messages.build_result import BuildResult
 from packer.store.cache import Cache
 from packer.store.entries import InNoBlock, Totals
 from packer.store.files import CacheFiles
@@ -68,7 +68,8 @@ class Stats:
     """Statistics of a whole cache: what its manifest counts, and what it does not."""
 
     summary: BuildResult
-    """The cache as a build finds it that has nothing to do: its report, with warnings about rules and blocks."""
+    """The cache as a build finds it that has nothing to do: its report, with warnings about rules and blocks; in `rows`
+    the effect of the recipe's rules about rows, if it has any."""
 
     splits: tuple[SplitStats, ...]
     images: int
@@ -82,10 +83,6 @@ class Stats:
     """Of documents, of blocks, and of all else: manifest, rejected.jsonl, tokenizer files, images, tables of rules."""
 
     @property
-    def folder(self) -> Path:
-        return self.summary.folder
-
-    @property
     def manifest(self) -> Manifest:
         assert self.summary.manifest is not None, "that of the cache"
         return self.summary.manifest
@@ -94,11 +91,6 @@ class Stats:
     def totals(self) -> Totals:
         """Counts over all rows that are not rejected, also of those that rules leave out."""
         return self.manifest.totals
-
-    @property
-    def selected(self) -> RowReport | None:
-        """Effect of the recipe's rules about rows; None if it has none."""
-        return self.summary.rows
 
     @property
     def block_len(self) -> int:

@@ -8,7 +8,7 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from packer.errors import CheckError
 from packer.layout import MASKED, begins_run
 from packer.model.model import Model
 from packer.model.token_bytes import TokenBytes
-from packer.pipeline.tokenizer import kept_model
-from packer.recipe.recipe import make_recipe
-from packer.store.cache import Cache
 
 _UNSEEN, _CUT = -1, -2
 _HINT = "packer verify CACHE --full names the file and the row"
@@ -40,12 +37,6 @@ class TokenTexts:
         self._numbers: dict[tuple[int, str], int] = {}
         self.tokens: list[tuple[int, str]] = []
         """(id, text) by number."""
-
-    @classmethod
-    def of(cls, cache: Cache) -> Self:
-        """Return the texts of the tokenizer that a cache keeps."""
-        recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
-        return cls(kept_model(cache.folder, cache.manifest, recipe))
 
     def numbers(self, input_ids: Int32) -> Int32:
         """Return the numbers of the tokens of a document, or of a piece of one, adding new tokens.  # int32[n]"""

@@ -13,6 +13,8 @@ from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError, did_you_mean, near
 from packer.layout import MASKED
+from packer.pipeline.tokenizer import kept_model
+from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache
 from packer.store.row_tables import Rejected, read_rejected
@@ -177,23 +179,22 @@ def view_row(cache: Cache, source: str, row: int) -> RowView:
     num_rows = max(cache.manifest.inputs[number].num_rows for number in numbers)
     if not 0 <= row < num_rows:
         raise UsageError(f"no row {row} in {first.path}", hint=f"rows are numbered 0 to {num_rows - 1}")
-    views: list[DocumentView] = []
-    for number in numbers:
-        own = cache.manifest.inputs[number].split
-        for split in (own,) if cache.manifest.selection is None else cache.splits("documents"):
-            views += _documents_of_row(cache, split, cache.documents(split), number, row)
-    if not views and cache.manifest.selection is not None:  # a rule left the row out; its documents are still there
-        left_out = DocumentShards(cache.folder, cache.manifest.document_shards)
-        views = [view for number in numbers for view in _documents_of_row(cache, "", left_out, number, row)]
+    splits = {split: cache.documents(split) for split in cache.splits("documents")}
+    views = [view for split, own in splits.items() for view in _documents_of_row(cache, split, own, numbers, row)]
+    if not views:  # a rule may have left the row out; its documents are still there
+        shards = DocumentShards(cache.folder, cache.manifest.document_shards)
+        views = _documents_of_row(cache, "", shards, numbers, row)
     rejected = tuple(
         line for line in read_rejected(cache.folder, cache.manifest) if (line.source, line.row) == (first.path, row)
     )
     return RowView(source=first.path, row=row, documents=tuple(views), rejected=rejected)
 
 
-def _documents_of_row(cache: Cache, split: str, documents: DocumentShards, source: int, row: int) -> list[DocumentView]:
+def _documents_of_row(
+    cache: Cache, split: str, documents: DocumentShards, inputs: Sequence[int], row: int
+) -> list[DocumentView]:
     sources, rows = documents.origins()
-    found = np.flatnonzero((sources == source) & (rows == row)).tolist()
+    found = np.flatnonzero(np.isin(sources, inputs) & (rows == row)).tolist()
     return list(map(_Reader(cache, split, documents).view, found)) if found else []
 
 
@@ -202,9 +203,10 @@ _TEXTS: WeakKeyDictionary[Cache, TokenTexts] = WeakKeyDictionary()
 
 
 def token_texts(cache: Cache) -> TokenTexts:
-    """Return the texts of the tokens of an open cache."""
+    """Return the texts of the tokens of an open cache, of the tokenizer that it keeps."""
     if cache not in _TEXTS:
-        _TEXTS[cache] = TokenTexts.of(cache)
+        recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
+        _TEXTS[cache] = TokenTexts(kept_model(cache.folder, cache.manifest, recipe))
     return _TEXTS[cache]
 
 

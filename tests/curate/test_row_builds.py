@@ -553,7 +553,7 @@ def test_near_copies_that_were_not_all_compared_are_told(alike, tmp_path, monkey
     made = build(make_recipe(alike), tmp_path / "cache", jobs=1)
     told = [warning for warning in made.rows.warnings if "share a template" in warning]
     assert len(told) == 1 and read_manifest(tmp_path / "cache").selection.num_capped > 0
-    assert told[0] in stats(tmp_path / "cache").selected.warnings
+    assert told[0] in stats(tmp_path / "cache").summary.rows.warnings
     assert verify(tmp_path / "cache").findings == ()
 
 

@@ -160,7 +160,7 @@ def _luminance(color):
 def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, tmp_path, monkeypatch):
     whole = report(starter_cache, tmp_path / "whole.html")
     assert whole.items == whole.chosen > 1
-    monkeypatch.setattr("packer.report.pages.MAX_BYTES", whole.num_bytes - 1000)
+    monkeypatch.setattr("packer.report.MAX_BYTES", whole.num_bytes - 1000)
     found = report(starter_cache, tmp_path / "cut.html")
     assert 0 < found.items < found.chosen == whole.chosen
     assert found.num_bytes == (tmp_path / "cut.html").stat().st_size < whole.num_bytes - 1000

@@ -19,7 +19,6 @@ from packer.audit import CodedFinding, Example, Findings
 from packer.audit.foreign.rows import (
     CODES,
     MASKS,
-    OF_ANY_TOKENIZER,
     TOKEN_COLUMNS,
     Hit,
     Range,
@@ -185,7 +184,7 @@ class _Tally:
         """Yield the findings in the order of the codes, then a note for each question that nothing here answers."""
         for code, kind in CODES.items():
             count, num_rows = self.counts[code], self.rows[code]
-            if not num_rows or (self.has_foreign_ids and code not in OF_ANY_TOKENIZER):
+            if not num_rows or (self.has_foreign_ids and code not in {"columns_differ", "ids_outside"}):
                 continue
             detail = ""
             if code in {"prompt_trained", "padding_trained"} and self.trained:
@@ -245,12 +244,12 @@ class ForeignPart:
         self._groups: list[tuple[int, Callable[[], pa.Table]]] = []
         """Row groups of Parquet or record batches of Arrow: the number of rows of each, and what reads it."""
 
-        names: dict[tuple[str, ...], None] = {}
+        names = set[tuple[str, ...]]()
         for file in files:
             kind: Format = "parquet" if file.suffix == ".parquet" else "arrow"
             self.columns = tuple(dict.fromkeys(table_schema(file, kind).names))
             read = [name for name in _READ if name in self.columns]
-            names[*read] = None
+            names.add(tuple(read))
             for group in row_groups(file, kind):
                 self._groups.append((group.num_rows, partial(read_group, file, kind, group, read)))
         if len(names) > 1:

@@ -6,12 +6,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from packer.audit import Code
 from packer.audit.foreign.tokenizer_facts import TokenizerFacts
 from packer.batches import Bool, Int64
-from packer.layout import MASKED, begins_run
+from packer.layout import MASKED
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask")
 TOKEN_COLUMNS = ("labels", *MASKS, "position_ids", "attention_mask")
@@ -111,10 +110,13 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
         kinds[begin:first], kinds[first:end] = HEADER, ANSWER
         if stop < limit:
             kinds[end : int(solid[end])] = AFTER
-    is_left = (starts | (np.arange(number) == content)) & ~begins & ~padding & (np.arange(number) >= content)
+    first_of_all = (
+        [content, *(content + 1 + np.flatnonzero(starts[content + 1 :])).tolist()] if content < number else []
+    )
+    left = [place for place in first_of_all if not begins[place] and not padding[place]]
     begins[headers] = True
     next_begin = next_true(begins)
-    for place in np.flatnonzero(is_left).tolist() if facts.openings else ():
+    for place in left if facts.openings else ():
         # The rest of a message ends after a stop token and the white space after it, or before what begins next.
         closed = int(solid[min(int(stops[place]) + 1, number)])
         kinds[place : min(closed, int(next_begin[place]), int(next_start[place + 1]))] = LEFT
@@ -135,15 +137,18 @@ def next_true(mask: Bool) -> Int64:
 
 
 def _one_of(ids: Int64, wanted: tuple[int, ...]) -> Bool:
-    found: Bool = (ids[:, None] == np.array(wanted, np.int64)).any(axis=1)
+    found = np.zeros(len(ids), np.bool_)  # for a handful of ids, several times faster than isin
+    for each in wanted:
+        found |= ids == each
     return found
 
 
 def _matches(ids: Int64, sequence: Int64) -> list[int]:
     """Return the positions at which a sequence of ids occurs."""
-    if not len(sequence) or len(ids) < len(sequence):
-        return []
-    found: list[int] = np.flatnonzero((sliding_window_view(ids, len(sequence)) == sequence).all(axis=1)).tolist()
+    places = np.flatnonzero(ids[: max(len(ids) - len(sequence) + 1, 0)] == sequence[0]) if len(sequence) else ids[:0]
+    for offset, token in enumerate(sequence[1:].tolist(), 1):
+        places = places[ids[places + offset] == token]
+    found: list[int] = places.tolist()
     return found
 
 
@@ -229,9 +234,6 @@ CODES: dict[str, Code] = {
 }
 """Code → level, meaning, unit and hint, in the order of a report."""
 
-OF_ANY_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
-"""Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
-
 _SHOWN = 12
 """Tokens shown of a range without an end of its own."""
 
@@ -274,25 +276,25 @@ def check(row: TokenRow, parts: RowParts, facts: TokenizerFacts) -> Iterator[Hit
 
 def _terminators(parts: RowParts, trained: Bool) -> Iterator[Hit]:
     """Check how runs of trained tokens end: in a stop token (ignoring white space after it), before one, or neither."""
-    sequence, solid = np.cumsum(parts.starts | parts.openings), ~parts.is_space
-    edges = np.flatnonzero(begins_run(trained, sequence))
-    is_run = trained[edges]
-    begins, ends = edges[is_run], np.append(edges, len(trained))[1:][is_run]
-    # The last token of each run that is not white space; its first if there is none.
-    last_solid = np.maximum.accumulate(np.where(solid, np.arange(len(solid)), -1))
-    closing = np.maximum(last_solid[ends - 1], begins)
+    begins_sequence = np.append(parts.starts | parts.openings, True)
+    edges = np.concatenate([[False], trained, [False]])
+    begins = np.flatnonzero(trained & (~edges[:-2] | begins_sequence[:-1]))
+    ends = np.flatnonzero(trained & (~edges[2:] | begins_sequence[1:])) + 1
+    solid = ~parts.is_space
+    places = np.append(np.flatnonzero(solid), -1)
+    # The last token before each end that is not white space; -1, the last of `places`, if there is none.
+    closing = np.maximum(places[np.searchsorted(places[:-1], ends) - 1], begins)
+    is_stop = np.append(parts.is_stop & ~parts.padding, False)
     is_open = ~parts.is_stop[closing]
     if parts.has_headers:
         # A trained prompt rightly ends without a stop token. (White space directly after a header may be the
         # beginning of an answer that was cut off there.)
         kinds = parts.kinds[closing]
         is_open &= (kinds == ANSWER) | ((kinds == HEADER) & ~solid[closing])
-    is_masked = np.append(parts.is_stop & ~parts.padding, False)[ends] & (
-        np.append(sequence, 0)[ends] == sequence[begins]
-    )
+    is_masked = is_stop[ends] & ~begins_sequence[ends]
     yield from _ranges("terminator_masked", [(end, end + 1) for end in ends[is_open & is_masked].tolist()])
-    cut = np.column_stack([np.maximum(begins, ends - 8), ends])[is_open & ~is_masked]
-    yield from _ranges("no_terminator", [(begin, end) for begin, end in cut.tolist()])
+    cut = zip(begins[is_open & ~is_masked].tolist(), ends[is_open & ~is_masked].tolist(), strict=True)
+    yield from _ranges("no_terminator", [(max(begin, end - 8), end) for begin, end in cut])
 
 
 def _tokens(code: str, mask: Bool) -> Iterator[Hit]:

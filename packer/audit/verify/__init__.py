@@ -1,7 +1,7 @@
 """Verification of a cache: reports everything that is wrong, not just the first error.
 
     default   every byte of the shards by xxh3-128, of other files by sha256; every row digest; the fingerprints
-    full      sha256 of the shards too, Arrow's own validation, the rules of rows, blocks against documents
+    full      sha256 of the shards too, Arrow's own validation, the rules of rows, and documents packed again
 
 Independent of the level, inputs can be compared with those of the build, and re-encoded (:mod:`reencode`) with the
 tokenizer and the template that the cache keeps.

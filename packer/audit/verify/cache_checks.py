@@ -9,8 +9,9 @@ The documents of each split are packed again, and blocks compared by their row d
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from packer.audit.verify.shard_checks import MAX_ROWS, check_file, check_kept
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError, RecipeError
 from packer.pack.overlong import REASONS
-from packer.pipeline.blocks import batches_of, pack_split
+from packer.pipeline.blocks import BlockTask, batches_of, pack_split
 from packer.pipeline.identity import Provenance
 from packer.pipeline.selecting import decide, read_traits
 from packer.pipeline.tokenizer import kept_model
+from packer.recipe.groups import Pack
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import BlockRows
 from packer.store.files import CacheFiles
@@ -172,15 +174,12 @@ def _pack_again(manifest: Manifest, recipe: Recipe, split: str, documents: Docum
         piece_starts += group.num_piece_start
         columns = (each.tolist() for each in (group.left_out.doc_id, group.left_out.start, group.left_out.length))
         parts += zip(*columns, (REASONS[reason] for reason in group.left_out.reason.tolist()), strict=True)
-        for task in tasks:
-            of_task = task.documents.columns(weighted=task.weighted)
-            for batch in batches_of(task.plan, of_task, recipe.pack, manifest.model.pad_id):
-                made = BlockRows.of(batch, weighted=task.weighted)
-                digests = made.digests()
-                own = stored[number : number + len(digests)]
-                for row in np.flatnonzero(digests[: len(own)] != own)[: MAX_ROWS - len(findings)].tolist():
-                    findings.append(_other_block(blocks, number + row, made, row))
-                number += len(digests)
+        for made in chain.from_iterable(_gathered(task, recipe.pack, manifest.model.pad_id) for task in tasks):
+            digests = made.digests()
+            own = stored[number : number + len(digests)]
+            for row in np.flatnonzero(digests[: len(own)] != own)[: MAX_ROWS - len(findings)].tolist():
+                findings.append(_other_block(blocks, number + row, made, row))
+            number += len(digests)
     named = Counter(
         (line.document, line.start, line.tokens, line.code)
         for line in read_rejected(documents.folder, manifest)
@@ -191,6 +190,13 @@ def _pack_again(manifest: Manifest, recipe: Recipe, split: str, documents: Docum
     found = f"{others:,} others in rejected.jsonl" if others else expected
     findings += differing(f"blocks of {split}", ("blocks", number, len(stored)), ("parts in no block", expected, found))
     return findings, piece_starts
+
+
+def _gathered(task: BlockTask, pack: Pack, pad_id: int) -> Iterator[BlockRows]:
+    """Yield the blocks of a shard, one record batch at a time."""
+    columns = task.documents.columns(weighted=task.weighted)
+    for batch in batches_of(task.plan, columns, pack, pad_id):
+        yield BlockRows.of(batch, weighted=task.weighted)
 
 
 def _other_block(blocks: BlockShards, index: int, made: BlockRows, row: int) -> Finding:
