@@ -39,7 +39,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "balance": {"type": int, "help": "Length by which rows are dealt to ranks [24576]; 0: in order."},
     "order": {
         "metavar": None,
-        "type": click.Choice(("random", "sequential", "length_bucketed")),
+        "type": click.Choice(("random", "sequential")),
         "help": "Order of blocks or documents [random].",
     },
     "seed": {"type": int, "help": "Seed of the order [0]."},
