@@ -13,7 +13,6 @@ as that would read the whole file.
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ class MappedShard:
         if self._reader.num_record_batches != len(shard.places):
             raise ValueError(f"expected {len(shard.places)} record batches, found {self._reader.num_record_batches}")
         self._opened: list[tuple[Any, UInt64] | None] = [None] * len(shard.places)
+        self._is_verified = False
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return a record batch, after checking that it is where the manifest says."""
@@ -73,23 +73,29 @@ class MappedShard:
             self._opened[number] = opened
         return opened
 
-    @cached_property
-    def rows_xxh3(self) -> str:
-        """The xxh3-128 of all row digests, read from where the manifest says they are."""
+    def verify_row_digests(self) -> None:
+        """Check, once, that the row digests are those of the manifest: intact rows may be those of another file."""
+        if self._is_verified:
+            return
         digest = xxh3_128()
         with as_damage(self._folder, self.shard):
             for place in self.shard.places:
                 offset = place.columns["digest"]
                 digest.update(np.frombuffer(self._mapped, np.uint64, place.num_rows, offset).data)
-        return digest.hexdigest()
+        self._compare(self.shard.rows_xxh3, digest.hexdigest())
+        self._is_verified = True
 
-    def digest_of_values(self) -> str:
-        """Compute the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it."""
+    def verify_values(self) -> None:
+        """Check the sha256 of all values, as :func:`packer.store.arrow_columns.digest_values` defines it."""
         digest = hashlib.sha256()
         with as_damage(self._folder, self.shard):
             for number in range(len(self.shard.places)):
                 digest_values(digest, shard_rows(self.batch(number), self.shard.kind))
-        return digest.hexdigest()
+        self._compare(self.shard.rows_sha256, digest.hexdigest())
+
+    def _compare(self, expected: str, found: str) -> None:
+        if found != expected:
+            raise damage(self._folder, self.shard.path, "is damaged: its rows are not those the manifest names")
 
 
 def check_size(folder: Path, file: Shard | StoredTable) -> None:

@@ -27,8 +27,6 @@ from packer.store.place import SentFolder
 Rows = TypeVar("Rows", DocumentRows, BlockRows)
 T = TypeVar("T", bound=np.generic)
 
-_OTHER_ROWS = "is damaged: its rows are not those the manifest names"
-
 MOST_MAPS = 8_192
 """Shards that are mapped at a time; the one mapped first is unmapped first.
 
@@ -175,9 +173,8 @@ class NumberedRows(Generic[Rows]):
         for number, shard in enumerate(self.shards):
             if (found := CacheFiles(self.folder).xxh3(shard.path)) != shard.xxh3:
                 raise damage(self.folder, shard.path, f"is damaged: expected xxh3-128 {shard.xxh3}, found {found}")
-            mapped = self.mapped(number)
-            if (mapped.rows_xxh3, mapped.digest_of_values()) != (shard.rows_xxh3, shard.rows_sha256):
-                raise damage(self.folder, shard.path, _OTHER_ROWS)
+            self.mapped(number).verify_row_digests()
+            self.mapped(number).verify_values()
 
     def chunk(self, number: int) -> tuple[Rows, UInt64]:
         """Return the rows of a record batch and their stored digests, without checking these."""
@@ -202,7 +199,7 @@ class NumberedRows(Generic[Rows]):
             mapped = self._mapped[shard] = map_shard(self.folder, self.shards[shard])
             if len(self._mapped) > MOST_MAPS:
                 self._mapped.popitem(last=False)
-            if mapped.block_len not in (0, self.block_len):
+            if mapped.block_len and mapped.block_len != self.block_len:
                 other = f"expected blocks of {self.block_len} tokens, found {mapped.block_len}"
                 raise damage(self.folder, mapped.shard.path, f"is damaged: {other}")
         return mapped
@@ -247,6 +244,5 @@ class NumberedRows(Generic[Rows]):
                 digests = f"expected digest {expected[first]:016x}, found {found[first]:016x}"
                 row = mapped.shard.places[self._place_of[chunk]].first_row + int(rows[first])
                 raise damage(self.folder, mapped.shard.path, f"is damaged: row {row}: {digests}")
-            if mapped.rows_xxh3 != mapped.shard.rows_xxh3:  # intact rows may be those of another file
-                raise damage(self.folder, mapped.shard.path, _OTHER_ROWS)
+            mapped.verify_row_digests()
             self._checked[numbers[positions]] = True

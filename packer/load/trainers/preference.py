@@ -27,7 +27,9 @@ from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
 from packer.store.cache import Cache
 
-_REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+_KEPT = ["data", "pair", "answer", "partner", "label", "margin", "length"]
+_KEPT += ["ref_chosen_logps", "ref_rejected_logps", "ref_logps", "ref_KL_logps"]
+"""Columns of the datasets of numbers, and those of the reference model that TRL adds: a Trainer removes no others."""
 
 
 class PreferenceData:
@@ -180,6 +182,9 @@ class _CacheTrainer:
         del args, options
         return dataset
 
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = _KEPT
+
     def _precompute_ref_logps(self, dataset: Dataset, *args: Any) -> Dataset:
         if self.accelerator.num_processes > 1:
             raise UsageError(
@@ -248,9 +253,6 @@ class PackedDPOTrainer(_PairTrainer, DPOTrainer):  # type: ignore[misc]
 
     _config = DPOConfig
 
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["data", "pair", "length", *_REFERENCE]
-
 
 class PackedRewardTrainer(_PairTrainer, RewardTrainer):  # type: ignore[misc]
     """A RewardTrainer whose rows are the pairs of a cache, with the margins that they have.
@@ -275,9 +277,6 @@ class PackedRewardTrainer(_PairTrainer, RewardTrainer):  # type: ignore[misc]
         if np.isnan(margins).all():
             return columns
         return columns | {"margin": np.nan_to_num(margins)[columns["pair"]]}
-
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["data", "pair", "length", "margin"]
 
 
 class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
@@ -315,9 +314,6 @@ class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]
             prompts = documents.prompts()[order]
             columns["partner"] = order[partners(prompts, args.per_device_train_batch_size)]
         return columns
-
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["data", "answer", "partner", "label", "length", "ref_logps", "ref_KL_logps"]
 
 
 _WITHOUT_KL = ("apo_zero_unpaired",)
