@@ -33,7 +33,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         "Blocks, or how documents become batches [packed].",
     ),
     "balance": (int, "Length by which rows are dealt to ranks [24576]; 0: in order."),
-    "order": (click.Choice(("random", "sequential")), "Order of blocks or documents [random]."),
+    "order": (click.Choice(("random", "sequential", "length_bucketed")), "Order of blocks or documents [random]."),
     "seed": (int, "Seed of the order [0]."),
 }
 """Arguments of the loader, with their type and help; those not given take their default."""

@@ -67,7 +67,7 @@ MAX_INT32: Final = 2**31 - 1
 
 Size = Annotated[int, Meta(ge=1, le=MAX_INT32)]
 
-_ORDERS = ("random", "sequential")
+_ORDERS = ("random", "sequential", "length_bucketed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

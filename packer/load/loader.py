@@ -57,8 +57,9 @@ class PackedLoader:
         rank: rank of this process; None uses `torch.distributed`'s, or 0 of 1 if that is not initialized.
         world_size: number of processes; must be given together with `rank`.
         seed: seed of the order.
-        order: ``random``; ``sequential``, as stored; or, but of no mixture, a pure function from an epoch to its row
-            numbers.
+        order: ``random``; ``sequential``, as stored; for documents ``length_bucketed``, which keeps documents of
+            similar length together; or a pure function from an epoch to its row numbers. Of a mixture ``random`` or
+            ``sequential``.
         end: what happens to the blocks left at the end of an epoch when they are fewer than a step. ``drop`` leaves
             them out. ``pad`` fills the step with fully masked rows of the pad id: summed losses and
             `num_items_in_batch` do not change, a mean over rows does. ``short`` yields a smaller step, with only as

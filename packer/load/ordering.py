@@ -6,7 +6,18 @@ or depends on what it returned before, so every order resumes in constant time, 
 
 ``random`` is a keyed permutation of the row numbers (of blocks, or of documents).
 
-A function of the epoch gives the row numbers itself: neighbors of one length, say, or some rows more often.
+``length_bucketed`` puts documents of similar length next to each other, so that batches need little padding. The random
+order is cut into windows. The documents of a window are sorted by length and cut into buckets of neighbors, and the
+buckets are shuffled. So a micro-batch no larger than a bucket has documents of nearly one length, while steps still
+come in random order and every document comes once per epoch. The order does not depend on any batch size.
+
+Worked example, windows of 8, buckets of 2, lengths 5 1 4 2 9 3 8 6 of the documents Ω[0:8] = a b c d e f g h: sorted
+b d f c a h g e, buckets bd fc ah ge, shuffled for example ah bd ge fc.
+
+The windows correspond to the mega-batches of transformers' ``LengthGroupedSampler``, which only moves the longest one
+to the front; here the buckets are shuffled.
+
+A function of the epoch gives the row numbers itself.
 
 The state of a reader records what decides the order, and a position in it, but nothing about sizes and about who reads:
 a few numbers, the same on every rank. So it is restored in constant time on another world size, micro-batch size or
@@ -22,15 +33,21 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from packer.batches import Int64
+from packer.batches import Int32, Int64
 from packer.errors import CheckError
 from packer.permute import permutation_key, permute
 from packer.recipe.groups import BatchingName
 
-OrderName: TypeAlias = Literal["random", "sequential", "function"]
+OrderName: TypeAlias = Literal["random", "sequential", "length_bucketed", "function"]
 RowsOfEpoch: TypeAlias = Callable[[int], npt.ArrayLike]
 """A pure function from an epoch to its row numbers, as in ``step.block_ids``: in any order, any of them, any number of
 times. Epochs may differ in length."""
+
+WINDOW = 8192
+"""Documents that ``length_bucketed`` sorts together."""
+
+BUCKET = 64
+"""Documents of similar length that stay together; part of the order's definition."""
 
 SLICE = 4096
 """Rows of an order computed per call: the permutation costs as much for one row as for hundreds."""
@@ -38,7 +55,7 @@ SLICE = 4096
 
 End: TypeAlias = Literal["drop", "pad", "short"]
 
-Ordering: TypeAlias = Literal["random", "sequential"] | RowsOfEpoch
+Ordering: TypeAlias = Literal["random", "sequential", "length_bucketed"] | RowsOfEpoch
 
 
 def order_name(order: Ordering) -> OrderName:
@@ -53,6 +70,7 @@ class Order(ABC):
         self.num_items = num_items
         """Rows of an epoch, unless :meth:`length` says otherwise."""
 
+        self._slice = SLICE
         self._cached_slice: tuple[int, int, Int64] = (-1, 0, np.zeros(0, np.int64))  # epoch, start, rows
 
     def rows(self, epoch: int, start: int = 0, stop: int | None = None) -> Int64:
@@ -61,7 +79,7 @@ class Order(ABC):
         cached_epoch, cached_start, rows = self._cached_slice
         offset = start - cached_start
         if epoch != cached_epoch or offset < 0 or stop - cached_start > len(rows):
-            rows = self._computed(epoch, start, min(start + max(stop - start, SLICE), self.length(epoch)))
+            rows = self._computed(epoch, start, min(start + max(stop - start, self._slice), self.length(epoch)))
             rows.flags.writeable = False  # steps hold views of it
             self._cached_slice, offset = (epoch, start, rows), 0
         return rows[offset : offset + stop - start]
@@ -124,6 +142,31 @@ class FunctionOrder(Order):
         if not len(rows) or rows.min() < 0 or rows.max() >= self._num_rows:
             raise ValueError(f"order: epoch {epoch}: expected some of the rows 0 to {self._num_rows - 1}")
         return rows.astype(np.int64)
+
+
+class BucketedOrder(Order):
+    """A random order with windows sorted by length and their buckets shuffled. A slice costs its windows."""
+
+    def __init__(self, order: EpochOrder, lengths: Int32, *, fingerprint: str, seed: int) -> None:
+        super().__init__(order.num_items)
+        self._order, self._lengths = order, lengths
+        self._key = (fingerprint, seed)
+        self._slice = WINDOW  # so that a window is sorted at most twice
+
+    def _computed(self, epoch: int, start: int, stop: int) -> Int64:
+        first = start - start % WINDOW
+        windows = [self._sorted_window(epoch, begin) for begin in range(first, stop, WINDOW)]
+        return np.concatenate([np.zeros(0, np.int64), *windows])[start - first : stop - first]
+
+    def _sorted_window(self, epoch: int, first: int) -> Int64:
+        rows = self._order.rows(epoch, first, min(first + WINDOW, self.num_items))
+        ascending = rows[np.argsort(self._lengths[rows], kind="stable")]
+        key = permutation_key("packer.load.bucketed", *self._key, epoch, first // WINDOW)
+        num_buckets = -(-len(rows) // BUCKET)
+        buckets = permute(np.arange(num_buckets), num_buckets, key)
+        positions = (buckets[:, None] * BUCKET + np.arange(BUCKET)).reshape(-1)  # the last bucket may be shorter
+        bucketed: Int64 = ascending[positions[positions < len(rows)]]
+        return bucketed
 
 
 STATE_VERSION: Final = 7

@@ -34,6 +34,7 @@ from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_ro
 from packer.load.ordering import (
     STATE_VERSION,
     ZERO_COUNTERS,
+    BucketedOrder,
     End,
     EpochOrder,
     FunctionOrder,
@@ -192,7 +193,9 @@ class RowSource:
         if mixture is not None:
             bases, start = self.rows.bounds[:-1].tolist(), epoch * self._num_items + cursor
             return MixtureOrder(orders, self._shares, self._num_items, bases=bases, start=start, taken=taken)
-        return orders[0]
+        if order != "length_bucketed":
+            return orders[0]
+        return BucketedOrder(orders[0], self.rows.lengths, fingerprint=self._fingerprint, seed=self._options.seed)
 
     def _function_digest(self) -> str | None:
         """Return what identifies the function of `order` in a state: its rows of epoch 0; None if it is none."""
@@ -203,7 +206,12 @@ class RowSource:
         options = self._options
         if kind != "blocks" and options.static_shapes:
             raise UsageError("static_shapes is for blocks", hint="batching=Padded(length=N) gives documents one shape")
-        if self._mixture is not None and self._is_function:
+        if kind == "blocks" and options.order == "length_bucketed":
+            raise UsageError(
+                "order='length_bucketed' is for documents; all blocks are of one length",
+                hint="choose batching='padded', 'padding_free' or 'token_budget'",
+            )
+        if self._mixture is not None and options.order not in ("random", "sequential"):
             raise UsageError(
                 "the shares of a mixture say which row comes next: its order is random or sequential",
                 hint="batching='padding_free' or 'token_budget' needs no order by length",

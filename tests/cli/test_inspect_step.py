@@ -73,6 +73,7 @@ def test_a_batch_that_breaks_the_contract_is_exit_code_1_and_named(cache, monkey
         (("--step", 0, "--rank", 3, "--world-size", 2), "no rank 3 of 2"),
         (("--step", 1000), "no step 1000 in epoch 0"),
         (("--step", 0, "--micro-batch-size", 2, "--global-batch-size", 3), "not a positive multiple"),
+        (("--step", 0, "--order", "length_bucketed"), "is for documents"),
         (("--step", 0, "--split", "none"), "no blocks of split 'none'"),
     ],
 )

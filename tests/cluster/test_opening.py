@@ -30,6 +30,7 @@ CACHE = 3
 ASKED = {
     "packed": ({}, CACHE + 1 + NUM_SHARDS * NUM_BATCHES),  # a shard, and how much of each block is trained
     "padded": ({"batching": "padded"}, CACHE + NUM_SHARDS * NUM_BATCHES),
+    "length_bucketed": ({"batching": "padded", "order": "length_bucketed"}, CACHE + NUM_SHARDS * NUM_BATCHES),
     "token_budget": (
         {"batching": "token_budget", "micro_batch_size": 4096},
         CACHE + NUM_SHARDS * NUM_BATCHES,

@@ -137,7 +137,7 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
 def _loaders(cache: Cache) -> Iterator[Callable[[], None]]:
     for batching, orders in (
         ("packed", ("random", "sequential")),
-        ("padded", ("random",)),
+        ("padded", ("random", "length_bucketed")),
         ("padding_free", ("random",)),
         ("token_budget", ("random",)),
     ):

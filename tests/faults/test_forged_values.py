@@ -47,7 +47,7 @@ def test_a_forged_value_is_an_error_of_the_cache_and_never_an_internal_one(
 
 STATES = {
     "packed": {"order": "random"},
-    "padding_free": {"order": "sequential"},
+    "padding_free": {"order": "length_bucketed"},
     "token_budget": {"micro_batch_size": 600},
 }
 

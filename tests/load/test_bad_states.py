@@ -258,7 +258,7 @@ PLACES = [
     {"order": "sequential"},
     *({"end": end} for end in ("pad", "short")),
     {"batching": "padded"},
-    {"batching": "padded", "order": "sequential"},
+    {"batching": "padded", "order": "length_bucketed"},
     {"batching": "padded", "end": "pad"},
     {"batching": "padding_free"},
     {"batching": "token_budget", "micro_batch_size": 1000, "global_batch_size": 2000},

@@ -30,7 +30,7 @@ LAYOUTS = [
     {"labels": "shifted"},
     {"batching": Padded(side="left")},
     {"batching": "padded", "labels": "shifted"},
-    {"batching": "padding_free", "order": "sequential"},
+    {"batching": "padding_free", "order": "length_bucketed"},
     {"batching": "token_budget", "micro_batch_size": 64, "global_batch_size": 128},
 ]
 

@@ -28,6 +28,7 @@ BATCHINGS = [
 ORDERS = {
     "random": "random",
     "sequential": "sequential",
+    "length_bucketed": "length_bucketed",
     "some twice": lambda epoch: np.random.default_rng(epoch).permutation(
         np.repeat(np.arange(31), 1 + np.arange(31) % 2)
     ),
@@ -237,14 +238,15 @@ def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_docum
 
 ENDS = ("drop", "pad", "short")
 RESUMED = [
-    *itertools.product(["padded", "padding_free"], ["random", "sequential"], ENDS),
+    *itertools.product(["padded", "padding_free"], ["random", "sequential", "length_bucketed"], ENDS),
     *itertools.product(["token_budget"], ORDERS, ENDS),
 ]
 
 
 @pytest.mark.parametrize(("batching", "order", "end"), one_in(5, RESUMED))
-def test_resume_on_other_ranks_goes_on_exactly(batching, order, end):
+def test_resume_on_other_ranks_goes_on_exactly(batching, order, end, monkeypatch):
     """In every order, and of a mixture."""
+    monkeypatch.setattr("packer.load.ordering.WINDOW", 7)
     cache, _ = small_document_cache(31)
     mixed = order.startswith("mixed")
     if mixed:
@@ -284,6 +286,17 @@ def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
     assert "a filter of the recipe on `tokens`" in caught.value.hint
     with pytest.raises(UsageError, match=message):
         loader_of(cache, batching=Padded(length=longest - 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": "length_bucketed"}, "is for documents"),
+    ],
+)
+def test_what_blocks_do_not_have_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        loader_of(small_cache(8), **options)
 
 
 def test_a_cache_without_blocks_or_documents_names_what_it_has():

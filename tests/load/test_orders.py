@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
-from task_pages import order_by_length  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader  # noqa: E402
@@ -34,18 +33,6 @@ def test_a_function_of_the_epoch_gives_its_rows_in_its_order_in_epochs_of_its_le
     assert documents_of(backwards) == [[4, 3, 2, 1, 0]]
 
 
-@pytest.mark.parametrize("number", [1, 63, 65, 8192, 20_000])
-def test_the_order_by_length_of_the_page_has_every_document_once_and_little_padding(number):
-    lengths = np.random.default_rng(0).lognormal(4, 1, number).astype(np.int32) + 1
-    orders = [order_by_length(lengths)(epoch) for epoch in range(2)]
-    assert all(np.array_equal(np.sort(order), np.arange(number)) for order in orders)
-    assert number < 64 or not np.array_equal(*orders)
-    if number > 8000:
-        batches = lengths[orders[0][: number // 16 * 16]].reshape(-1, 16)
-        assert 1 - batches.sum() / (batches.max(axis=1) * 16).sum() < 0.05
-        assert abs(np.corrcoef(np.arange(len(batches)), batches.mean(axis=1))[0, 1]) < 0.3, "in no order"
-
-
 def test_a_function_whose_rows_come_in_the_order_of_the_files_is_a_warning():
     """As of a curriculum that picks rows and forgets to shuffle them."""
     lengths = np.array([len(document.input_ids) for document in small_document_cache(30)[1]])
@@ -61,7 +48,7 @@ def test_a_state_belongs_to_its_function():
     orders = [
         lambda epoch: np.random.default_rng(epoch).permutation(30),
         lambda epoch: np.arange(30)[::-1],
-        "random",
+        "length_bucketed",
     ]
     states = [PackedLoader(cache, order=order, batching="padded", **ALONE).state_dict() for order in orders]
     for own, order in enumerate(orders):
@@ -92,9 +79,9 @@ def test_what_is_no_order_is_refused(order, message):
 
 
 def test_a_mixture_takes_no_order_but_its_own():
-    mixture = Mixture([(small_document_cache(12)[0], 1)])
-    with pytest.raises(UsageError, match="its order is random or sequential"):
-        PackedLoader(mixture, order=lambda epoch: [0], batching="padded", **ALONE)
+    for order in ("length_bucketed", lambda epoch: [0]):
+        with pytest.raises(UsageError, match="its order is random or sequential"):
+            PackedLoader(Mixture([(small_document_cache(12)[0], 1)]), order=order, batching="padded", **ALONE)
 
 
 def test_a_state_of_an_order_that_there_is_not_is_refused():

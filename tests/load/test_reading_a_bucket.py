@@ -150,7 +150,7 @@ def test_opening_reads_the_counts_of_all_rows_and_fetches_no_document(in_memory,
         assert len(ranges) == num_asked, "all is asked for at opening"
         return num_asked, num_fetched
 
-    assert opened() == opened(order="sequential") == (6, 0)
+    assert opened() == opened(order="sequential") == opened(order="length_bucketed") == (6, 0)
     assert opened(batching="token_budget", micro_batch_size=64) == (6, 0)
 
 

@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: training from a real cache is not tested")
 
 from single_documents import read_document  # noqa: E402
-from task_pages import order_by_length  # noqa: E402
 from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
 
 from packer.load import PackedLoader, Padded  # noqa: E402
@@ -76,8 +75,9 @@ def test_loss_and_gradients_of_real_blocks_equal_those_of_their_documents(cache:
 
 BATCHINGS = {
     "padded": {"batching": "padded", "micro_batch_size": 4, "global_batch_size": 8},
-    "padded left": {
+    "padded left, by length": {
         "batching": Padded(multiple_of=8, side="left"),
+        "order": "length_bucketed",
         "micro_batch_size": 4,
         "global_batch_size": 8,
     },
@@ -134,7 +134,7 @@ def _logits(model, batch):
 
 
 @pytest.mark.slow
-def test_an_order_by_length_saves_the_padding_that_the_documentation_says(real: Path, tmp_path: Path) -> None:
+def test_buckets_save_the_padding_that_the_documentation_says(real: Path, tmp_path: Path) -> None:
     """docs/explanation/reading.md: micro-batches of 8 of the 51,969 alpaca documents."""
     values = {
         "sources": [{"path": str(real / "corpora" / "alpaca_en_52k.jsonl")}],
@@ -142,13 +142,13 @@ def test_an_order_by_length_saves_the_padding_that_the_documentation_says(real: 
         "pack": {"mode": "none"},
     }
     build(make_recipe(values), tmp_path / "cache")
-    shares, lengths = {}, Cache.open(tmp_path / "cache").documents("train").lengths()
-    for name, order in {"random": "random", "by length": order_by_length(lengths)}.items():
+    shares = {}
+    for order in ("random", "length_bucketed"):
         options = {"micro_batch_size": 8, "global_batch_size": 64, "end": "pad", "rank": 0, "world_size": 1}
         loader = PackedLoader(tmp_path / "cache", batching="padded", order=order, **options)
         for _ in loader:
             pass
         assert loader.counters.rows == 51_969
-        shares[name] = 100 * loader.counters.padding_share
+        shares[order] = 100 * loader.counters.padding_share
     assert 45 < shares["random"] < 46
-    assert 0.3 < shares["by length"] < 0.6
+    assert 0.3 < shares["length_bucketed"] < 0.6

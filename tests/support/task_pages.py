@@ -4,8 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
-
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 HOW_TO = REPOSITORY / "docs" / "how-to"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -17,14 +15,6 @@ FROM_ROWS = "from-rows.md"
 def python_of(page):
     """The Python of a page, in order."""
     return PYTHON.findall((HOW_TO / page).read_text("utf-8"))
-
-
-def order_by_length(lengths):
-    """The order of documents of these lengths that the page on training shows."""
-    (code,) = (block for block in python_of("train.md") if "def by_length" in block)
-    names = {"np": np, "lengths": lengths}
-    exec(code[code.index("def by_length") : code.index("PackedLoader(cache, order=by_length")], names)
-    return names["by_length"]
 
 
 def write_rows(path, rows):
