@@ -43,24 +43,16 @@ class TemplateOverrunError(UsageError):
     """A chat template used more time or memory than one rendering may."""
 
     code: ClassVar[str] = "template_overrun"
-    row: int = -1
-    """Row of the partition that was being rendered; -1 if the conversation was not a row of the user's."""
 
-    @classmethod
-    def of(cls, used: str, row: int) -> Self:
-        error = cls(
-            f"the chat template {used} in one rendering",
-            hint="no row is rejected for what depends on the machine; check the template's loops with this row, and "
-            "fix it or use another (--template FILE). Finished work is kept",
-        )
-        error.row = row
-        return error
+    def __init__(self, message: str, *, row: int = -1) -> None:
+        """`row`: of the partition that was being rendered; -1 if the conversation was not a row of the user's."""
+        hint = "no row is rejected for what depends on the machine; check the template's loops with this row, and fix "
+        super().__init__(message, hint=f"{hint}it or use another (--template FILE). Finished work is kept")
+        self.row = row
 
     def at(self, place: str) -> Self:
         """Return the same error with a location."""
-        error = type(self)(f"{place}: {self.message}", hint=self.hint)
-        error.row = self.row
-        return error
+        return type(self)(f"{place}: {self.message}", row=self.row)
 
 
 class _Interrupt(BaseException):
@@ -201,7 +193,7 @@ def watched(render: Callable[[], Result]) -> Result:
     except MemoryError:
         is_bounded = limits is not None and limits.of_memory
         most = f"{MAX_GROWTH_BYTES // 2**20} MiB of memory" if is_bounded else "memory than there is"
-        raise TemplateOverrunError.of(f"takes more {'than ' * is_bounded}{most}", RENDERING.row) from None
+        raise _overrun(f"takes more {'than ' * is_bounded}{most}") from None
     finally:
         if limits is not None:
             limits.end()
@@ -209,5 +201,9 @@ def watched(render: Callable[[], Result]) -> Result:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     if is_over:
-        raise TemplateOverrunError.of(f"takes more than {MAX_CPU_S:g} s of processor time", RENDERING.row)
+        raise _overrun(f"takes more than {MAX_CPU_S:g} s of processor time")
     return result
+
+
+def _overrun(used: str) -> TemplateOverrunError:
+    return TemplateOverrunError(f"the chat template {used} in one rendering", row=RENDERING.row)

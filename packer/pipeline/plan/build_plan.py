@@ -21,7 +21,7 @@ from packer.pipeline.plan.input_resolution import no_tokenizer, resolve_sources,
 from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
-from packer.pipeline.stages import named_template, overruns_at, with_role_markers
+from packer.pipeline.stages import overruns_at, with_role_markers
 from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.recipe.groups import Pack, declared
@@ -89,22 +89,18 @@ def plan_build(
     readers = ALONE if is_local and num_bytes < MIN_PARALLEL_BYTES else workers
     progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
-    opened = [*open_inputs(paths, recipe, progress.note, questions, openers)]
-    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
-    for _, file in opened:
+    files = [*open_inputs(paths, recipe, progress.note, questions, openers)]
+    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for file in files))
+    for file in files:
         refuse_untemplated(file, model, recipe)
     for note in questions.notes():
         progress.note(note)
-    with overruns_at(lambda _: named_template(recipe)):
-        recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file in opened])
-    files, parts = [file for _, file in opened], [recipe.sources.index(each.source) for each, _ in opened]
+    with overruns_at(recipe):
+        recipe, settled_keys = settled(recipe, model, [(recipe.sources[file.source], file) for file in files])
     sizes = [statuses[file.path].num_bytes for file in files]
     cuts = read_whole(partial(_cut_file, recipe.partition_bytes), files, sizes, readers, progress)
-    inputs = [
-        _input_of(file, cut, part=part if trait_rules else None)
-        for file, cut, part in zip(files, cuts, parts, strict=True)
-    ]
-    refuse_absent(recipe, trait_rules, [*zip(parts, files, strict=True)], progress.note)
+    inputs = [_input_of(file, cut, with_part=bool(trait_rules)) for file, cut in zip(files, cuts, strict=True)]
+    refuse_absent(recipe, trait_rules, files, progress.note)
     asked_pack, recipe = recipe.pack, suited(recipe, inputs)
     _note_without_effect(asked_pack, recipe, inputs, model, progress)
     provenance = Provenance(
@@ -115,7 +111,7 @@ def plan_build(
         model=model_record(model),
         inputs=tuple(inputs),
     )
-    names = {part: questions.names(recipe.sources[part]) for part in {*parts}}
+    names = [questions.names(source) for source in recipe.sources]
     return BuildPlan(
         recipe=recipe,
         model=model,
@@ -123,7 +119,7 @@ def plan_build(
         files=tuple((file.path, statuses[file.path]) for file in files),
         tasks=tuple(_tasks(files, cuts, provenance, trait_rules)),
         settled_keys=settled_keys,
-        known_fields=tuple((part, names[part]) for part in parts),
+        known_fields=tuple((file.source, names[file.source]) for file in files),
     )
 
 
@@ -136,18 +132,13 @@ def _tasks(
     """Yield a task for every partition."""
     recipe, documents = provenance.recipe, provenance.documents_identity
     for source, (file, cut, entry) in enumerate(zip(files, cuts, provenance.inputs, strict=True)):
-        rules = None if entry.part is None else trait_rules[entry.part]
         for partition in cut.partitions:
-            traits = None
-            if rules is not None:
+            traits, key = None, partition_key(partition, entry, documents)
+            if trait_rules:
+                rules = trait_rules[file.source]
                 traits = TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
             yield PartitionTask(
-                partition=partition,
-                file=file,
-                source=source,
-                key=partition_key(partition, entry, documents),
-                traits=traits,
-                media=recipe.media,
+                partition=partition, file=file, source=source, key=key, traits=traits, media=recipe.media
             )
 
 
@@ -266,11 +257,8 @@ def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
 
-def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Input:
-    """Return a file's entry in the manifest.
-
-    `part` is the index of the recipe's source that names the file; it is recorded if the recipe has rules about rows.
-    """
+def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input:
+    """Return a file's entry in the manifest; with the recipe's source, for a recipe with rules about rows."""
     return Input(
         path=file.name,
         split=file.split,
@@ -281,7 +269,7 @@ def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Inpu
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,
-        part=part,
+        part=file.source if with_part else None,
     )
 
 
@@ -305,13 +293,13 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
 def refuse_absent(
     recipe: Recipe,
     trait_rules: Sequence[TraitRules],
-    files: Sequence[tuple[int, InputFile]],
+    files: Sequence[InputFile],
     note: Callable[[str], None],
 ) -> None:
     """Refuse a rule or a column about a field that no row has, before any partition is built.
 
-    Each of `files` comes with the number of its source. Only for a field that no first row of
-    any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
+    Only for a field that no first row of any file has are the files read, and this is noted: their rows may be of
+    several kinds, one after the other.
     """
     # What asks first for a field, by the field and the source whose rows must have it; None for any source.
     askers: dict[tuple[str, int | None], str] = {}
@@ -321,7 +309,7 @@ def refuse_absent(
     for column in (each for each in declared(recipe) if each.rule.file is None):
         askers.setdefault((column.field, None), f"column '{column.name}'")
     for (field, source), asker in askers.items():
-        own = [file for number, file in files if source in (None, number)]
+        own = [file for file in files if source in (None, file.source)]
         if any(has_field(file, field) for file in own):
             continue
         note(f"the first rows have no field '{field}': looking for it in all rows")

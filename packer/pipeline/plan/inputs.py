@@ -49,11 +49,11 @@ def read_whole(
 ) -> list[Result]:
     """Apply a function, which other processes can load, to inputs that it reads from end to end."""
     sizes = [each // _CUTTING_SPEEDUP for each in num_bytes]
-    made: dict[int, Result] = {}
-    for number, result in workers.run(partial, (function,), inputs, sizes=sizes):
-        made[number] = result
-        progress.advance(num_bytes[number])
-    return [made[number] for number in range(len(inputs))]
+    made: list[Result] = []
+    for result in in_order(workers.run(partial, (function,), inputs, sizes=sizes)):
+        progress.advance(num_bytes[len(made)])
+        made.append(result)
+    return made
 
 
 def open_inputs(
@@ -62,7 +62,7 @@ def open_inputs(
     note: Callable[[str], None],
     questions: Questions,
     workers: Workers = ALONE,
-) -> Iterator[tuple[SourceFile, InputFile]]:
+) -> Iterator[InputFile]:
     """Yield every file that contains rows, with how it is read.
 
     Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
@@ -87,7 +87,7 @@ def open_inputs(
             else:
                 if head.question is not None:
                     questions.add(file.source, head.question)
-                yield file, head.entry
+                yield head.entry
                 names |= head.names
         if names:
             refuse_absent_columns(own[0].source.path, sorted(names), own[0].source.columns)
