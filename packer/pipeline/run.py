@@ -10,6 +10,7 @@ ends.
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeGuard
 
 import msgspec
@@ -190,8 +191,7 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     progress.stage("blocks", num_tokens, "tokens")
     shards: list[Shard] = []
     made = build.workers.run(
-        block_worker,
-        (build.folder, recipe.pack, provenance.model.pad_id),
+        partial(block_worker, build.folder, recipe.pack, provenance.model.pad_id),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
         sizes=[num_tokens // 4 // num_tasks] * num_tasks,

@@ -10,6 +10,7 @@ match; what share of the rows may match decides the level.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -78,8 +79,8 @@ def read_facts(
     """
     progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
     found: dict[int, pa.Table] = {}
-    arguments = (TraitRules.for_check(NGRAM, near=near), max_row_bytes)
-    for number, table in workers.run(_reader, arguments, parts, sizes=[part.num_bytes for part in parts]):
+    reader = partial(_reader, TraitRules.for_check(NGRAM, near=near), max_row_bytes)
+    for number, table in workers.run(reader, parts, sizes=[part.num_bytes for part in parts]):
         found[number] = table
         progress.advance(table.num_rows)
     tables = [found[number] for number in range(len(parts))]

@@ -115,7 +115,7 @@ def compare_reencoded(
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
     sizes = [task.part.partition.num_bytes for task in tasks]
-    for number, result in workers.run(_worker, (fetched, recipe, model), tasks, sizes=sizes):
+    for number, result in workers.run(partial(_worker, fetched, recipe, model), tasks, sizes=sizes):
         results[number] = result
         progress.advance(tasks[number].num_rows, result[1])
     found = (finding for number in range(len(tasks)) for finding in results[number][2])

@@ -50,8 +50,8 @@ class BuildPlan:
     settled_keys: tuple[str, ...]
     """A sentence about each key that the recipe left open and that the rows of a source need."""
 
-    known_fields: tuple[tuple[int, frozenset[str]], ...]
-    """Of each input the number of its source, and the fields of its first rows."""
+    known_fields: tuple[frozenset[str], ...]
+    """Of each source, the fields of its first rows."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -100,7 +100,7 @@ def plan_build(
     sizes = [statuses[file.path].num_bytes for file in files]
     cuts = read_whole(partial(_cut_file, recipe.partition_bytes), files, sizes, readers, progress)
     inputs = [_input_of(file, cut, with_part=bool(trait_rules)) for file, cut in zip(files, cuts, strict=True)]
-    refuse_absent(recipe, trait_rules, files, progress.note)
+    _refuse_absent(recipe, files, progress.note)
     asked_pack, recipe = recipe.pack, suited(recipe, inputs)
     _note_without_effect(asked_pack, recipe, inputs, model, progress)
     provenance = Provenance(
@@ -111,7 +111,6 @@ def plan_build(
         model=model_record(model),
         inputs=tuple(inputs),
     )
-    names = [questions.names(source) for source in recipe.sources]
     return BuildPlan(
         recipe=recipe,
         model=model,
@@ -119,7 +118,7 @@ def plan_build(
         files=tuple((file.path, statuses[file.path]) for file in files),
         tasks=tuple(_tasks(files, cuts, provenance, trait_rules)),
         settled_keys=settled_keys,
-        known_fields=tuple((file.source, names[file.source]) for file in files),
+        known_fields=tuple(map(questions.names, recipe.sources)),
     )
 
 
@@ -290,24 +289,15 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     return trait_rules
 
 
-def refuse_absent(
-    recipe: Recipe,
-    trait_rules: Sequence[TraitRules],
-    files: Sequence[InputFile],
-    note: Callable[[str], None],
-) -> None:
+def _refuse_absent(recipe: Recipe, files: Sequence[InputFile], note: Callable[[str], None]) -> None:
     """Refuse a rule or a column about a field that no row has, before any partition is built.
 
     Only for a field that no first row of any file has are the files read, and this is noted: their rows may be of
     several kinds, one after the other.
     """
-    # What asks first for a field, by the field and the source whose rows must have it; None for any source.
     askers: dict[tuple[str, int | None], str] = {}
-    for i, rules in enumerate(trait_rules):
-        for field in rules.fields:  # those of `where` are fields of the source, the others of any
-            askers.setdefault((field, i if field in rules.where else None), _named(rules, field, i))
-    for column in (each for each in declared(recipe) if each.rule.file is None):
-        askers.setdefault((column.field, None), f"column '{column.name}'")
+    for field, source, asker in _asked_fields(recipe):
+        askers.setdefault((field, source), asker)
     for (field, source), asker in askers.items():
         own = [file for file in files if source in (None, file.source)]
         if any(has_field(file, field) for file in own):
@@ -320,9 +310,15 @@ def refuse_absent(
             )
 
 
-def _named(rules: TraitRules, field: str, source: int) -> str:
-    """Name the rule of a source that uses a field."""
-    if field in rules.where:
-        return f"sources[{source}].{WHERE}"
-    asker = next((each.name for each in rules.filters if each.field == field), None)
-    return f"filter '{asker}'" if asker else "split.group" if field == rules.group else "split.time"
+def _asked_fields(recipe: Recipe) -> Iterator[tuple[str, int | None, str]]:
+    """Yield fields, the source whose rows must have each, or None if any may, and what asks for it."""
+    rules = recipe.row_rules
+    for source, where in enumerate(rules.where):
+        yield from ((field, source, f"sources[{source}].{WHERE}") for field in where)
+    yield from ((each.field, None, f"filter '{each.name}'") for each in rules.filters if each.field is not None)
+    if rules.split is not None:
+        asked = {"split.group": rules.split.group, "split.time": rules.split.time}
+        yield from ((field, None, key) for key, field in asked.items() if field is not None)
+    for column in declared(recipe):
+        if column.rule.file is None:
+            yield column.field, None, f"column '{column.name}'"

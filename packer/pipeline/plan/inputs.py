@@ -50,7 +50,7 @@ def read_whole(
     """Apply a function, which other processes can load, to inputs that it reads from end to end."""
     sizes = [each // _CUTTING_SPEEDUP for each in num_bytes]
     made: list[Result] = []
-    for result in in_order(workers.run(partial, (function,), inputs, sizes=sizes)):
+    for result in in_order(workers.run(partial(partial, function), inputs, sizes=sizes)):
         progress.advance(num_bytes[len(made)])
         made.append(result)
     return made
@@ -77,7 +77,7 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(partial, (_read_head, recipe, questions.templates), tasks, sizes=sizes))
+    heads = in_order(workers.run(partial(partial, _read_head, recipe, questions.templates), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
