@@ -32,8 +32,7 @@ class UnreachableError(InputError):
 def client_request(name: HubName) -> Iterator[None]:
     """Translate errors of the client, raised in a request about a name, into packer's errors.
 
-    Raises:
-        UnreachableError: neither the Hub nor the cache has an answer.
+    An UnreachableError says that neither the Hub nor the cache has an answer.
     """
     try:
         yield

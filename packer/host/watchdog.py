@@ -137,11 +137,8 @@ def bounded(*, seconds: float = 0.0, num_bytes: int | None = None) -> Iterator[N
     """Limit the processor time or the memory (on Linux) of the body, in a process of packer's own.
 
     Time is for a library that cannot be interrupted: the operating system ends this process. A deadline never rejects a
-    row, which would be kept on a faster machine. Memory is for what decodes to an unknown size. A library that does not
-    expect to be refused memory may abort the process.
-
-    Raises:
-        OverMemoryError: it takes more.
+    row, which would be kept on a faster machine. Memory is for what decodes to an unknown size: more of it is an
+    OverMemoryError. A library that does not expect to be refused memory may abort the process.
     """
     limits = _PROCESS
     if limits is None:
@@ -167,11 +164,7 @@ RENDERING = _Rendering()
 
 
 def watched(render: Callable[[], Result]) -> Result:
-    """Run a function that renders or compiles a template, within the limits.
-
-    Raises:
-        TemplateOverrunError: it exceeded a limit.
-    """
+    """Run a function that renders or compiles a template, within the limits; beyond, a TemplateOverrunError."""
     global _begun_s  # noqa: PLW0603 - of the main thread
     limits, is_timed = _PROCESS, False
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL:

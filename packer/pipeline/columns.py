@@ -76,13 +76,9 @@ def _of_row(value: Any, sample: Sample, column: Declared) -> npt.NDArray[Any]:
 
 
 def _numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]:
-    """Return the values as the column declares them: a null is a value that is missing.
+    """Return the values as the column declares them, [R] or [R, width]: a null is a value that is missing.
 
-    Returns:
-        [R] or, if the column has a width, [R, width]
-
-    Raises:
-        ValueError: another type or width, a number that does not fit, NaN, infinity, or a null that nothing stands for.
+    ValueError: another type or width, a number that does not fit, NaN, infinity, or a null that nothing stands for.
     """
     kind = pa.type_for_alias(column.rule.kind)
     try:

@@ -25,11 +25,7 @@ _CHECKED_EVERY = 128
 
 
 def with_processor(model: Model) -> Model:
-    """Return the model with the identity of its processor.
-
-    Raises:
-        InputError: the extra `media` is not installed, or the folder has no processor that packer can use.
-    """
+    """Return the model with the identity of its processor; InputError if packer can use none of the folder's."""
     processor = processor_of(model.files)
     if processor.token not in model.control:
         raise InputError(f"the placeholder of images, '{processor.token}', is not a special token of this tokenizer")

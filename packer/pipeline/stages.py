@@ -51,12 +51,9 @@ class SupervisedRows:
 class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch.
 
-    The encoder loads in a background thread, so that rows can be rendered meanwhile; its first use waits for it.
-
-    Args:
-        recipe: with the engine.
-        model: of the recipe's tokenizer.
-        check: receives the texts that the reference is to encode, too; by default, it does so at once.
+    The recipe names its engine. The encoder loads in a background thread, so that rows can be rendered meanwhile; its
+    first use waits for it. `check` receives the texts that the reference is to encode, too; by default, it does so at
+    once.
     """
 
     def __init__(self, recipe: Recipe, model: Model, *, check: Check | None = None) -> None:
@@ -133,8 +130,7 @@ class Stages:
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before rows are rejected for their ids, check these ids against the reference engine.
 
-        Raises:
-            EngineDiffersError: the fast engine is at fault, and not the tokenizer.
+        An EngineDiffersError says that the fast engine is at fault, and not the tokenizer.
         """
         if not isinstance(self._encoder, FastEncoder):
             return
@@ -179,8 +175,7 @@ def overruns_at(recipe: Recipe, place: Partition | str | None = None) -> Iterato
 def with_role_markers(model: Model, recipe: Recipe) -> Model:
     """Return the model with the role markers that its templates write added to its control tokens.
 
-    Raises:
-        TemplateOverrunError: a template takes too long to render.
+    A template that takes too long to render is a TemplateOverrunError.
     """
     with overruns_at(recipe):
         return model.with_control(_role_markers(model, recipe))

@@ -120,8 +120,7 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
 def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
     """Return the model made of exactly the files that the manifest names; role markers are not searched for.
 
-    Raises:
-        CheckError: one of them is missing or damaged, or none is a tokenizer.json.
+    A CheckError says that one of them is missing or damaged, or that none is a tokenizer.json.
     """
     files, cache, hint = {}, CacheFiles(folder), repair_hint(folder)
     for file in manifest.model.files:

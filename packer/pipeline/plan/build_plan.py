@@ -63,16 +63,9 @@ def plan_build(
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
-    Args:
-        recipe: what to build, with commits in names of the Hub and digests of benchmarks.
-        progress: receives progress and notes.
-        before: manifest of the existing cache, if there is one.
-        workers: used to read the files if they are large.
-
-    Raises:
-        RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
-        InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
-        TemplateError: the template cannot be used.
+    The recipe has commits in names of the Hub and digests of benchmarks. `before` is the manifest of the existing
+    cache, if there is one. Large files are read by `workers`. What cannot be built is a RecipeError, an InputError or a
+    TemplateError.
     """
     is_here = isinstance(workers, Processes)
     paths = resolve_sources(recipe, copied=is_here)
@@ -154,9 +147,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     """Return the recipe for these inputs: answers that are compared whole have no blocks, nor have documents with
     images, unless it limits the pixels of a block.
 
-    Raises:
-        RecipeError: a cache of several kinds of rows, or of answers to compare with a mode that cuts or joins
-            documents, or that trains what is asked.
+    A cache of several kinds of rows is a RecipeError, as are answers to compare with a mode that cuts or joins
+    documents, or trains what is asked.
     """
     first_of: dict[str | None, Input] = {}
     for entry in inputs:
@@ -185,10 +177,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
 def load_recipe_model(recipe: Recipe) -> Model:
     """Load the model that a recipe names, with its role markers.
 
-    Raises:
-        RecipeError: it names no tokenizer, or tokens that this does not have.
-        InputError: the tokenizer cannot be read.
-        TemplateError: the template cannot be used.
+    RecipeError: it names no tokenizer, or tokens that this does not have. InputError, TemplateError: one of them cannot
+    be used.
     """
     if recipe.tokenizer is None:
         raise no_tokenizer()
@@ -273,11 +263,7 @@ def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input
 
 
 def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
-    """Return the rules about the rows of each source; none if the recipe has no rules about rows.
-
-    Raises:
-        RecipeError: a regular expression that cannot be used.
-    """
+    """Return the rules about the rows of each source, or none; RecipeError if a regular expression cannot be used."""
     rules = recipe.row_rules
     if not rules.is_set:
         return ()

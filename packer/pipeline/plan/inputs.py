@@ -63,16 +63,13 @@ def open_inputs(
     questions: Questions,
     workers: Workers = ALONE,
 ) -> Iterator[InputFile]:
-    """Yield every file that contains rows, with how it is read.
+    """Yield how each file is read that contains rows.
 
     Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
-    several files are skipped with a note; if all its files are empty, that is an error.
+    several files are skipped with a note; if all its files are empty, that is an InputError, as is a name in `columns`
+    that none of the sampled rows has.
 
     `questions` receives what nothing reads in the first rows of each file, before the file is yielded.
-
-    Raises:
-        InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
-            `columns` names a field that none of the sampled rows has.
     """
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
@@ -139,9 +136,8 @@ def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
     """Determine how a file of a source is read; one that is not the only file is first checked for having any rows.
 
-    Raises:
-        InputError: it cannot be read, or is of no kind that packer knows.
-        NoRowsError: it is empty, and not alone.
+    A NoRowsError says that it has none and is not alone, another InputError that it cannot be read, or is of no known
+    kind.
     """
     source, path = file.source, file.path
     if not is_alone:

@@ -195,9 +195,8 @@ class RayWorkers:
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
 
-        Raises:
-            WorkerDiedError: tasks killed their processes; all others are done.
-            Exception: whatever a task raised; running tasks are cancelled then.
+        What a task raises is raised here, and running tasks are cancelled then. A WorkerDiedError says that tasks
+        killed their processes, and comes once all others are done.
         """
         waiting = enumerate(tasks)
         first = next(waiting, None)
