@@ -230,7 +230,7 @@ class ImageFiles:
             return None
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file, or raise why not: `media_url`, `media_missing`, `media_outside`, `media_too_large`."""
+        """Return a file's bytes, or raise `media_url`, `media_missing`, `media_outside` or `media_too_large`."""
         return _content(self._places(name)[1], name)
 
     def _places(self, name: str) -> tuple[str, str]:
