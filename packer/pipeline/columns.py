@@ -132,11 +132,9 @@ def refuse_lacking(lacking: Lacking, documents: Iterable[DocumentShards]) -> Non
             )
 
 
-def join_columns(folder: Path, recipe: Recipe, shards: list[Shard]) -> tuple[list[Shard], Lacking]:
+def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> tuple[list[Shard], Lacking]:
     """Write document shards again with the values that files have for their documents, or without any."""
     columns = [each for each in declared(recipe) if each.rule.file is not None]
-    if not columns and not any(shard.joined for shard in shards):
-        return shards, ()
     doc_ids, lengths = DocumentShards(folder, shards).stored_together({"doc_id": np.int64, "length": np.int32})
     ids, first = np.unique(doc_ids, return_index=True)  # documents that are equal have the same values
     filled = [

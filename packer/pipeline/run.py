@@ -133,7 +133,7 @@ def _build(plan: BuildPlan, build: Build) -> BuildResult:
         with build.timed("documents"):
             made = make_documents(plan, found, build)
             shards, lacking = [result.shard for result in made.results], None
-            if declared(wanted.recipe) or any(shard.joined for shard in shards):
+            if any(each.rule.file for each in declared(wanted.recipe)) or any(shard.joined for shard in shards):
                 shards, lacking = join_columns(folder, wanted.recipe, shards)
         pairs = zip(made.results, shards, strict=True)
         results = [msgspec.structs.replace(result, shard=shard) for result, shard in pairs]
