@@ -283,7 +283,8 @@ def _refuse_absent(recipe: Recipe, files: Sequence[InputFile], note: Callable[[s
     """
     askers: dict[tuple[str, int | None], str] = {}
     for field, source, asker in _asked_fields(recipe):
-        askers.setdefault((field, source), asker)
+        if source is not None or all(asked != field for asked, _ in askers):
+            askers.setdefault((field, source), asker)
     for (field, source), asker in askers.items():
         own = [file for file in files if source in (None, file.source)]
         if any(has_field(file, field) for file in own):
