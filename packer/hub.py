@@ -32,8 +32,7 @@ class UnreachableError(InputError):
 def client_request(name: HubName) -> Iterator[None]:
     """Translate errors of the client, raised in a request about a name, into packer's errors.
 
-    Raises:
-        UnreachableError: neither the Hub nor the cache has an answer.
+    An UnreachableError says that neither the Hub nor the cache has an answer.
     """
     try:
         yield
@@ -255,17 +254,14 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
         return [name.path]
     if glob.has_magic(name.path):
         chosen = sorted(path for path in listed if fits(path, name.path))
-        if not chosen:
-            raise InputError(f"{name}: no file matches", hint=f"the repository has {_shown(listed)}")
-        return chosen
-    inside = [path for path in listed if path.startswith(f"{name.path}/" * bool(name.path))]
-    chosen = [path for path in inside if data_ending(path) is not None]
+    else:
+        inside = [path for path in listed if path.startswith(f"{name.path}/" * bool(name.path))]
+        chosen = [path for path in inside if data_ending(path) is not None]
+        if len(chosen) > 1:
+            hint = f"say which of them, or give a glob: {_shown(chosen)}"
+            raise InputError(f"{name}: matches {len(chosen)} data files", hint=hint)
     if not chosen:
-        raise InputError(f"{name}: no such data file in the repository", hint=f"the repository has {_shown(listed)}")
-    if len(chosen) > 1:
-        raise InputError(
-            f"{name}: matches {len(chosen)} data files", hint=f"say which of them, or give a glob: {_shown(chosen)}"
-        )
+        raise InputError(f"{name}: no file matches", hint=f"the repository has {_shown(listed)}")
     return chosen
 
 

@@ -99,8 +99,7 @@ def credentials_hint(scheme: str) -> str:
 def refuse_credentials(name: str, *, where: str | None = None) -> None:
     """Refuse an address that holds credentials: caches, journals and logs keep names.
 
-    Raises:
-        UsageError: it does; the error does not repeat it.
+    The UsageError does not repeat it.
     """
     scheme = scheme_with_credentials(name)
     if scheme is not None:
@@ -124,8 +123,7 @@ def refuse_unusable(name: str) -> None:
 def bucket_url(place: Path | str) -> str | None:
     """Return the URL of a place in a bucket, without a trailing slash; None for anything else.
 
-    Raises:
-        UsageError: it holds credentials, or characters that no name in a bucket has.
+    A URL with credentials, or with characters that no name in a bucket has, is a UsageError.
     """
     found = _BUCKET_URL.match(os.fspath(place))
     if found is None:
@@ -159,16 +157,10 @@ _PLACES: dict[str, tuple[str, tuple[str, ...], str, str]] = {
 
 
 def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> None:
-    """Refuse a URL where packer cannot use it.
+    """Refuse a URL where packer cannot use it: an InputError for an input, else a UsageError.
 
-    Args:
-        path: a path or a URL.
-        place: where it was given: as an input, which may be in a bucket or on the Hub; as a cache to write, which may
-            be in a bucket; or as another file or folder to write, which may not.
-
-    Raises:
-        InputError: the URL is an input.
-        UsageError: the URL is an output, or holds credentials.
+    `place` is where it was given: as an input, which may be in a bucket or on the Hub; as a cache to write, which may
+    be in a bucket; or as another file or folder to write, which may not.
     """
     refuse_credentials(path)
     does, supported, takes, hint = _PLACES[place]

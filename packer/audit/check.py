@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -157,8 +158,8 @@ def _read_facts(
     """Read the rows of one or more parts, and compute the facts of those that are in a split."""
     progress.stage("rows", sum(part.partition.num_rows for part in parts), "rows")
     found: dict[int, pa.Table] = {}
-    arguments = (TraitRules.for_check(NGRAM, near=near), max_row_bytes)
-    for number, table in workers.run(_reader, arguments, parts, sizes=[part.partition.num_bytes for part in parts]):
+    reader = partial(_reader, TraitRules.for_check(NGRAM, near=near), max_row_bytes)
+    for number, table in workers.run(reader, parts, sizes=[part.partition.num_bytes for part in parts]):
         found[number] = table
         progress.advance(table.num_rows)
     tables = [found[number] for number in range(len(parts))]

@@ -30,7 +30,7 @@ from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
 from packer.pipeline.plan.inputs import open_inputs
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
-from packer.pipeline.stages import Stages, named_template, overruns_at
+from packer.pipeline.stages import Stages, overruns_at
 from packer.recipe.recipe import Recipe, Source
 from packer.render.conversation import renderable
 from packer.render.environment import RenderError
@@ -120,11 +120,11 @@ def preview(
     seen: list[PreviewedRow] = []
     shown: list[PreviewedRow] = []
     questions = Questions(recipe, model)
-    opened = [(file.source, entry) for file, entry in open_inputs(files, recipe, note, questions)]
+    opened = [(recipe.sources[file.source], file) for file in open_inputs(files, recipe, note, questions)]
     opened = opened or [(Source(path=PLAIN_CHAT.name), PLAIN_CHAT)]
     for _, entry in opened:
         refuse_untemplated(entry, model, recipe)
-    with overruns_at(lambda _: named_template(recipe)):
+    with overruns_at(recipe):
         recipe, settled_keys = settled(recipe, model, opened)
     for each in settled_keys:
         note(each)
@@ -196,7 +196,7 @@ def _previewed(
 ) -> PreviewedRow:
     """Run a row through the stages."""
     source, row = entry.name, raw.number
-    with overruns_at(lambda _: f"{source} (row {row}), {named_template(recipe)}"):
+    with overruns_at(recipe, f"{source} (row {row})"):
         done = stages.run(raw.batch)
         made = rows_of(done.documents, weighted=True)
         view = partial(make_document_view, texts, made, split=entry.split, source=source, row=row, schema=entry.schema)
@@ -315,7 +315,7 @@ def template_findings(recipe: Recipe, model: Model) -> Iterator[CodedFinding]:
     if model.template is None:
         return
     rules = msgspec.structs.replace(recipe.supervision, turns="all", parts=None, history_rewrite="exact")
-    with overruns_at(lambda _: named_template(recipe)):
+    with overruns_at(recipe):
         turns = Renderer(model, msgspec.structs.replace(recipe, supervision=rules)).by_reference().render(CHAT)
     trained = [_trained(turns, number) for number in np.argsort(turns.turn_message, kind="stable").tolist()]
     if trained:

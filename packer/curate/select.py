@@ -150,13 +150,12 @@ def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tu
     source's conditions precede those of the filters that need no document.
     """
     source, failed = rows.source, column(traits, "failed")
-    of_sources = _rules_of_sources(rules)
     number = len(rules.filters)
-    for i, own in enumerate(of_sources):
-        for bit in range(len(own.where)):
+    for i, where in enumerate(rules.where):
+        for bit in range(len(where)):
             yield number, (source == i) & _bit(failed, np.uint64(bit))
             number += 1
-    bit_of_filter = np.array([len(own.where) for own in of_sources], np.uint64)[source]
+    bit_of_filter = np.array([len(where) for where in rules.where], np.uint64)[source]
     for number, each in enumerate(rules.filters):
         if each.tokens is None:
             yield number, _bit(failed, bit_of_filter)
@@ -165,10 +164,6 @@ def _failures(rows: InputRows, traits: pa.Table, rules: RowRules) -> Iterator[tu
             tokens = rows.num_tokens
             least, most = each.tokens.min or 0, each.tokens.max
             yield number, (tokens < least) | (tokens > (tokens if most is None else most))
-
-
-def _rules_of_sources(rules: RowRules) -> list[TraitRules]:
-    return [TraitRules.of(rules, source) for source in range(len(rules.where))]
 
 
 def _contaminated(verdicts: Verdicts, traits: pa.Table) -> DroppedRows:
@@ -224,7 +219,8 @@ def _assign(verdicts: Verdicts, rows: Int64, split: Int32) -> None:
 
 def _has_field(field: str, rows: InputRows, traits: pa.Table, rules: RowRules) -> Bool:
     """Return which rows have a field.  # bool[N]"""
-    bits = np.array([each.fields.index(field) for each in _rules_of_sources(rules)], np.uint64)
+    of_sources = (TraitRules.of(rules, source) for source in range(len(rules.where)))
+    bits = np.array([each.fields.index(field) for each in of_sources], np.uint64)
     return _bit(column(traits, "known"), bits[rows.source])
 
 

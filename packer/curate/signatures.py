@@ -223,10 +223,9 @@ def _column_names(of: str, ngram: int) -> tuple[str, str]:
 
 
 def ngrams(words: Words, start: Int64, stop: Int64, n: int) -> tuple[UInt64, Int64]:
-    """Return the n-grams of ranges of words, `start` to `stop`; a range of 1 to n - 1 words has one.
+    """Return the n-grams of ranges of words, `start` to `stop`, in order, and how many each has.  # uint64[G], int64[N]
 
-    Returns:
-        uint64[G] the n-grams of all ranges, in order, and int64[N] how many each has.
+    A range of 1 to n - 1 words has one.
     """
     lengths = stop - start
     counts = np.where(lengths >= n, lengths - n + 1, np.minimum(lengths, 1))

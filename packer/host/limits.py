@@ -13,9 +13,7 @@ from packer.errors import PackerError, ResourceError, StorageError
 def out_of(error: BaseException, action: str | None = None) -> ResourceError | None:
     """Return the error to raise if another one means that a resource is exhausted; None if it means something else.
 
-    Args:
-        error: What was raised.
-        action: What failed, and where: "cannot read x.jsonl".
+    `action` is what failed, and where: "cannot read x.jsonl".
     """
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, OSError) and error.filename is None and (error.strerror or "").startswith(_NO_TEMPORARY):
@@ -55,11 +53,7 @@ published `tokenizer.json` has some two million."""
 
 
 def refuse_many_values(content: bytes) -> None:
-    """Refuse JSON of too many values before it is decoded, by an upper bound that takes no decoding.
-
-    Raises:
-        ValueError: it may have more than `MAX_JSON_VALUES`.
-    """
+    """Refuse JSON, with a ValueError, that may have more than `MAX_JSON_VALUES`, by a bound that takes no decoding."""
     if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON_VALUES:
         raise ValueError(f"more than {MAX_JSON_VALUES:,} values")
 
@@ -93,12 +87,7 @@ def is_panic(error: BaseException) -> bool:
 
 @contextmanager
 def storage_errors(action: str, path: Path | str) -> Iterator[None]:
-    """Turn an OSError into a StorageError that says what failed, and where.
-
-    Raises:
-        StorageError: the body raised an OSError.
-        ResourceError: it says that file handles or memory ran out.
-    """
+    """Turn an OSError into a StorageError that says what failed, and where; if something ran out, a ResourceError."""
     try:
         yield
     except OSError as error:
@@ -107,11 +96,7 @@ def storage_errors(action: str, path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def path_errors() -> Iterator[None]:
-    """Turn an OSError that names its path into a StorageError; for work that touches many paths.
-
-    Raises:
-        StorageError: the body raised an OSError that names a path.
-    """
+    """Turn an OSError that names its path into a StorageError; for work that touches many paths."""
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:

@@ -41,10 +41,8 @@ _OF_HUB = ("models--", "datasets--")
 def open_descriptor(path: Path | str, flags: int = os.O_RDONLY, *, dir_fd: int | None = None) -> int:
     """Open a regular file and return its descriptor; with `O_NOFOLLOW` in `flags`, one that is not a link either.
 
-    `dir_fd`: of the folder that the path is relative to.
-
-    Raises:
-        OSError: as `os.open`; with ENXIO, it is not a regular file.
+    `dir_fd` is of the folder that the path is relative to. OSError as of `os.open`; with ENXIO, it is not a regular
+    file.
     """
     with suppress(FileNotFoundError):  # os.open says so, or creates it
         # Before it is opened, since opening some devices acts on them.
@@ -61,11 +59,7 @@ def open_descriptor(path: Path | str, flags: int = os.O_RDONLY, *, dir_fd: int |
 
 
 def open_regular(path: Path | str) -> io.BufferedReader:
-    """Open a regular file for reading, as ``open(path, "rb")`` does.
-
-    Raises:
-        OSError: as :func:`open_descriptor`.
-    """
+    """Open a regular file for reading, as ``open(path, "rb")`` does; OSError as of :func:`open_descriptor`."""
     return os.fdopen(open_descriptor(path), "rb")
 
 
@@ -76,8 +70,7 @@ MAX_SMALL_BYTES = 64 * 2**20
 def read_regular_bytes(path: Path | str) -> bytes:
     """Read a small regular file whole.
 
-    Raises:
-        OSError: as :func:`open_descriptor`; with EFBIG, it has more than `MAX_SMALL_BYTES`.
+    OSError as of :func:`open_descriptor`; with EFBIG, it has more than `MAX_SMALL_BYTES`.
     """
     with open_regular(path) as file:
         content = file.read(MAX_SMALL_BYTES + 1)
@@ -90,10 +83,7 @@ def read_regular_bytes(path: Path | str) -> bytes:
 def regular_path(path: Path | str) -> bytes:
     """Return a path for a library that opens it by name, after checking that it leads to a regular file.
 
-    As bytes, since a name need not be text.
-
-    Raises:
-        OSError: as :func:`open_descriptor`.
+    As bytes, since a name need not be text. OSError as of :func:`open_descriptor`.
     """
     os.close(open_descriptor(path))
     return os.fsencode(path)

@@ -43,24 +43,16 @@ class TemplateOverrunError(UsageError):
     """A chat template used more time or memory than one rendering may."""
 
     code: ClassVar[str] = "template_overrun"
-    row: int = -1
-    """Row of the partition that was being rendered; -1 if the conversation was not a row of the user's."""
 
-    @classmethod
-    def of(cls, used: str, row: int) -> Self:
-        error = cls(
-            f"the chat template {used} in one rendering",
-            hint="no row is rejected for what depends on the machine; check the template's loops with this row, and "
-            "fix it or use another (--template FILE). Finished work is kept",
-        )
-        error.row = row
-        return error
+    def __init__(self, message: str, *, row: int = -1) -> None:
+        """`row`: of the partition that was being rendered; -1 if the conversation was not a row of the user's."""
+        hint = "no row is rejected for what depends on the machine; check the template's loops with this row, and fix "
+        super().__init__(message, hint=f"{hint}it or use another (--template FILE). Finished work is kept")
+        self.row = row
 
     def at(self, place: str) -> Self:
         """Return the same error with a location."""
-        error = type(self)(f"{place}: {self.message}", hint=self.hint)
-        error.row = self.row
-        return error
+        return type(self)(f"{place}: {self.message}", row=self.row)
 
 
 class _Interrupt(BaseException):
@@ -145,11 +137,8 @@ def bounded(*, seconds: float = 0.0, num_bytes: int | None = None) -> Iterator[N
     """Limit the processor time or the memory (on Linux) of the body, in a process of packer's own.
 
     Time is for a library that cannot be interrupted: the operating system ends this process. A deadline never rejects a
-    row, which would be kept on a faster machine. Memory is for what decodes to an unknown size. A library that does not
-    expect to be refused memory may abort the process.
-
-    Raises:
-        OverMemoryError: it takes more.
+    row, which would be kept on a faster machine. Memory is for what decodes to an unknown size: more of it is an
+    OverMemoryError. A library that does not expect to be refused memory may abort the process.
     """
     limits = _PROCESS
     if limits is None:
@@ -175,11 +164,7 @@ RENDERING = _Rendering()
 
 
 def watched(render: Callable[[], Result]) -> Result:
-    """Run a function that renders or compiles a template, within the limits.
-
-    Raises:
-        TemplateOverrunError: it exceeded a limit.
-    """
+    """Run a function that renders or compiles a template, within the limits; beyond, a TemplateOverrunError."""
     global _begun_s  # noqa: PLW0603 - of the main thread
     limits, is_timed = _PROCESS, False
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL:
@@ -201,7 +186,7 @@ def watched(render: Callable[[], Result]) -> Result:
     except MemoryError:
         is_bounded = limits is not None and limits.of_memory
         most = f"{MAX_GROWTH_BYTES // 2**20} MiB of memory" if is_bounded else "memory than there is"
-        raise TemplateOverrunError.of(f"takes more {'than ' * is_bounded}{most}", RENDERING.row) from None
+        raise _overrun(f"takes more {'than ' * is_bounded}{most}") from None
     finally:
         if limits is not None:
             limits.end()
@@ -209,5 +194,9 @@ def watched(render: Callable[[], Result]) -> Result:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     if is_over:
-        raise TemplateOverrunError.of(f"takes more than {MAX_CPU_S:g} s of processor time", RENDERING.row)
+        raise _overrun(f"takes more than {MAX_CPU_S:g} s of processor time")
     return result
+
+
+def _overrun(used: str) -> TemplateOverrunError:
+    return TemplateOverrunError(f"the chat template {used} in one rendering", row=RENDERING.row)

@@ -116,10 +116,7 @@ def marked(row: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return a row with marks in place of its images, and their sources: paths, addresses, bytes or objects.
 
     A part that has no source of its own takes the next one of the column. Where no part is an image, tags outside of
-    answers stand for those of the column.
-
-    Raises:
-        UnusableImageError: `media_count`, `media_option`, `control_render`.
+    answers stand for those of the column. UnusableImageError: `media_count`, `media_option`, `control_render`.
     """
     given = [source for name in _COLUMNS for source in _listed(row.get(name))]
     rest = {name: value for name, value in row.items() if name not in _COLUMNS}

@@ -82,8 +82,7 @@ class Image:
 def examine(data: bytes, *, is_decoded: bool, name: str | None = None) -> Image:
     """Read an image's header and, with `is_decoded`, its pixels, to find out whether they can be read at all.
 
-    Raises:
-        UnusableImageError: `media_too_large`, `media_unreadable`.
+    UnusableImageError: `media_too_large`, `media_unreadable`.
     """
     with _opened(data) as opened:
         height, width = opened.height, opened.width
@@ -112,9 +111,7 @@ def decode(data: bytes, *, least: int | None = None) -> "Pixels":
     """Return the pixels of an image: upright, RGB, on white.
 
     With `least`, a JPEG may come out smaller than it is, but not below that on both sides, which takes less time.
-
-    Raises:
-        UnusableImageError: as :func:`examine`: its header may have been all that was read, or a cache is a stranger's.
+    UnusableImageError as :func:`examine`: its header may have been all that was read, or a cache is a stranger's.
     """
     from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
     from PIL import ImageOps  # noqa: PLC0415 - part of the extra
@@ -133,8 +130,7 @@ def decode(data: bytes, *, least: int | None = None) -> "Pixels":
 def _opened(data: bytes) -> Iterator[Any]:
     """Open an image within the limits; whatever is raised inside is a reason why it cannot be used.
 
-    Raises:
-        UnusableImageError: `media_too_large`, `media_unreadable`.
+    UnusableImageError: `media_too_large`, `media_unreadable`.
     """
     refuse_many_bytes(len(data))
     from PIL import Image as Pillow  # noqa: PLC0415 - part of the extra
@@ -155,11 +151,7 @@ def _opened(data: bytes) -> Iterator[Any]:
 
 
 def refuse_many_bytes(number: int) -> None:
-    """Refuse the bytes of an image if they are too many.
-
-    Raises:
-        UnusableImageError: `media_too_large`.
-    """
+    """Refuse the bytes of an image if they are too many: `media_too_large`."""
     if number > MAX_IMAGE_BYTES:
         raise UnusableImageError("media_too_large", f"{number:,} bytes; packer takes up to {MAX_IMAGE_BYTES:,}")
 
@@ -219,11 +211,7 @@ class ImageFiles:
         return tuple(found)
 
     def open(self, source: Any) -> Image:
-        """Return the image of a source: a path, a `data:` address, or an object with bytes, a path or an address.
-
-        Raises:
-            UnusableImageError: it cannot be used.
-        """
+        """Return the image of a source: a path, a `data:` address, or an object with bytes, a path or an address."""
         data, name = _inner(source), None
         if isinstance(data, str) and data.startswith("data:"):
             data = _decoded(data)
@@ -242,11 +230,7 @@ class ImageFiles:
             return None
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file.
-
-        Raises:
-            UnusableImageError: `media_url`, `media_missing`, `media_outside`, `media_too_large`.
-        """
+        """Return a file's bytes, or raise `media_url`, `media_missing`, `media_outside` or `media_too_large`."""
         return _content(self._places(name)[1], name)
 
     def _places(self, name: str) -> tuple[str, str]:
@@ -277,8 +261,7 @@ class ImageFiles:
     def _name(self, name: str, named: str, place: str) -> str:
         """Return the path below the root: as the row has it, so that links on the way are watched, where it is that.
 
-        Raises:
-            UnusableImageError: `media_missing`: the path is no text, which a cache has no place for.
+        A path that is no text, which a cache has no place for, is `media_missing`.
         """
         path = _within(self.root, os.path.normpath(named)) or _within(self.root, place) or "."
         try:

@@ -18,11 +18,7 @@ def missing_library() -> str | None:
 
 
 def loaded_processor(files: Mapping[str, bytes]) -> tuple[Any, Any]:
-    """Return a model's processor, and its config, or None.
-
-    Raises:
-        InputError: the extra `media` is not installed, or the processor cannot be loaded.
-    """
+    """Return a model's processor, and its config, or None; InputError if it, or the extra `media`, cannot be loaded."""
     if (name := missing_library()) is not None:
         raise InputError(
             f"media.images: read needs {name}", hint="pip install 'token-packer[media]' brings what reads images"

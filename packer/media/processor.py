@@ -86,11 +86,7 @@ class Processor:
         return self.own.tokenizer.bos_token or "", tuple(self.own.tokenizer("")["input_ids"])
 
     def replacements(self, sizes: Sequence[Size]) -> list[Replacement]:
-        """Return what is written for the images of one conversation, in order.
-
-        Raises:
-            RefusedSizesError: the processor refuses one of them.
-        """
+        """Return what is written for the images of one conversation, in order; RefusedSizesError if one is refused."""
         groups = [(size,) for size in sizes] if self.is_alone else [tuple(sizes)] if sizes else []
         made: list[Replacement] = []
         for group in groups:
@@ -112,11 +108,7 @@ class Processor:
 
     @contextmanager
     def tried(self) -> Iterator[None]:
-        """Run what fails only if the processor has no way for images, or not the one that packer knows.
-
-        Raises:
-            InputError: it fails.
-        """
+        """Run what fails, with an InputError, only if the processor has no way for images that packer knows."""
         try:
             yield
         except MemoryError:

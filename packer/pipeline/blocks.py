@@ -123,8 +123,7 @@ def pack_split(
 ) -> Iterator[tuple[PackedGroup, Iterator[BlockTask]]]:
     """Plan the blocks of a split group by group; nothing of a group is kept in memory once the next one is planned.
 
-    Yields:
-        the result of the group, and a task for each of its shards
+    Yields the result of each group, and a task for each of its shards.
     """
     if not len(documents):
         return

@@ -75,13 +75,9 @@ def _of_row(value: Any, sample: Sample, column: Declared) -> npt.NDArray[Any]:
 
 
 def _numbers(values: pa.Array | list[Any], column: Declared) -> npt.NDArray[Any]:
-    """Return the values as the column declares them: a null is a value that is missing.
+    """Return the values as the column declares them, [R] or [R, width]: a null is a value that is missing.
 
-    Returns:
-        [R] or, if the column has a width, [R, width]
-
-    Raises:
-        ValueError: another type or width, a number that does not fit, NaN, infinity, or a null that nothing stands for.
+    ValueError: another type or width, a number that does not fit, NaN, infinity, or a null that nothing stands for.
     """
     kind = pa.type_for_alias(column.rule.kind)
     try:
@@ -136,11 +132,9 @@ def refuse_lacking(lacking: Lacking, documents: Iterable[DocumentShards]) -> Non
             )
 
 
-def join_columns(folder: Path, recipe: Recipe, shards: list[Shard]) -> tuple[list[Shard], Lacking]:
+def join_columns(folder: Path, recipe: Recipe, shards: Sequence[Shard]) -> tuple[list[Shard], Lacking]:
     """Write document shards again with the values that files have for their documents, or without any."""
     columns = [each for each in declared(recipe) if each.rule.file is not None]
-    if not columns and not any(shard.joined for shard in shards):
-        return shards, ()
     doc_ids, lengths = DocumentShards(folder, shards).stored_together({"doc_id": np.int64, "length": np.int32})
     ids, first = np.unique(doc_ids, return_index=True)  # documents that are equal have the same values
     filled = [

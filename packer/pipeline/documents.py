@@ -96,17 +96,15 @@ def make_documents(plan: BuildPlan, before: Manifest | None, build: Build) -> Bu
     """
     progress = build.progress
     finished, finished_traits = reusable(build.folder, before, plan.tasks, repair=build.repair)
-    results: dict[int, PartitionResult] = {}
-    traits: dict[int, StoredTable] = {}
-    missing: dict[int, PartitionTask] = {}
-    for number, task in enumerate(plan.tasks):
-        if task.key in finished:
-            results[number] = reuse(finished[task.key], task)
-        wanted = task.traits
-        if wanted is not None and wanted.key in finished_traits:
-            traits[number], wanted = finished_traits[wanted.key], None
-        if number not in results or wanted is not None:
-            missing[number] = replace(task, has_documents=number in results, traits=wanted)
+    tasks = [*enumerate(plan.tasks)]
+    results = {number: reuse(finished[task.key], task) for number, task in tasks if task.key in finished}
+    keys = {number: task.traits.key for number, task in tasks if task.traits is not None}
+    traits = {number: finished_traits[key] for number, key in keys.items() if key in finished_traits}
+    missing = {
+        number: replace(task, has_documents=number in results, traits=None if number in traits else task.traits)
+        for number, task in tasks
+        if number not in results or (number in keys and number not in traits)
+    }
     _stop_early(plan, results)
     num_built = len(plan.tasks) - len(results)
     jobs = build.workers.number([task.partition.num_bytes for task in missing.values()]) if missing else 0
@@ -167,8 +165,7 @@ def _run(
     # Of the processes of this machine, only this one has loaded the reference; each node of a cluster has.
     compares_here = recipe.engine == "fast" and jobs > 1 and isinstance(build.workers, Processes)
     for i, made in build.workers.run(
-        partial(partition_worker, journals=not compares_here),
-        (build.folder, recipe, plan.model),
+        partial(partition_worker, build.folder, recipe, plan.model, journals=not compares_here),
         [tasks[number] for number in order],
         sizes=[sizes[number] for number in order],
         folder=build.folder,
@@ -184,12 +181,11 @@ def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], note
 
     They were not asked about: by now, everything is built.
     """
-    names_of = {source: {name[:SHOWN_KEY] for name in names} for source, names in dict(plan.known_fields).items()}
+    known = [{name[:SHOWN_KEY] for name in names} for names in plan.known_fields]
     later: dict[int, tuple[str, set[str]]] = {}
     for task, result in zip(plan.tasks, results, strict=True):
-        source, _ = plan.known_fields[task.source]
-        if left := {*result.unread} - names_of[source]:
-            later.setdefault(source, (plan.inputs[task.source].path, set()))[1].update(left)
+        if left := {*result.unread} - known[task.file.source]:
+            later.setdefault(task.file.source, (task.file.name, set()))[1].update(left)
     for path, names in later.values():
         note(f"{path}: fields of later rows that are not read: {list_names(sorted(names))}; `--columns` maps them")
 

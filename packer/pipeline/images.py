@@ -6,7 +6,6 @@ that of one. An added token never merges with its neighbors, so repeating its id
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from hashlib import sha256
 
 import msgspec
@@ -15,9 +14,9 @@ import numpy as np
 from packer.batches import DocumentBatch, Int32, Int64, Rejection, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.errors import CheckError, InputError
 from packer.layout import offsets_of
-from packer.media.carried import DrawnImage, Images, Media
+from packer.media.carried import DrawnImage, Media
 from packer.media.images import DECODER_VERSION, Image, ImageFiles, UnusableImageError, decode
-from packer.media.processor import Processor, processor_of
+from packer.media.processor import processor_of
 from packer.model.model import Model
 from packer.recipe.recipe import Recipe
 
@@ -26,11 +25,7 @@ _CHECKED_EVERY = 128
 
 
 def with_processor(model: Model) -> Model:
-    """Return the model with the identity of its processor.
-
-    Raises:
-        InputError: the extra `media` is not installed, or the folder has no processor that packer can use.
-    """
+    """Return the model with the identity of its processor; InputError if packer can use none of the folder's."""
     processor = processor_of(model.files)
     if processor.token not in model.control:
         raise InputError(f"the placeholder of images, '{processor.token}', is not a special token of this tokenizer")
@@ -47,41 +42,30 @@ class RowImages:
 
     def __init__(self, recipe: Recipe, model: Model) -> None:
         self._rules = recipe.media
-        self._model = model
+        self._processor = processor_of(model.files)
+        self._repeated = np.array(sorted(self._processor.repeated.values()), np.int32)
         self._last_row, self._num_seen = -1, 0  # of those that were checked, or might have been
-
-    @cached_property
-    def processor(self) -> Processor:
-        return processor_of(self._model.files)
 
     def opened(self, rows: RowBatch) -> tuple[RowBatch, tuple[Rejection, ...]]:
         """Return the rows whose images can be used, opened, and why others cannot."""
-        if all(sample.images is None for sample in rows.samples):
-            return rows, ()
         samples: list[Sample] = []
         rejections: list[Rejection] = []
         files = ImageFiles.of(rows.folder, self._rules)
         for sample in rows.samples:
-            if sample.images is None:
-                samples.append(sample)
-                continue
+            given = sample.images
             try:
-                images = Images(tuple(map(files.open, sample.images.sources)), sample.images.refusal)
+                images = given and given._replace(sources=tuple(map(files.open, given.sources)))
             except UnusableImageError as error:
                 rejections.append(Rejection(row=sample.row, code=error.code, reason=error.reason))
             else:
-                samples.append(msgspec.structs.replace(sample, images=images))
+                samples.append(sample if images is None else msgspec.structs.replace(sample, images=images))
         return replace(rows, samples=tuple(samples)), tuple(rejections)
-
-    @cached_property
-    def _repeated(self) -> Int32:
-        return np.array(sorted(self.processor.repeated.values()), np.int32)
 
     def repeated(self, tokens: TokenBatch, turns: TurnBatch) -> TokenBatch:
         """Return the ids as the processor has them: runs repeated, and its prefix before chats that lack it."""
         places, found = self._places(tokens.ids, tokens.offsets)
         runs: list[int] = []
-        bos, prefix = self.processor.prefix
+        bos, prefix = self._processor.prefix
         added = np.zeros(len(tokens.sequence_text), np.int64)
         for sequence, text in enumerate(tokens.sequence_text.tolist()):
             if prefix and not turns.raw[text]:
@@ -160,10 +144,10 @@ class RowImages:
         content = turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]]
         pieces, last = list[bytes](), 0
         for image in images:
-            pieces += (content[last : image.start], self.processor.token.encode())
+            pieces += (content[last : image.start], self._processor.token.encode())
             last = image.end
         whole = (b"".join(pieces) + content[last:]).decode()
-        return self.processor.ids(whole, [decode(image.image.data) for image in images])
+        return self._processor.ids(whole, [decode(image.image.data) for image in images])
 
 
 def _spans(places: Int64, turns: TurnBatch, text: int) -> list[tuple[DrawnImage, int, int]]:

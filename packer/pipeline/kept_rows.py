@@ -49,10 +49,8 @@ def rows_folder(cache: Path) -> Path:
 def keep_rows(rows: Any, folder: Path, *, split: str, limit: int | None, note: Callable[[str], None]) -> Path:
     """Write rows to a file named after their split and digest; they are iterated once, a thousand at a time in memory.
 
-    `rows` are mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`.
-
-    Raises:
-        TypeError: a row is not a mapping, or contains a value that JSON cannot represent.
+    `rows` are mappings, or Arrow data: :class:`ArrowData` or a `datasets.Dataset`. A row that is no mapping, or
+    contains a value that JSON cannot represent, is a TypeError.
     """
     batches = _arrow_batches(rows)
     with AtomicFile(folder, below=folder.parent) as file:

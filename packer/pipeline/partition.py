@@ -24,7 +24,7 @@ from packer.media.images import ImageFiles
 from packer.model.model import Model
 from packer.pipeline.columns import run_with_columns
 from packer.pipeline.plan.input_resolution import questions_of
-from packer.pipeline.stages import Stages, SupervisedRows, named_row, overruns_at
+from packer.pipeline.stages import Stages, SupervisedRows, overruns_at
 from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import MediaRules
@@ -171,7 +171,7 @@ def partition_worker(
         """Raises what stops a build: an InputError of a file that changed, and errors of engine, template and disk."""
         result, stored, found = None, None, list[pa.RecordBatch]()
         fields = () if task.traits is None else task.traits.rules.fields
-        with overruns_at(lambda row: named_row(task.partition, row, recipe)):
+        with overruns_at(recipe, task.partition):
             batches: Iterable[RowBatch] = read_rows(
                 task.partition,
                 schema=task.file.schema,

@@ -10,6 +10,7 @@ ends.
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeGuard
 
 import msgspec
@@ -136,7 +137,7 @@ def _build(plan: BuildPlan, build: Build) -> BuildResult:
         with build.timed("documents"):
             made = make_documents(plan, found, build)
             shards, lacking = [result.shard for result in made.results], None
-            if declared(wanted.recipe) or any(shard.joined for shard in shards):
+            if any(each.rule.file for each in declared(wanted.recipe)) or any(shard.joined for shard in shards):
                 shards, lacking = join_columns(folder, wanted.recipe, shards)
         pairs = zip(made.results, shards, strict=True)
         results = [msgspec.structs.replace(result, shard=shard) for result, shard in pairs]
@@ -195,8 +196,7 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     progress.stage("blocks", num_tokens, "tokens")
     shards: list[Shard] = []
     made = build.workers.run(
-        block_worker,
-        (build.folder, recipe.pack, provenance.model.pad_id),
+        partial(block_worker, build.folder, recipe.pack, provenance.model.pad_id),
         tasks(),
         # Copying four tokens, some 32 bytes, takes about as long as making documents of one byte of rows.
         sizes=[num_tokens // 4 // num_tasks] * num_tasks,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,12 +51,9 @@ class SupervisedRows:
 class Stages:
     """Render, tokenize and supervise for one model and recipe; make one per process and use it for every batch.
 
-    The encoder loads in a background thread, so that rows can be rendered meanwhile; its first use waits for it.
-
-    Args:
-        recipe: with the engine.
-        model: of the recipe's tokenizer.
-        check: receives the texts that the reference is to encode, too; by default, it does so at once.
+    The recipe names its engine. The encoder loads in a background thread, so that rows can be rendered meanwhile; its
+    first use waits for it. `check` receives the texts that the reference is to encode, too; by default, it does so at
+    once.
     """
 
     def __init__(self, recipe: Recipe, model: Model, *, check: Check | None = None) -> None:
@@ -133,8 +130,7 @@ class Stages:
     def _confirm(self, turns: TurnBatch, rejections: Sequence[Rejection]) -> None:
         """Before rows are rejected for their ids, check these ids against the reference engine.
 
-        Raises:
-            EngineDiffersError: the fast engine is at fault, and not the tokenizer.
+        An EngineDiffersError says that the fast engine is at fault, and not the tokenizer.
         """
         if not isinstance(self._encoder, FastEncoder):
             return
@@ -165,33 +161,23 @@ def _supervised(
 
 
 @contextmanager
-def overruns_at(where: Callable[[int], str]) -> Iterator[None]:
-    """Name the place where rendering takes too long; `where` gets the row, or -1 if it is not one of the user's."""
+def overruns_at(recipe: Recipe, place: Partition | str | None = None) -> Iterator[None]:
+    """Name the recipe's template, and the place or the row of a partition, where rendering takes too long."""
     try:
         yield
     except TemplateOverrunError as error:
-        raise error.at(where(error.row)) from error
-
-
-def named_template(recipe: Recipe) -> str:
-    """Name a recipe's template for a message."""
-    return f"template {recipe.template.name or recipe.template.file or f'of {recipe.tokenizer}'}"
-
-
-def named_row(partition: Partition, row: int, recipe: Recipe) -> str:
-    """Name a row of a partition, and the template that renders it, for a message."""
-    if row < 0:
-        return named_template(recipe)
-    return f"{partition.path} (row {partition.first_row + row}), {named_template(recipe)}"
+        template = f"template {recipe.template.name or recipe.template.file or f'of {recipe.tokenizer}'}"
+        if isinstance(place, Partition):
+            place = f"{place.path} (row {place.first_row + error.row})" if error.row >= 0 else None
+        raise error.at(f"{place}, {template}" if place else template) from error
 
 
 def with_role_markers(model: Model, recipe: Recipe) -> Model:
     """Return the model with the role markers that its templates write added to its control tokens.
 
-    Raises:
-        TemplateOverrunError: a template takes too long to render.
+    A template that takes too long to render is a TemplateOverrunError.
     """
-    with overruns_at(lambda _: named_template(recipe)):
+    with overruns_at(recipe):
         return model.with_control(_role_markers(model, recipe))
 
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
-from packer.display import repair_hint
-from packer.errors import CheckError, RecipeError, StorageError, UsageError
+from packer.errors import RecipeError, StorageError, UsageError
 from packer.host.regular_file import leads_outside
 from packer.model.backend import cached_outcome, encode_outcome, fast_version, trial_path
 from packer.model.model import TOKENIZER_FILE, Model, model_of
 from packer.recipe.recipe import Recipe
-from packer.store.files import CacheFiles
+from packer.store.files import CacheFiles, damage
 from packer.store.folder import write_atomically
 from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, ModelRecord
 from packer.tokenize.fast import Check, FastEncoder, differences
@@ -120,18 +119,17 @@ def write_model(folder: Path, record: ModelRecord, files: Mapping[str, bytes]) -
 def kept_model(folder: Path, manifest: Manifest, recipe: Recipe) -> Model:
     """Return the model made of exactly the files that the manifest names; role markers are not searched for.
 
-    Raises:
-        CheckError: one of them is missing or damaged, or none is a tokenizer.json.
+    A CheckError says that one of them is missing or damaged, or that none is a tokenizer.json.
     """
-    files, cache, hint = {}, CacheFiles(folder), repair_hint(folder)
+    files, cache = {}, CacheFiles(folder)
     for file in manifest.model.files:
         name = f"model/{file.path}"
         if cache.size(name) is None:
-            raise CheckError(f"{folder}/{name} is missing", hint=hint)
+            raise damage(folder, name, "is missing")
         content = cache.read(name)
         if hashlib.sha256(content).hexdigest() != file.sha256:
-            raise CheckError(f"{folder}/{name} is damaged: its sha256 is not the manifest's", hint=hint)
+            raise damage(folder, name, "is damaged: its sha256 is not the manifest's")
         files[PurePosixPath(file.path).name] = content
     if TOKENIZER_FILE not in files:
-        raise CheckError(f"{folder / MANIFEST_NAME} names no {TOKENIZER_FILE}", hint=hint)
+        raise damage(folder, MANIFEST_NAME, f"names no {TOKENIZER_FILE}")
     return model_of(files, folder / "model", stop=recipe.supervision.stop, pad_id=recipe.pack.pad_id)

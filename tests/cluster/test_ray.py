@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_a_task_that_kills_its_processes_is_named_and_all_others_are_done_once(t
     tasks = list(range(120))
     found: list[tuple[int, int]] = []
     with ray_workers("ray", None, lambda _: None) as workers, pytest.raises(WorkerDiedError) as caught:
-        found += workers.run(counting, (str(tmp_path),), tasks, sizes=[1] * 120)
+        found += workers.run(partial(counting, str(tmp_path)), tasks, sizes=[1] * 120)
     assert len(found) == 119
     assert dict(found) == {task: task * task for task in tasks if task != 99}
     assert caught.value.message.startswith(f"99: {MOST_DEATHS} processes died of it")
@@ -139,11 +140,11 @@ def failing(folder: str) -> Callable[[int], int]:
 def test_what_a_task_raises_is_raised_here() -> None:
     with ray_workers("ray", 2, lambda _: None) as workers:
         with pytest.raises(CheckError, match="five") as caught:
-            list(workers.run(failing, ("x",), list(range(9)), sizes=[1] * 9))
+            list(workers.run(partial(failing, "x"), list(range(9)), sizes=[1] * 9))
         assert caught.value.hint == "not five"
         with pytest.raises(ValueError, match="five"):
-            list(workers.run(failing, ("",), list(range(9)), sizes=[1] * 9))
-        assert list(workers.run(failing, ("",), [], sizes=[])) == []
+            list(workers.run(partial(failing, ""), list(range(9)), sizes=[1] * 9))
+        assert list(workers.run(partial(failing, ""), [], sizes=[])) == []
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -147,10 +147,10 @@ def test_a_text_of_nothing_is_no_group(starter, tmp_path):
 def test_workers_and_the_order_of_partitions_change_no_byte(alike, tmp_path, monkeypatch):
     run_tasks = executor.run_tasks
 
-    def shuffled(make, arguments, tasks, *, jobs):
+    def shuffled(make, tasks, *, jobs):
         tasks = list(tasks)
         numbers = random.Random(3).sample(range(len(tasks)), len(tasks))
-        for place, result in run_tasks(make, arguments, [tasks[number] for number in numbers], jobs=jobs):
+        for place, result in run_tasks(make, [tasks[number] for number in numbers], jobs=jobs):
             yield numbers[place], result
 
     build(make_recipe(alike), tmp_path / "one", jobs=1)

@@ -74,7 +74,7 @@ def test_threads_that_cannot_be_started_are_reported_and_other_errors_are_left_a
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not tell how a copy ended")
 def test_a_worker_that_is_aborted_is_reported_by_its_signal() -> None:
     with pytest.raises(WorkerDiedError, match="was ended by SIGABRT, most often for lack of memory or threads"):
-        list(run_tasks(aborting, (), [1, 2, 3, 4], jobs=2))
+        list(run_tasks(aborting, [1, 2, 3, 4], jobs=2))
 
 
 def test_a_small_parquet_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(

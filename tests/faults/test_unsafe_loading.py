@@ -78,7 +78,7 @@ def test_templates_run_in_a_sandbox() -> None:
 PARALLEL = """
 from functools import partial
 from packer.pipeline.workers.executor import run_tasks
-print(sorted(run_tasks(partial, (abs,), [-1, -2, -3], jobs=2)))
+print(sorted(run_tasks(partial(partial, abs), [-1, -2, -3], jobs=2)))
 """
 
 

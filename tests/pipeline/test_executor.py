@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -37,12 +38,12 @@ def forks(request, monkeypatch):
 def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
     """Arguments and tasks are larger than a pipe; there are fewer workers than tasks."""
     tasks = [bytes(2**17 + n) for n in range(5)]
-    answers = dict(run_tasks(measuring, (bytes(2**18),), tasks, jobs=jobs))
+    answers = dict(run_tasks(partial(measuring, bytes(2**18)), tasks, jobs=jobs))
     assert {n: size for n, (size, _) in answers.items()} == {n: 2**18 + 2**17 + n for n in range(5)}
     processes = {process for _, process in answers.values()}
     assert os.getpid() not in processes and 1 <= len(processes) <= jobs
     wait_for_the_end_of(processes)
-    assert dict(run_tasks(measuring, (b"",), [b"a", b""], jobs=1)) == {0: (1, os.getpid()), 1: (0, os.getpid())}
+    assert dict(run_tasks(partial(measuring, b""), [b"a", b""], jobs=1)) == {0: (1, os.getpid()), 1: (0, os.getpid())}
 
 
 @pytest.mark.parametrize("failing_one", [0, 1])
@@ -58,7 +59,7 @@ def test_what_is_finished_when_another_fails_is_answered_before_the_error(failin
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_without_tasks_nothing_is_made_or_started(jobs):
-    assert list(run_tasks(failing, ("made",), [], jobs=jobs)) == []
+    assert list(run_tasks(partial(failing, "made"), [], jobs=jobs)) == []
 
 
 ERRORS = [
@@ -72,7 +73,7 @@ ERRORS = [
 def test_errors_come_back_as_they_are():
     for where, task, error, words in ERRORS:
         with pytest.raises(error, match=words) as caught:
-            list(run_tasks(failing, (where,), [task, task], jobs=2))
+            list(run_tasks(partial(failing, where), [task, task], jobs=2))
         if error in (ValueError, KeyError):  # where it was raised
             assert "in failing" in str(caught.value.__cause__) or "in work" in str(caught.value.__cause__)
 
@@ -82,7 +83,7 @@ def wait_for_the_end_of(processes) -> None:
 
 
 def test_a_run_that_is_left_midway_leaves_no_process_behind(tmp_path):
-    running = run_tasks(waiting, (tmp_path,), [0, 1, 2, 3], jobs=3)
+    running = run_tasks(partial(waiting, tmp_path), [0, 1, 2, 3], jobs=3)
     assert next(running) == (0, None)
     wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
     processes = [int(path.name) for path in tmp_path.iterdir()]
@@ -100,20 +101,21 @@ def test_one_that_dies_ends_all_and_is_reported(tmp_path):
         folder = tmp_path / told
         folder.mkdir()
         with pytest.raises(WorkerDiedError, match=told):
-            list(run_tasks(dying, (folder, end), [0, 1, 2], jobs=3))
+            list(run_tasks(partial(dying, folder, end), [0, 1, 2], jobs=3))
         workers = [int(path.name.split()[1]) for path in folder.iterdir()]
         assert len(workers) == 3
         wait_for_the_end_of(workers)
 
 
 def test_one_that_dies_in_the_middle_of_its_answer_is_reported():
-    running = run_tasks(dying_midway, ("",), [0, 1, 2], jobs=3)
+    running = run_tasks(partial(dying_midway, ""), [0, 1, 2], jobs=3)
     with pytest.raises(WorkerDiedError, match="SIGKILL"):
         assert len(list(running)) < 3
 
 
 PARENT = """
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[3])
@@ -123,7 +125,7 @@ from worker_tasks import waiting
 
 if __name__ == "__main__":
     fork_server.FORKS = sys.argv[2] == "True"
-    list(executor.run_tasks(waiting, (Path(sys.argv[1]),), [1, 2, 3], jobs=3))
+    list(executor.run_tasks(partial(waiting, Path(sys.argv[1])), [1, 2, 3], jobs=3))
 """
 
 
@@ -148,6 +150,7 @@ ABANDONED = """
 import multiprocessing
 import sys
 
+from functools import partial
 from packer.pipeline.workers.executor import _serve
 from worker_tasks import measuring
 
@@ -156,7 +159,7 @@ for unread in (False, True):
     if unread:
         there.send("an answer")  # closing a socket with unread bytes resets it
     here.close()
-    _serve(there, measuring, (b"",))
+    _serve(there, partial(measuring, b""))
     print("ended")
 """
 
@@ -198,8 +201,10 @@ def test_a_script_builds_without_a_main_guard(forks: bool, starter: Path, tmp_pa
 def test_workers_are_told_which_bucket_the_folder_mirrors_that_they_write_to(jobs: int, tmp_path: Path) -> None:
     """They would not find it out from the folder."""
     folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
-    told = [each for _, each in Processes(jobs).run(naming, (folder,), [0, 1], sizes=[2**30] * jobs, folder=folder)]
+    told = [
+        each for _, each in Processes(jobs).run(partial(naming, folder), [0, 1], sizes=[2**30] * jobs, folder=folder)
+    ]
     assert {name for name, _ in told} == {"s3://bucket/cache"}
     assert (os.getpid() in {process for _, process in told}) == (jobs == 1)
-    plain = Processes(jobs).run(naming, (tmp_path,), [0, 1], sizes=[2**30] * jobs, folder=tmp_path)
+    plain = Processes(jobs).run(partial(naming, tmp_path), [0, 1], sizes=[2**30] * jobs, folder=tmp_path)
     assert {name for _, (name, _) in plain} == {str(tmp_path)}

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import nullcontext, suppress
+from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
         process = server._forkserver_pid
         with fork_server.fork_server():
             assert server._forkserver_pid == process
-        assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
+        assert len(list(run_tasks(partial(measuring, b""), [b"", b""], jobs=2))) == 2
         assert server._forkserver_pid == process and is_running(process)
     assert server._forkserver_pid is None and not is_running(process)
     assert "PACKER_PRELOAD" not in os.environ
@@ -131,7 +132,7 @@ def test_the_server_ends_with_its_block_and_a_second_one_is_not_started():
 
 def test_tasks_run_where_the_tokenizer_to_be_loaded_is_none(tmp_path):
     with fork_server.fork_server(tmp_path / "nowhere", engine="fast"):
-        assert len(list(run_tasks(measuring, (b"",), [b"", b""], jobs=2))) == 2
+        assert len(list(run_tasks(partial(measuring, b""), [b"", b""], jobs=2))) == 2
 
 
 LOADING = """

@@ -81,7 +81,7 @@ class FakeRay(ModuleType):
 
 
 def ran(ray: FakeRay, tasks: list[str]) -> Iterator[tuple[int, str]]:
-    return RayWorkers(ray, None, lambda _: None).run(str, (), tasks, sizes=())
+    return RayWorkers(ray, None, lambda _: None).run(str, tasks, sizes=())
 
 
 @given(st.lists(st.sampled_from(["task", "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError"]), max_size=40))

@@ -13,6 +13,7 @@ laws and its canonical form; to know that the rows are those that were built, pi
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import get_args
@@ -204,8 +205,8 @@ class _Audit:
         sizes = [shard.num_bytes // _CHECKING_SPEEDUP for shard in shards]
         found: dict[int, list[Finding]] = {}
         self.progress.stage("verifying", sum(shard.num_bytes for shard in shards), "bytes")
-        arguments = (self.fetched, self.level, self.manifest.model)
-        for number, findings in self.workers.run(shard_auditor, arguments, shards, sizes=sizes):
+        auditor = partial(shard_auditor, self.fetched, self.level, self.manifest.model)
+        for number, findings in self.workers.run(auditor, shards, sizes=sizes):
             found[number] = findings
             self.progress.advance(shards[number].num_bytes, shards[number].num_tokens)
         for kind in ("documents", "blocks"):

@@ -35,7 +35,7 @@ from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.columns import run_with_columns
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
-from packer.pipeline.stages import Stages, named_row, overruns_at, with_role_markers
+from packer.pipeline.stages import Stages, overruns_at, with_role_markers
 from packer.pipeline.tokenizer import kept_model, resolve_engine
 from packer.pipeline.workers.executor import Workers
 from packer.recipe.groups import Declared, declared
@@ -116,7 +116,7 @@ def compare_reencoded(
     progress.stage("re-encoding", sum(task.num_rows for task in tasks), "rows")
     results: dict[int, _Compared] = {}
     sizes = [task.part.partition.num_bytes for task in tasks]
-    for number, result in workers.run(_worker, (fetched, recipe, model), tasks, sizes=sizes):
+    for number, result in workers.run(partial(_worker, fetched, recipe, model), tasks, sizes=sizes):
         results[number] = result
         progress.advance(tasks[number].num_rows, result[1])
     found = (finding for number in range(len(tasks)) for finding in results[number][2])
@@ -172,7 +172,7 @@ def _worker(cache: Path | str, recipe: Recipe, model: Model) -> Callable[[_Task]
 
     def compare(task: _Task) -> _Compared:
         try:
-            with fresh_place(cache) as folder, overruns_at(lambda row: named_row(task.part.partition, row, recipe)):
+            with fresh_place(cache) as folder, overruns_at(recipe, task.part.partition):
                 return _compare_partition(task, folder, stages, columns, recipe.rows.max_bytes)
         except InputError as error:
             entry = task.part.entry

@@ -21,7 +21,7 @@ from packer.pipeline.plan.input_resolution import no_tokenizer, resolve_sources,
 from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_whole
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
-from packer.pipeline.stages import named_template, overruns_at, with_role_markers
+from packer.pipeline.stages import overruns_at, with_role_markers
 from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.recipe.groups import Pack, declared
@@ -49,8 +49,8 @@ class BuildPlan:
     settled_keys: tuple[str, ...]
     """A sentence about each key that the recipe left open and that the rows of a source need."""
 
-    known_fields: tuple[tuple[int, frozenset[str]], ...]
-    """Of each input the number of its source, and the fields of its first rows."""
+    known_fields: tuple[frozenset[str], ...]
+    """Of each source, the fields of its first rows."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -62,16 +62,9 @@ def plan_build(
 ) -> BuildPlan:
     """Read the inputs once and determine all work.
 
-    Args:
-        recipe: what to build, with commits in names of the Hub and digests of benchmarks.
-        progress: receives progress and notes.
-        before: manifest of the existing cache, if there is one.
-        workers: used to read the files if they are large.
-
-    Raises:
-        RecipeError: no sources, no tokenizer, a file that is named twice, or an engine that cannot be used.
-        InputError: a source or the tokenizer cannot be read, or rows have text that nothing reads.
-        TemplateError: the template cannot be used.
+    The recipe has commits in names of the Hub and digests of benchmarks. `before` is the manifest of the existing
+    cache, if there is one. Large files are read by `workers`. What cannot be built is a RecipeError, an InputError or a
+    TemplateError.
     """
     is_here = isinstance(workers, Processes)
     paths = resolve_sources(recipe, copied=is_here)
@@ -88,22 +81,18 @@ def plan_build(
     readers = ALONE if is_local and num_bytes < MIN_PARALLEL_BYTES else workers
     progress.stage("reading", num_bytes, "bytes")
     questions = Questions(recipe, model)
-    opened = [*open_inputs(paths, recipe, progress.note, questions, openers)]
-    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for _, file in opened))
-    for _, file in opened:
+    files = [*open_inputs(paths, recipe, progress.note, questions, openers)]
+    questions.refuse(are_chats=any(SCHEMAS[file.schema].is_templated for file in files))
+    for file in files:
         refuse_untemplated(file, model, recipe)
     for note in questions.notes():
         progress.note(note)
-    with overruns_at(lambda _: named_template(recipe)):
-        recipe, settled_keys = settled(recipe, model, [(each.source, file) for each, file in opened])
-    files, parts = [file for _, file in opened], [recipe.sources.index(each.source) for each, _ in opened]
+    with overruns_at(recipe):
+        recipe, settled_keys = settled(recipe, model, [(recipe.sources[file.source], file) for file in files])
     sizes = [statuses[file.path].num_bytes for file in files]
     cuts = read_whole(partial(_cut_file, recipe.partition_bytes), files, sizes, readers, progress)
-    inputs = [
-        _input_of(file, cut, part=part if trait_rules else None)
-        for file, cut, part in zip(files, cuts, parts, strict=True)
-    ]
-    refuse_absent(recipe, trait_rules, [*zip(parts, files, strict=True)], progress.note)
+    inputs = [_input_of(file, cut, with_part=bool(trait_rules)) for file, cut in zip(files, cuts, strict=True)]
+    _refuse_absent(recipe, files, progress.note)
     asked_pack, recipe = recipe.pack, suited(recipe, inputs)
     _note_without_effect(asked_pack, recipe, inputs, model, progress)
     provenance = Provenance(
@@ -114,7 +103,6 @@ def plan_build(
         model=model_record(model),
         inputs=tuple(inputs),
     )
-    names = {part: questions.names(recipe.sources[part]) for part in {*parts}}
     return BuildPlan(
         recipe=recipe,
         model=model,
@@ -122,7 +110,7 @@ def plan_build(
         files=tuple((file.path, statuses[file.path]) for file in files),
         tasks=tuple(_tasks(files, cuts, provenance, trait_rules)),
         settled_keys=settled_keys,
-        known_fields=tuple((part, names[part]) for part in parts),
+        known_fields=tuple(map(questions.names, recipe.sources)),
     )
 
 
@@ -135,18 +123,13 @@ def _tasks(
     """Yield a task for every partition."""
     recipe, documents = provenance.recipe, provenance.documents_identity
     for source, (file, cut, entry) in enumerate(zip(files, cuts, provenance.inputs, strict=True)):
-        rules = None if entry.part is None else trait_rules[entry.part]
         for partition in cut.partitions:
-            traits = None
-            if rules is not None:
+            traits, key = None, partition_key(partition, entry, documents)
+            if trait_rules:
+                rules = trait_rules[file.source]
                 traits = TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
             yield PartitionTask(
-                partition=partition,
-                file=file,
-                source=source,
-                key=partition_key(partition, entry, documents),
-                traits=traits,
-                media=recipe.media,
+                partition=partition, file=file, source=source, key=key, traits=traits, media=recipe.media
             )
 
 
@@ -163,9 +146,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
     """Return the recipe for these inputs: answers that are compared whole have no blocks, nor have documents with
     images, unless it limits the pixels of a block.
 
-    Raises:
-        RecipeError: a cache of several kinds of rows, or of answers to compare with a mode that cuts or joins
-            documents, or that trains what is asked.
+    A cache of several kinds of rows is a RecipeError, as are answers to compare with a mode that cuts or joins
+    documents, or trains what is asked.
     """
     first_of: dict[str | None, Input] = {}
     for entry in inputs:
@@ -194,10 +176,8 @@ def suited(recipe: Recipe, inputs: Sequence[Input]) -> Recipe:
 def load_recipe_model(recipe: Recipe) -> Model:
     """Load the model that a recipe names, with its role markers.
 
-    Raises:
-        RecipeError: it names no tokenizer, or tokens that this does not have.
-        InputError: the tokenizer cannot be read.
-        TemplateError: the template cannot be used.
+    RecipeError: it names no tokenizer, or tokens that this does not have. InputError, TemplateError: one of them cannot
+    be used.
     """
     if recipe.tokenizer is None:
         raise no_tokenizer()
@@ -265,11 +245,8 @@ def _cut_file(partition_bytes: int, file: InputFile) -> FilePartitions:
     return partition_file(file.path, format=file.format, partition_bytes=partition_bytes, limit=file.limit)
 
 
-def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Input:
-    """Return a file's entry in the manifest.
-
-    `part` is the index of the recipe's source that names the file; it is recorded if the recipe has rules about rows.
-    """
+def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input:
+    """Return a file's entry in the manifest; with the recipe's source, for a recipe with rules about rows."""
     return Input(
         path=file.name,
         split=file.split,
@@ -280,16 +257,12 @@ def _input_of(file: InputFile, cut: FilePartitions, *, part: int | None) -> Inpu
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,
-        part=part,
+        part=file.source if with_part else None,
     )
 
 
 def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
-    """Return the rules about the rows of each source; none if the recipe has no rules about rows.
-
-    Raises:
-        RecipeError: a regular expression that cannot be used.
-    """
+    """Return the rules about the rows of each source, or none; RecipeError if a regular expression cannot be used."""
     rules = recipe.row_rules
     if not rules.is_set:
         return ()
@@ -301,26 +274,18 @@ def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     return trait_rules
 
 
-def refuse_absent(
-    recipe: Recipe,
-    trait_rules: Sequence[TraitRules],
-    files: Sequence[tuple[int, InputFile]],
-    note: Callable[[str], None],
-) -> None:
+def _refuse_absent(recipe: Recipe, files: Sequence[InputFile], note: Callable[[str], None]) -> None:
     """Refuse a rule or a column about a field that no row has, before any partition is built.
 
-    Each of `files` comes with the number of its source. Only for a field that no first row of
-    any file has are the files read, and this is noted: their rows may be of several kinds, one after the other.
+    Only for a field that no first row of any file has are the files read, and this is noted: their rows may be of
+    several kinds, one after the other.
     """
-    # What asks first for a field, by the field and the source whose rows must have it; None for any source.
     askers: dict[tuple[str, int | None], str] = {}
-    for i, rules in enumerate(trait_rules):
-        for field in rules.fields:  # those of `where` are fields of the source, the others of any
-            askers.setdefault((field, i if field in rules.where else None), _named(rules, field, i))
-    for column in (each for each in declared(recipe) if each.rule.file is None):
-        askers.setdefault((column.field, None), f"column '{column.name}'")
+    for field, source, asker in _asked_fields(recipe):
+        if source is not None or all(asked != field for asked, _ in askers):
+            askers.setdefault((field, source), asker)
     for (field, source), asker in askers.items():
-        own = [file for number, file in files if source in (None, number)]
+        own = [file for file in files if source in (None, file.source)]
         if any(has_field(file, field) for file in own):
             continue
         note(f"the first rows have no field '{field}': looking for it in all rows")
@@ -331,9 +296,15 @@ def refuse_absent(
             )
 
 
-def _named(rules: TraitRules, field: str, source: int) -> str:
-    """Name the rule of a source that uses a field."""
-    if field in rules.where:
-        return f"sources[{source}].{WHERE}"
-    asker = next((each.name for each in rules.filters if each.field == field), None)
-    return f"filter '{asker}'" if asker else "split.group" if field == rules.group else "split.time"
+def _asked_fields(recipe: Recipe) -> Iterator[tuple[str, int | None, str]]:
+    """Yield fields, the source whose rows must have each, or None if any may, and what asks for it."""
+    rules = recipe.row_rules
+    for source, where in enumerate(rules.where):
+        yield from ((field, source, f"sources[{source}].{WHERE}") for field in where)
+    yield from ((each.field, None, f"filter '{each.name}'") for each in rules.filters if each.field is not None)
+    if rules.split is not None:
+        asked = {"split.group": rules.split.group, "split.time": rules.split.time}
+        yield from ((field, None, key) for key, field in asked.items() if field is not None)
+    for column in declared(recipe):
+        if column.rule.file is None:
+            yield column.field, None, f"column '{column.name}'"

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     """Return the recipe with a commit in every name of the Hub.
 
-    Raises:
-        RecipeError: a name that begins like one of the Hub but is not valid.
-        InputError: the Hub denies it, or neither the Hub nor its cache knows it.
+    A name that begins like one of the Hub but is not valid is a RecipeError, one that neither the Hub nor its cache
+    knows an InputError.
     """
     pins: dict[HubName, str] = {}
 
@@ -87,9 +86,8 @@ class SourceFile:
 def source_files(source: Source) -> list[SourceFile]:
     """Return the files of a source, in order.
 
-    Raises:
-        InputError: a file is missing; a glob matches none; a folder is not a data set; the Hub denies access.
-        UsageError: it is standard input, and nothing is piped in.
+    InputError: a file is missing, a glob matches none, a folder is not a data set, the Hub denies access. UsageError:
+    nothing is piped in.
     """
     refuse_address(source.path, place="input")
     hub = data_name(source.path)
@@ -121,13 +119,10 @@ def input_place(path: str) -> FilePath:
 def resolve_sources(recipe: Recipe, *, copied: bool = False) -> list[SourceFile]:
     """Return the files of a recipe's sources in recipe order, with globs and folders expanded.
 
-    Files of the Hub are fetched; with `copied`, so are objects of a bucket, as a build on one machine reads all of
-    them more than once. None is opened.
-
-    Raises:
-        RecipeError: no sources, no tokenizer, or a file that is named twice for a split.
-        InputError: a file is missing, or its name is not UTF-8; a glob matches none; a folder is not a data set.
-        UsageError: standard input is a source, and nothing is piped in.
+    Files of the Hub are fetched; with `copied`, so are objects of a bucket, as a build on one machine reads all of them
+    more than once. None is opened. A RecipeError says that the recipe lacks sources or a tokenizer, or names a file
+    twice for a split; an InputError that a file is missing or has a name that is not UTF-8, a glob matches none, or a
+    folder is not a data set; a UsageError that nothing is piped in.
     """
     if not recipe.sources:
         raise RecipeError("no sources", hint="name files on the command line, or give the recipe `sources:`")
@@ -168,12 +163,8 @@ _MAX_ROW_BYTES = 64 * 2**20
 def read_benchmark(rule: Benchmark) -> tuple[Benchmark, tuple[str, ...]]:
     """Read the benchmark that a recipe names: JSON lines, JSON, CSV, Parquet or Arrow.
 
-    Returns:
-        the rule with the digest, the column and the number of questions, and the questions themselves
-
-    Raises:
-        InputError: the file cannot be read, or is not the one whose digest the recipe has; its rows lack the field, or
-            a row has no text in it.
+    Returns the rule with the digest, the column and the number of questions, and the questions themselves. InputError
+    if the file cannot be read, is not the one whose digest the recipe has, or has a row without a text in the column.
     """
     path, place = rule.path, input_place(rule.path)
     if isinstance(place, Path) and (place.is_dir() or not place.exists()):

@@ -49,11 +49,11 @@ def read_whole(
 ) -> list[Result]:
     """Apply a function, which other processes can load, to inputs that it reads from end to end."""
     sizes = [each // _CUTTING_SPEEDUP for each in num_bytes]
-    made: dict[int, Result] = {}
-    for number, result in workers.run(partial, (function,), inputs, sizes=sizes):
-        made[number] = result
-        progress.advance(num_bytes[number])
-    return [made[number] for number in range(len(inputs))]
+    made: list[Result] = []
+    for result in in_order(workers.run(partial(partial, function), inputs, sizes=sizes)):
+        progress.advance(num_bytes[len(made)])
+        made.append(result)
+    return made
 
 
 def open_inputs(
@@ -62,22 +62,19 @@ def open_inputs(
     note: Callable[[str], None],
     questions: Questions,
     workers: Workers = ALONE,
-) -> Iterator[tuple[SourceFile, InputFile]]:
-    """Yield every file that contains rows, with how it is read.
+) -> Iterator[InputFile]:
+    """Yield how each file is read that contains rows.
 
     Parallel writers leave shards without rows, and data sets have splits without rows. So empty files of a source with
-    several files are skipped with a note; if all its files are empty, that is an error.
+    several files are skipped with a note; if all its files are empty, that is an InputError, as is a name in `columns`
+    that none of the sampled rows has.
 
     `questions` receives what nothing reads in the first rows of each file, before the file is yielded.
-
-    Raises:
-        InputError: a file cannot be read, or is of no kind that packer knows; or all files of a source are empty; or
-            `columns` names a field that none of the sampled rows has.
     """
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(partial, (_read_head, recipe, questions.templates), tasks, sizes=sizes))
+    heads = in_order(workers.run(partial(partial, _read_head, recipe, questions.templates), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -87,7 +84,7 @@ def open_inputs(
             else:
                 if head.question is not None:
                     questions.add(file.source, head.question)
-                yield file, head.entry
+                yield head.entry
                 names |= head.names
         if names:
             refuse_absent_columns(own[0].source.path, sorted(names), own[0].source.columns)
@@ -139,9 +136,8 @@ def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
     """Determine how a file of a source is read; one that is not the only file is first checked for having any rows.
 
-    Raises:
-        InputError: it cannot be read, or is of no kind that packer knows.
-        NoRowsError: it is empty, and not alone.
+    A NoRowsError says that it has none and is not alone, another InputError that it cannot be read, or is of no known
+    kind.
     """
     source, path = file.source, file.path
     if not is_alone:

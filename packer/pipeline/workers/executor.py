@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from packer.errors import ResourceError
 from packer.host.watchdog import limit_process
@@ -29,6 +29,7 @@ from packer.store.place import SentFolder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Make: TypeAlias = Callable[[], Callable[[Task], Result]]
 
 
 class WorkerDiedError(ResourceError):
@@ -45,18 +46,12 @@ class Workers(Protocol):
         ...
 
     def run(
-        self,
-        make: Callable[..., Callable[[Task], Result]],
-        arguments: Sequence[Any],
-        tasks: Iterable[Task],
-        *,
-        sizes: Sequence[int],
-        folder: Path | None = None,
+        self, make: Make[Task, Result], tasks: Iterable[Task], *, sizes: Sequence[int], folder: Path | None = None
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; yield the number of each task and its result, in order of completion.
 
-        `make(*arguments)` returns the function; it is called once in every process that needs it. Tasks and their
-        results are small: paths and counts, and a few texts at most. `folder` is where tasks write, if they do.
+        `make` returns the function; it is called once in every process that needs it. Tasks and their results are
+        small: paths and counts, and a few texts at most. `folder` is where tasks write, if they do.
         """
         ...
 
@@ -72,25 +67,17 @@ class Processes:
         return min(self.jobs or fork_server.jobs_for(sum(sizes)), len(sizes))
 
     def run(
-        self,
-        make: Callable[..., Callable[[Task], Result]],
-        arguments: Sequence[Any],
-        tasks: Iterable[Task],
-        *,
-        sizes: Sequence[int],
-        folder: Path | None = None,
+        self, make: Make[Task, Result], tasks: Iterable[Task], *, sizes: Sequence[int], folder: Path | None = None
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
             make = partial(in_folder, SentFolder.of(folder), make)
-        return run_tasks(make, arguments, tasks, jobs=self.number(sizes))
+        return run_tasks(make, tasks, jobs=self.number(sizes))
 
 
-def in_folder(
-    sent: SentFolder, make: Callable[..., Callable[[Task], Result]], *arguments: Any
-) -> Callable[[Task], Result]:
+def in_folder(sent: SentFolder, make: Make[Task, Result]) -> Callable[[Task], Result]:
     """Make the function in another process, after making the folder there what it is here."""
     sent.arrive()
-    return make(*arguments)
+    return make()
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
@@ -108,9 +95,7 @@ HERE = Processes()
 ALONE = Processes(1)
 
 
-def run_tasks(
-    make: Callable[..., Callable[[Task], Result]], arguments: Sequence[Any], tasks: Iterable[Task], *, jobs: int
-) -> Iterator[tuple[int, Result]]:
+def run_tasks(make: Make[Task, Result], tasks: Iterable[Task], *, jobs: int) -> Iterator[tuple[int, Result]]:
     """Run one function over tasks: in this process, or in at most `jobs` worker processes if the tasks are several.
 
     The rest is as of :meth:`Workers.run`. Workers ignore Ctrl-C, which this process handles, and exit when this process
@@ -121,17 +106,14 @@ def run_tasks(
     num_workers, numbered = len(first), enumerate(chain(first, waiting))
     del first  # keep no references to finished tasks
     if num_workers > 1:
-        yield from _in_processes(make, arguments, numbered, num_workers)
+        yield from _in_processes(make, numbered, num_workers)
     elif num_workers:
-        work = make(*arguments)
+        work = make()
         yield from ((number, work(task)) for number, task in numbered)
 
 
 def _in_processes(
-    make: Callable[..., Callable[[Task], Result]],
-    arguments: Sequence[Any],
-    tasks: Iterator[tuple[int, Task]],
-    num_workers: int,
+    make: Make[Task, Result], tasks: Iterator[tuple[int, Task]], num_workers: int
 ) -> Iterator[tuple[int, Result]]:
     context = multiprocessing.get_context("forkserver") if fork_server.FORKS else multiprocessing.get_context("spawn")
     # Each worker has its own pipe, which breaks when the worker ends, even halfway through an answer.
@@ -140,7 +122,7 @@ def _in_processes(
         try:
             for _ in range(num_workers):
                 here, there = context.Pipe()
-                process = context.Process(target=_serve, args=(there, make, tuple(arguments)), daemon=True)
+                process = context.Process(target=_serve, args=(there, make), daemon=True)
                 with _death_named(process), there, _without_main(), fork_server.starting():
                     process.start()
                 workers[here] = process
@@ -204,7 +186,7 @@ def _received(pipe: Connection, process: BaseProcess) -> Any:
     return result
 
 
-def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
+def _serve(pipe: Connection, make: Make[Any, Any]) -> None:
     """Run the loop of a worker; an error raised by `make` is raised for every task, so that the parent sees it.
 
     A broken pipe ends it: the parent is gone, and nobody is left to tell.
@@ -219,7 +201,7 @@ def _serve(pipe: Connection, make: Callable[..., Callable[[Any], Any]], argument
     @cache
     def work() -> Callable[[Any], Any]:
         limit_process()
-        return make(*arguments)
+        return make()
 
     with suppress(EOFError, ConnectionError):
         while True:

@@ -24,19 +24,16 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
 from packer.host.watchdog import limit_process
 from packer.names import cache_dir
-from packer.pipeline.workers.executor import WorkerDiedError, in_folder
+from packer.pipeline.workers.executor import Make, Result, Task, WorkerDiedError, in_folder
 from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 MOST_DEATHS = 3
 """Number of processes that a task may kill before it is given up."""
@@ -117,16 +114,14 @@ def run_task(name: str, job: list[Any], task: Any) -> tuple[Any, Exception | Non
         return None, error
 
 
-def _at_node(
-    here: NodeRequirements, make: Callable[..., Callable[[Task], Result]], *arguments: Any
-) -> Callable[[Task], Result]:
+def _at_node(here: NodeRequirements, make: Make[Task, Result]) -> Callable[[Task], Result]:
     """Make the function of a job on a node that can take part."""
     here.check()
     send_paths(import_module("ray"))
     limit_process()
     # With one process per processor, threads inside the encoder would only compete with each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    return make(*arguments)
+    return make()
 
 
 def _naming_node(error: PackerError) -> PackerError:
@@ -192,8 +187,7 @@ class RayWorkers:
 
     def run(
         self,
-        make: Callable[..., Callable[[Task], Result]],
-        arguments: Sequence[Any],
+        make: Make[Task, Result],
         tasks: Iterable[Task],
         *,
         sizes: Sequence[int],  # noqa: ARG002 - a cluster is told of every task
@@ -201,9 +195,8 @@ class RayWorkers:
     ) -> Iterator[tuple[int, Result]]:
         """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
 
-        Raises:
-            WorkerDiedError: tasks killed their processes; all others are done.
-            Exception: whatever a task raised; running tasks are cancelled then.
+        What a task raises is raised here, and running tasks are cancelled then. A WorkerDiedError says that tasks
+        killed their processes, and comes once all others are done.
         """
         waiting = enumerate(tasks)
         first = next(waiting, None)
@@ -213,11 +206,9 @@ class RayWorkers:
         with nullcontext() if folder is None else SentFolder.to_machines(folder) as sent:
             make = make if sent is None else partial(in_folder, sent, make)
             here = NodeRequirements(versions=versions(), folder=Path.cwd())
-            yield from self._run(partial(_at_node, here, make, *arguments), chain([first], waiting))
+            yield from self._run(partial(_at_node, here, make), chain([first], waiting))
 
-    def _run(
-        self, job: Callable[[], Callable[[Any], Any]], tasks: Iterator[tuple[int, Any]]
-    ) -> Iterator[tuple[int, Any]]:
+    def _run(self, job: Make[Any, Any], tasks: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         ray, errors = self._ray, self._ray.exceptions
         remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
         name, kept = secrets.token_hex(8), [ray.put(job)]  # in a list, or Ray would unpickle it for every task
