@@ -249,13 +249,10 @@ def table_rows(
                 selected = selected.set_column(place, name, _of_ends(selected.column(place)))
             for start in range(num_skipped, selected.num_rows, _SLICE_ROWS):
                 rows = _rows(selected.slice(start, _SLICE_ROWS), max_row_bytes, reader)
-                if not fields:
-                    yield from rows
-                    continue
-                field_values = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
-                yield from (
-                    msgspec.structs.replace(row, fields=found) for row, found in zip(rows, field_values, strict=True)
-                )
+                if fields:
+                    values = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
+                    rows = map(lambda row, own: msgspec.structs.replace(row, fields=own), rows, values)
+                yield from rows
 
 
 def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
