@@ -16,7 +16,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample, has_content
-from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
 from packer.source.decode import Refused, as_flag, coalesce_aliases
 from packer.source.file_bytes import quoted
 from packer.source.message_parts import (
@@ -37,7 +36,13 @@ from packer.source.message_parts import (
 )
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import OPTIONAL_MESSAGE_FIELDS, RowFields, RowSchema, sample_id, typed_row
-from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
+from packer.source.tools_and_calls import (
+    read_calls,
+    read_tools,
+    refuse_stray_results,
+    refuse_wrong_calls,
+    with_ids_of_results,
+)
 from packer.source.unsupported_rows import may_have_media_tags, refuse_cut, refuse_media_tags
 from packer.source.written_calls import split_thought, with_calls_of_text
 
