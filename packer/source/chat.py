@@ -22,7 +22,6 @@ from packer.source.message_parts import (
     PARTS_START,
     Content,
     Part,
-    TrainDetail,
     TrainFields,
     holds_results,
     is_reasoning,
@@ -32,7 +31,6 @@ from packer.source.message_parts import (
     read_results,
     read_system,
     reasoning_in,
-    trained_spans,
 )
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import OPTIONAL_MESSAGE_FIELDS, RowFields, RowSchema, sample_id, typed_row
@@ -71,7 +69,8 @@ class MessageFields(TrainFields, frozen=True, kw_only=True):
     refusal: str | None = None
     """The answer of OpenAI's models in place of a content."""
 
-    train_detail: list[TrainDetail] | None = None
+    train_detail: Any = None
+    """axolotl's ranges of characters, which are not read: parts of a content say the same by their own `train`."""
 
 
 class ChatMessage(MessageFields, frozen=True, kw_only=True):
@@ -157,19 +156,11 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role == "assistant" and weight != 0:
         if not raw.keys() <= _OF_ANY_ANSWER:
             _refuse_unfinished(raw, where=where)
-        weight, spans = _weight_and_spans(shape, content, weight, where=where)
+        if shape.train_detail is not None:
+            reason = f"`train_detail` at {where} is not read; give the content as parts, each with `train`"
+            raise Refused("bad_spans", reason)
+        spans = content.spans
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight, spans=spans or None)
-
-
-def _weight_and_spans(
-    shape: ChatMessage, content: Content, weight: float | None, *, where: str
-) -> tuple[float | None, tuple[tuple[int, int], ...]]:
-    """Return the weight of an answer, and the characters of it that alone are trained, if it names some."""
-    if not shape.train_detail and (shape.train_detail is None or weight is not None):  # an empty list names none
-        return weight, content.spans
-    given = shape.content if shape.content == content.text else None
-    spans = trained_spans(shape.train_detail, given, where=f"{where}.train_detail")
-    return weight if weight is not None and spans else float(bool(spans)), spans
 
 
 def _calls(
