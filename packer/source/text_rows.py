@@ -96,14 +96,6 @@ def _row_of_line(content: bytes | None, line: int, max_row_bytes: int) -> FileRo
     return FileRow(row_too_large_error(max_row_bytes) if content is None else content, line, len(content or b""))
 
 
-def cells_of(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a line; empty if it is not CSV."""
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        return []
-
-
 def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
     """Return converters for the columns whose cells are not plain texts, by column."""
     converters: dict[str, Callable[[str], Any]] = dict.fromkeys(
