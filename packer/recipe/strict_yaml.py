@@ -167,21 +167,14 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         values = [str(value) for value in get_args(kind_of(recipe, key))]
         hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)
         return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", hint
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _form_of(
-        text, recipe, key
-    ) or every_key
-
-
-def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
-    """Say how a value of another type is written."""
-    if text.startswith("Expected `object`"):
-        names = getattr(kind_of(recipe, key), "__struct_encode_fields__", ())
-        return f"its keys are {', '.join(names)}" if names else None
-    forms = {
-        r"Expected `array( \| null)?`, got": f"write a list: {key}: [...]",
-        "Expected `int`, got `str`": "leave the quotes out",
-    }
-    return next((form for start, form in forms.items() if re.match(start, text)), None)
+    hint = every_key  # or how a value of another type is written
+    if re.match(r"Expected `array( \| null)?`, got", text):
+        hint = f"write a list: {key}: [...]"
+    elif text.startswith("Expected `int`, got `str`"):
+        hint = "leave the quotes out"
+    elif text.startswith("Expected `object`") and hasattr(kind_of(recipe, key), "__struct_encode_fields__"):
+        hint = f"its keys are {', '.join(kind_of(recipe, key).__struct_encode_fields__)}"
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, hint
 
 
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
