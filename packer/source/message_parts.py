@@ -102,14 +102,9 @@ TEXT_FIELDS = ("text", "value", "thinking", "reasoning", "summary", "refusal", "
 """Names of the text of a part."""
 
 _ORDER = {
-    "thinking": 0,
-    "reasoning": 0,
-    "text": 1,
-    "input_text": 1,
-    "output_text": 1,
-    "refusal": 1,
-    "tool_call": 2,
-    "tool_use": 2,
+    **dict.fromkeys(("thinking", "reasoning"), 0),
+    **dict.fromkeys(("text", "input_text", "output_text", "refusal"), 1),
+    **dict.fromkeys(("tool_call", "tool_use"), 2),
 }
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
