@@ -216,6 +216,8 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
 
     They may be under `toolCallId` and `tool_name`, or whatever other key has one that was called.
     """
+    if not any(message.fields["role"] == "tool" for message in messages):
+        return messages
     messages = _apart(messages)
     of_others = {key for message in messages if message.role != "tool" for key in message.fields}
     made, called = set[str](), set[str]()
