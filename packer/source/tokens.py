@@ -66,8 +66,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
         if len(values) != len(ids):
             raise Refused("lengths_differ", f"`{name}` has {len(values)} entries, but `input_ids` has {len(ids)}")
     kept = _unpadded_range(fields)
-    restarts = np.flatnonzero(np.diff(fields["position_ids"][kept]) != 1) if "position_ids" in fields else []
-    if len(restarts):
+    positions = fields.get("position_ids", np.arange(len(ids)))[kept]
+    if len(restarts := np.flatnonzero(np.diff(positions) != 1)):
         at = kept.start + restarts[0] + 1
         raise Refused("already_packed", f"`position_ids` do not run on at token {at}: several documents")
     if ids[kept].min() < 0:

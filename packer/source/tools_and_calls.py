@@ -133,7 +133,9 @@ def refuse_wrong_calls(calls: Iterable[dict[str, Any]], tools: Sequence[dict[str
             raise Refused("bad_tools", f"a call of {quoted(name)}, which is not one of the row's tools")
         parameters, known = functions[name].get("parameters") or {}, tool_parameters(functions[name])
         more = parameters.get("additionalProperties") if isinstance(parameters, dict) else None
-        for key, value in arguments.items() if known is not None and not more else ():
+        if known is None or more:
+            continue
+        for key, value in arguments.items():
             if key not in known and (value is None or more is False):
                 what, why = ("a null for ", f"; {_UNIFIED}") if value is None else ("", "")
                 reason = f"a call of {quoted(name)} has {what}{quoted(key)}, which the tool does not take"
