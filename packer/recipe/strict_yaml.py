@@ -5,7 +5,7 @@ Also translates msgspec's validation errors into messages in terms of the recipe
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -137,21 +137,15 @@ def _parse_json(text: str) -> Any:
         return None
 
 
-def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Replace a size such as 64MiB by its number of bytes, in place."""
-    *parents, last = keys
-    for parent in parents:
-        child = values.get(parent)
-        if not isinstance(child, dict):
-            return
-        values = child
-    text = values.get(last)
+def parse_size(values: Any, name: str, key: str) -> None:
+    """Replace a size such as 64MiB by its number of bytes, in place; `key` is that of the whole recipe."""
+    text = values.get(name) if isinstance(values, dict) else None
     if not isinstance(text, str):
         return
     match = re.fullmatch(r"([0-9]{1,4000})\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in _UNITS:
-        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
-    values[last] = int(match[1]) * _UNITS[match[2].upper()]
+        raise RecipeError(f"{key}: expected a size such as 64MiB, found '{text}'")
+    values[name] = int(match[1]) * _UNITS[match[2].upper()]
 
 
 def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:

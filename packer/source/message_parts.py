@@ -108,7 +108,6 @@ _ORDER = {
 }
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
 
-
 _PART_TYPES = (*_ORDER, "tool_result")
 _MORE_THAN_TEXTS = {"tool_use", "tool_result", "thinking", "reasoning"}
 

@@ -32,7 +32,6 @@ _MESSAGE_FIELDS = tuple(dict.fromkeys(name for schema in SCHEMAS.values() for na
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
 """Fields by which a schema is recognized."""
 
-
 _FIELDS = {name: schema.fields for name, schema in SCHEMAS.items()}
 _JSON_FIELDS = {
     name: tuple(field for schema in SCHEMAS.values() for field in schema.json_fields if field in fields)

@@ -48,7 +48,6 @@ from packer.source.unsupported_rows import MEDIA_FIELDS
 MAX_RECORD_BYTES = 256 * 2**20
 """A record is held in memory until its quotes are closed; a file with a longer one is refused."""
 
-
 csv.field_size_limit(2**31 - 1)  # Applies to the whole process. Here `rows.max_bytes` is the limit.
 
 
