@@ -57,7 +57,7 @@ CODES: dict[str, str] = {
     "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
     "labels_differ": "a label is neither -100 nor the id at its place",
     "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they belong to",
-    "bad_spans": "a range of `train_detail` is not one of its text, or overlaps another",
+    "bad_spans": "`train_detail` names the characters of an answer that are trained, and is not read",
     "bad_mask": "a mask has values other than 0 and 1, or padding is between tokens",
     "already_packed": "the row is several documents in one",
     "bad_column": "a value that a column of the recipe takes from the row is absent or not what it declares",
@@ -139,7 +139,7 @@ _HINTS = {
     "pair_context_differs": "give both sides the same messages up to the answer; --columns prompt=null ignores a "
     "prompt that both contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
-    "bad_spans": "offsets count characters from 0, and `end_offset` is the last one of its range",
+    "bad_spans": "give the content as parts of type `text`, each with its own `train`",
     "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end",
     "template_error": "the message is the template's own. Write the row as the template expects it, or use another "
     "template: --template FILE",

@@ -243,8 +243,9 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         raise RecipeError(f"{where}: a value is nested too deep", hint=EVERY_KEY) from None
     for override in overrides:
         _apply(merged, override)
-    for keys in (("partition_bytes",), ("shard_bytes",), ("rows", "max_bytes"), ("rows", "max_render_bytes")):
-        parse_size(merged, keys)
+    for key in ("partition_bytes", "shard_bytes", "rows.max_bytes", "rows.max_render_bytes"):
+        group, _, name = key.rpartition(".")
+        parse_size(merged.get(group) if group else merged, name, key)
     try:
         recipe = msgspec.convert(merged, Recipe)
         # template.kwargs may hold anything YAML can say, and a recipe is JSON. A template that writes a mapping shows

@@ -5,7 +5,7 @@ Also translates msgspec's validation errors into messages in terms of the recipe
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -137,21 +137,15 @@ def _parse_json(text: str) -> Any:
         return None
 
 
-def parse_size(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Replace a size such as 64MiB by its number of bytes, in place."""
-    *parents, last = keys
-    for parent in parents:
-        child = values.get(parent)
-        if not isinstance(child, dict):
-            return
-        values = child
-    text = values.get(last)
+def parse_size(values: Any, name: str, key: str) -> None:
+    """Replace a size such as 64MiB by its number of bytes, in place; `key` is that of the whole recipe."""
+    text = values.get(name) if isinstance(values, dict) else None
     if not isinstance(text, str):
         return
     match = re.fullmatch(r"([0-9]{1,4000})\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in _UNITS:
-        raise RecipeError(f"{'.'.join(keys)}: expected a size such as 64MiB, found '{text}'")
-    values[last] = int(match[1]) * _UNITS[match[2].upper()]
+        raise RecipeError(f"{key}: expected a size such as 64MiB, found '{text}'")
+    values[name] = int(match[1]) * _UNITS[match[2].upper()]
 
 
 def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:
@@ -167,21 +161,14 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         values = [str(value) for value in get_args(kind_of(recipe, key))]
         hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)
         return f"{key}: expected {' | '.join(values)}, found {invalid[1]}", hint
-    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, _form_of(
-        text, recipe, key
-    ) or every_key
-
-
-def _form_of(text: str, recipe: type[msgspec.Struct], key: str) -> str | None:
-    """Say how a value of another type is written."""
-    if text.startswith("Expected `object`"):
-        names = getattr(kind_of(recipe, key), "__struct_encode_fields__", ())
-        return f"its keys are {', '.join(names)}" if names else None
-    forms = {
-        r"Expected `array( \| null)?`, got": f"write a list: {key}: [...]",
-        "Expected `int`, got `str`": "a whole number, without quotes",
-    }
-    return next((form for start, form in forms.items() if re.match(start, text)), None)
+    hint = every_key  # or how a value of another type is written
+    if re.match(r"Expected `array( \| null)?`, got", text):
+        hint = f"write a list: {key}: [...]"
+    elif text.startswith("Expected `int`, got `str`"):
+        hint = "a whole number, without quotes"
+    elif text.startswith("Expected `object`") and hasattr(kind_of(recipe, key), "__struct_encode_fields__"):
+        hint = f"its keys are {', '.join(kind_of(recipe, key).__struct_encode_fields__)}"
+    return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, hint
 
 
 def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:

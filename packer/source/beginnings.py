@@ -5,8 +5,7 @@ What may be one of them, :mod:`packer.questions` finds; whether it is, only who 
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -32,16 +31,33 @@ def is_label(closing: str) -> bool:
     return any(re.match(form, f"{closing}\n") for form in HEADINGS)
 
 
-def with_reasoning_apart(sample: Sample, roles: Mapping[str, str]) -> Sample:
-    """Return a sample whose answers have the blocks that `roles` says are reasoning in their fields for it."""
-    marks = [name.split(BETWEEN, 1) for name, role in roles.items() if role == "reasoning"]
-    marks = [each for each in marks if len(each) > 1]
-    if not marks or sample.kind != "chat":
+def with_beginnings_read(sample: Sample, roles: Mapping[str, str]) -> Sample:
+    """Return a sample without the beginnings of texts that `roles` names.
+
+    No text begins with a label that is its speaker's name, and answers have blocks of reasoning in their fields for it.
+
+    Example:
+        >>> said = Message(fields={"role": "assistant", "content": "Claude: At six."})
+        >>> sample = Sample(kind="chat", row=0, messages=(said,))
+        >>> with_beginnings_read(sample, {"Claude:": "assistant"}).messages[0].fields["content"]
+        'At six.'
+    """
+    labels = [(name, role) for name, role in roles.items() if name.rstrip("*_]】").endswith(_COLONS)]
+    marks = [name.split(BETWEEN, 1) for name, role in roles.items() if role == "reasoning" and BETWEEN in name]
+    if sample.kind != "chat" or not (labels or marks):
         return sample
-    return _with_each(sample, partial(_apart, marks=marks))
+
+    def changed(side: Sample) -> Sample:
+        messages = [
+            _apart(_off(message, labels, where=f"$.messages[{number}]"), marks, where=f"$.messages[{number}]")
+            for number, message in enumerate(side.messages)
+        ]
+        return msgspec.structs.replace(side, messages=tuple(messages))
+
+    return sample.with_sides(changed)
 
 
-def _apart(message: Message, *, marks: Sequence[Sequence[str]], where: str) -> Message:
+def _apart(message: Message, marks: Sequence[Sequence[str]], *, where: str) -> Message:
     text = message.fields.get("content")
     if message.role != "assistant" or not isinstance(text, str):
         return message
@@ -80,32 +96,7 @@ def _begins(text: str, opening: str) -> re.Match[str] | None:
     return re.compile(r"\s*" + _ATTRIBUTES.join(map(re.escape, pieces))).match(text)
 
 
-def with_labels_off(sample: Sample, roles: Mapping[str, str]) -> Sample:
-    """Return a sample of whose texts none begins with a label that `roles` says to be its speaker's name.
-
-    Example:
-        >>> said = Message(fields={"role": "assistant", "content": "Claude: At six."})
-        >>> sample = Sample(kind="chat", row=0, messages=(said,))
-        >>> with_labels_off(sample, {"Claude:": "assistant"}).messages[0].fields["content"]
-        'At six.'
-    """
-    labels = [(name, role) for name, role in roles.items() if name.rstrip("*_]】").endswith(_COLONS)]
-    if not labels or sample.kind != "chat":
-        return sample
-    return _with_each(sample, partial(_off, labels=labels))
-
-
-def _with_each(sample: Sample, change: Callable[..., Message]) -> Sample:
-    """Return a sample with each message of each side changed; `change` is told where it stands."""
-
-    def changed(side: Sample) -> Sample:
-        messages = (change(message, where=f"$.messages[{number}]") for number, message in enumerate(side.messages))
-        return msgspec.structs.replace(side, messages=tuple(messages))
-
-    return sample.with_sides(changed)
-
-
-def _off(message: Message, *, labels: Collection[tuple[str, str]], where: str) -> Message:
+def _off(message: Message, labels: Collection[tuple[str, str]], *, where: str) -> Message:
     text = message.fields.get("content")
     if not isinstance(text, str):
         return message

@@ -16,14 +16,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from packer.batches import REASONING_FIELDS, Message, Sample, has_content
-from packer.source.answered_calls import refuse_stray_results, with_ids_of_results
 from packer.source.decode import Refused, as_flag, coalesce_aliases
 from packer.source.file_bytes import quoted
 from packer.source.message_parts import (
     PARTS_START,
     Content,
     Part,
-    TrainDetail,
     TrainFields,
     holds_results,
     is_reasoning,
@@ -33,11 +31,16 @@ from packer.source.message_parts import (
     read_results,
     read_system,
     reasoning_in,
-    trained_spans,
 )
 from packer.source.roles import CALL_ROLES, ROLES, role_of
 from packer.source.row import OPTIONAL_MESSAGE_FIELDS, RowFields, RowSchema, sample_id, typed_row
-from packer.source.tools_and_calls import read_calls, read_tools, refuse_wrong_calls
+from packer.source.tools_and_calls import (
+    read_calls,
+    read_tools,
+    refuse_stray_results,
+    refuse_wrong_calls,
+    with_ids_of_results,
+)
 from packer.source.unsupported_rows import may_have_media_tags, refuse_cut, refuse_media_tags
 from packer.source.written_calls import split_thought, with_calls_of_text
 
@@ -66,7 +69,8 @@ class MessageFields(TrainFields, frozen=True, kw_only=True):
     refusal: str | None = None
     """The answer of OpenAI's models in place of a content."""
 
-    train_detail: list[TrainDetail] | None = None
+    train_detail: Any = None
+    """axolotl's ranges of characters, which are not read: parts of a content say the same by their own `train`."""
 
 
 class ChatMessage(MessageFields, frozen=True, kw_only=True):
@@ -152,19 +156,11 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role == "assistant" and weight != 0:
         if not raw.keys() <= _OF_ANY_ANSWER:
             _refuse_unfinished(raw, where=where)
-        weight, spans = _weight_and_spans(shape, content, weight, where=where)
+        if shape.train_detail is not None:
+            reason = f"`train_detail` at {where} is not read; give the content as parts, each with `train`"
+            raise Refused("bad_spans", reason)
+        spans = content.spans
     return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight, spans=spans or None)
-
-
-def _weight_and_spans(
-    shape: ChatMessage, content: Content, weight: float | None, *, where: str
-) -> tuple[float | None, tuple[tuple[int, int], ...]]:
-    """Return the weight of an answer, and the characters of it that alone are trained, if it names some."""
-    if not shape.train_detail and (shape.train_detail is None or weight is not None):  # an empty list names none
-        return weight, content.spans
-    given = shape.content if shape.content == content.text else None
-    spans = trained_spans(shape.train_detail, given, where=f"{where}.train_detail")
-    return weight if weight is not None and spans else float(bool(spans)), spans
 
 
 def _calls(

@@ -62,12 +62,8 @@ def _better(row: Mapping[str, Any], answers: tuple[str, str]) -> int | Refused |
         said = str(row[name]).lower()
         for index, answer in enumerate(answers):
             side = answer[-1].lower()
-            known = {
-                answer.lower(),
-                f"model_{side}",
-                *([side] if name in _ONLY_NAMES or side.isalpha() else []),
-            }
-            if said in known:
+            is_named = said == side and (name in _ONLY_NAMES or side.isalpha())
+            if is_named or said in (answer.lower(), f"model_{side}"):
                 return index
         if said in _TIES:
             return Refused("pair_identical", f"by `{name}`, neither answer is preferred")

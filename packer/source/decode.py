@@ -15,6 +15,7 @@ MAX_DEPTH = 256
 """Maximum nesting depth of arrays and objects. It is fixed because Python's recursion limit depends on the caller's
 stack."""
 
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string, also one that the data ends in: else a search would begin anew at every quote that is escaped in it."""
@@ -49,7 +50,7 @@ def decode_json(data: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _decode_error(data, str(error)) from None
     if _is_deep(data):
-        raise _too_deep_error()
+        raise Refused("not_json", _TOO_DEEP)
     return value
 
 
@@ -82,17 +83,13 @@ def decoded_json(text: str) -> Any:
     return value if isinstance(value, dict | list) else None
 
 
-def _too_deep_error() -> Refused:
-    return Refused("not_json", f"nested deeper than {MAX_DEPTH} levels")
-
-
 def _decode_error(data: bytes, message: str) -> Refused:
     try:
         data.decode()
     except UnicodeDecodeError as error:
         return Refused("not_utf8", f"invalid UTF-8 at byte {error.start}")
     if _is_deep(data):
-        return _too_deep_error()
+        return Refused("not_json", _TOO_DEEP)
     malformed = re.search(r"malformed: (.*) \(byte (\d+)\)", message)
     what = f"{malformed[1]} near byte {malformed[2]}" if malformed else f"ends too early, at byte {len(data)}"
     cut = "; an escape may stand for half of a surrogate pair" if _SURROGATE.search(data) else ""

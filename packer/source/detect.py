@@ -23,17 +23,16 @@ from packer.source.file_bytes import (
     Format,
     codec_of,
     decompressed,
-    delimiter_of,
     no_rows_error,
     read_chunks,
 )
 from packer.source.jq_commands import texts_as_rows
 from packer.source.row import Columns, FileRow, rename
 from packer.source.rows import InputFile, file_rows, file_stream
-from packer.source.schema import SCHEMAS, VOTING_FIELDS, schema_of
+from packer.source.schema import SCHEMAS, schema_of
 from packer.source.table_files import ARROW_CONTINUATION, ARROW_MAGIC, table_schema
 from packer.source.tables import is_foreign, is_searched
-from packer.source.text_rows import CsvFile, cells_of
+from packer.source.text_rows import CsvFile
 from packer.source.unsupported_rows import MEDIA_FIELDS
 
 _SAMPLED_ROWS = 1000
@@ -59,16 +58,15 @@ _FOREIGN: tuple[tuple[int, bytes | tuple[bytes, ...], str, str], ...] = (
 contain a NUL, which tells them from a text with "mustard" there."""
 
 _MAY_BE_CSV = (
-    "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv, and give `columns`; else "
-    "convert it to JSON lines: one object a line, UTF-8"
+    "if it is CSV, say format: csv in the recipe's source, or --set sources.format=csv; else convert it to JSON lines: "
+    "one object a line, UTF-8"
 )
 
 
 def detect_format(path: FilePath) -> Format:
     """Return the format of a file, compressed or not: JSON lines, one JSON array or object, CSV, Parquet or Arrow.
 
-    The bytes decide. The name matters for CSV only, which is hard to distinguish from other text: a file is CSV if its
-    name says so, or if its header names a field of a schema.
+    The bytes decide, but for CSV, which is hard to distinguish from other text: a file is CSV if its name says so.
     """
     head = next(read_chunks(path), b"")
     binary = _binary_format(head)
@@ -107,10 +105,6 @@ def _text_format(path: FilePath, head: bytes) -> Format:
     if text[:1] == b"{" and text[1:2] != b"\x00":
         one_line = len([line for line in lines if line.strip(BLANK)]) == 1
         return "jsonl" if one_line else "json"
-    delimiter = delimiter_of(text)
-    names = cells_of(lines[0].decode("utf-8", "replace"), delimiter)
-    if len(names) > 1 and not VOTING_FIELDS.isdisjoint(names):
-        return "tsv" if delimiter == "\t" else "csv"
     raise _unknown_format(path, head)
 
 

@@ -44,20 +44,8 @@ _BETTER = frozenset({"chosen", "preferred", "winner", "winning", "better"})
 """Words that say which of two answers a field is."""
 
 _RIGHT = frozenset(
-    {
-        "correct",
-        "good",
-        "pass",
-        "passed",
-        "passes",
-        "valid",
-        "verified",
-        "accepted",
-        "approved",
-        "completed",
-        "finished",
-    }
-    | {"success", "successful", "succeeded", "solved", "resolved", "liked", "up", "thumbs_up", "👍"}
+    {"correct", "good", "pass", "passed", "passes", "valid", "verified", "accepted", "approved", "completed"}
+    | {"finished", "success", "successful", "succeeded", "solved", "resolved", "liked", "up", "thumbs_up", "👍"}
 )
 _NOT_RIGHT = _WORSE | {"fail", "failed", "failure", "error", "down", "thumbs_down", "👎"}
 """What verdicts say."""

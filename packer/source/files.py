@@ -68,20 +68,18 @@ def _matches(pattern: str) -> list[Path]:
         return [path]
     if path.is_dir():
         raise _not_a_data_set(path)
+    if path.exists():
+        hint = "write its rows to a file, or pipe them in: packer build - …"
+        raise InputError(f"{pattern}: is not a regular file", hint=hint)
+    is_pattern = glob.has_magic(pattern)
+    if files := [match for match in matches(pattern) if match.is_file()] if is_pattern else []:
+        return files
     nearest = next((folder for folder in path.parents if folder.is_dir()), Path.cwd())
     looked = f"looked in {nearest.absolute()}"
-    if not glob.has_magic(pattern):
-        if path.exists():
-            raise InputError(
-                f"{pattern}: is not a regular file", hint="write its rows to a file, or pipe them in: packer build - …"
-            )
-        if may_be_repository(pattern):
-            looked = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; {looked}"
-        raise InputError(f"{pattern}: no such file", hint=did_you_mean(near_paths(pattern), looked))
-    files = [match for match in matches(pattern) if match.is_file()]
-    if not files:
-        raise InputError(f"{pattern}: no file matches", hint=did_you_mean(near_paths(pattern), looked))
-    return files
+    if not is_pattern and may_be_repository(pattern):
+        looked = f"a data set of the Hub is named hf://datasets/{pattern}/FILE; {looked}"
+    what = "no file matches" if is_pattern else "no such file"
+    raise InputError(f"{pattern}: {what}", hint=did_you_mean(near_paths(pattern), looked))
 
 
 def matches(pattern: str) -> list[Path]:

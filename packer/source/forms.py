@@ -353,14 +353,12 @@ def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, An
     pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}
     if sides[0].startswith("conversation"):
         return _kept(row, row) | pair
-    asked = {name: row[name] for name in _ASKED if name in row}
     prompt = row.get("context") if row.get("prompt") is None else row["prompt"]
     question = prompt if isinstance(row.get("prompt"), str) else row.get("question")
+    asked = {name: row[name] for name in _ASKED if name in row} | {"prompt": prompt}
     if isinstance(question, str) and not {"instruction", "query"} & asked.keys():  # of a chat: it is compared as one
-        return (
-            _kept(row, row) | pair | asked | {"instruction": question, "prompt": None if question is prompt else prompt}
-        )
-    return _kept(row, row) | pair | asked | {"prompt": prompt}
+        asked |= {"instruction": question, "prompt": None if question is prompt else prompt}
+    return _kept(row, row) | pair | asked
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:

@@ -102,17 +102,11 @@ TEXT_FIELDS = ("text", "value", "thinking", "reasoning", "summary", "refusal", "
 """Names of the text of a part."""
 
 _ORDER = {
-    "thinking": 0,
-    "reasoning": 0,
-    "text": 1,
-    "input_text": 1,
-    "output_text": 1,
-    "refusal": 1,
-    "tool_call": 2,
-    "tool_use": 2,
+    **dict.fromkeys(("thinking", "reasoning"), 0),
+    **dict.fromkeys(("text", "input_text", "output_text", "refusal"), 1),
+    **dict.fromkeys(("tool_call", "tool_use"), 2),
 }
 """A message has its reasoning first, then its text, then its calls; no other order can be preserved."""
-
 
 _PART_TYPES = (*_ORDER, "tool_result")
 _MORE_THAN_TEXTS = {"tool_use", "tool_result", "thinking", "reasoning"}
@@ -252,27 +246,6 @@ def _part_text(part: Part, *, where: str) -> str:
     if text is None:
         raise Refused("wrong_type", f"no field `text` at {where}")
     return text
-
-
-class TrainDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of characters, the last one included."""
-
-    begin_offset: int
-    end_offset: int
-    train: bool
-
-
-def trained_spans(details: Sequence[TrainDetail], text: Any, *, where: str) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a text that are trained, in order; what no detail is about is not."""
-    if details and not isinstance(text, str):
-        raise Refused("bad_spans", f"the content beside {where} is not one text")
-    ranges, free = sorted((each.begin_offset, each.end_offset + 1, each.train) for each in details), 0
-    for start, end, _ in ranges:
-        if not free <= start < end <= len(text):
-            what = f"characters {start} to {end - 1} of a text of {len(text)}, of which others have {free} already"
-            raise Refused("bad_spans", f"{what}, at {where}")
-        free = end
-    return tuple((start, end) for start, end, train in ranges if train)
 
 
 def holds_results(content: Any) -> bool:

@@ -88,7 +88,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 def _with_request(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with the messages and tools of its `input` as its own, if it is OpenAI's."""
-    request = row.get("input")
+    request: Any = row.get("input")
     is_one = isinstance(request, dict) or (isinstance(request, str) and _REQUEST_START.match(request) is not None)
     if not is_one or row.get("preferred_output") is None or row.get("instruction") or row.get("query"):
         return row

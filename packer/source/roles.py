@@ -11,20 +11,10 @@ from packer.source.file_bytes import quoted
 from packer.source.row import Columns, rename
 
 ROLES = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "chatgpt": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "ipython": "tool",
-    "tool_response": "tool",
+    **{name: name for name in ("system", "developer")},
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "bot", "model", "chatgpt"), "assistant"),
+    **dict.fromkeys(("tool", "function", "observation", "ipython", "tool_response"), "tool"),
 }
 
 CALL_ROLES = frozenset(f"{tool}{between}call" for tool in ("function", "tool") for between in "_- ")

@@ -141,18 +141,12 @@ def read_batch(
     values: list[Any] = [row.content for row in rows]
     samples = read_plain_rows(values, first, schema=schema, columns=columns, roles=roles)
     rejections: list[Rejection] = []
-    read = partial(read_row, schema=schema, columns=columns, roles=roles)
+    read = partial(_read_row, schema=schema, columns=columns, roles=roles)
     for place in [place for place, sample in enumerate(samples) if sample is None]:
         number, value, values[place] = first + place, None, None
         try:
             value = values[place] = rows[place].value()
-            try:
-                samples[place] = read(value, number=number)
-            except Refused as refused:
-                if refused.code != "multimodal":
-                    raise
-                with_images = partial(_read_row_with_images, value, refused, number=number)
-                samples[place] = with_images(schema=schema, columns=columns, roles=roles)
+            samples[place] = read(value, number=number)
         except Refused as refused:
             rejections.append(Rejection(row=number, code=refused.code, reason=refused.reason))
     named = (
@@ -170,10 +164,14 @@ def read_batch(
     )
 
 
-def _read_row_with_images(
-    value: dict[str, Any], refused: Refused, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str]
-) -> Sample:
-    """Read a row that was `refused` because of its media; `packer.source.schema.read_row` has the other arguments."""
+def _read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: Mapping[str, str]) -> Sample:
+    """Read a row as `packer.source.schema.read_row` does; of one that is refused because of its media, the images."""
+    try:
+        return read_row(value, number=number, schema=schema, columns=columns, roles=roles)
+    except Refused as error:
+        if error.code != "multimodal":
+            raise
+        refused = error
     try:
         row = rename(value, columns)
         texts = {name: decoded_json(row[name]) for name in _CELLS if isinstance(row.get(name), str)}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from packer.batches import Sample
 from packer.recipe import ROW_SCHEMAS
-from packer.source.beginnings import with_labels_off, with_reasoning_apart
+from packer.source.beginnings import with_beginnings_read
 from packer.source.decode import Refused, parse_cell_json, parse_messages, type_name
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import FORM_MARKS, form_of, with_known_parts
@@ -31,7 +31,6 @@ SCHEMAS: dict[str, RowSchema] = {name: import_module(module).SCHEMA for name, mo
 _MESSAGE_FIELDS = tuple(dict.fromkeys(name for schema in SCHEMAS.values() for name in schema.message_fields))
 VOTING_FIELDS = frozenset(name for schema in SCHEMAS.values() for group in schema.needs for name in group)
 """Fields by which a schema is recognized."""
-
 
 _FIELDS = {name: schema.fields for name, schema in SCHEMAS.items()}
 _JSON_FIELDS = {
@@ -87,7 +86,7 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     sample = SCHEMAS[schema].read(row, number)
-    sample = with_reasoning_apart(with_labels_off(sample, roles), roles) if roles else sample
+    sample = with_beginnings_read(sample, roles) if roles else sample
     refuse_calls_in_text(sample)
     return sample
 

@@ -202,14 +202,12 @@ def _arrow_groups(path: FilePath) -> tuple[Group, ...]:
     """Return the record batches; a single group starting at byte 0 if dictionaries are needed to read them."""
     with _opened(path) as file:
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
-        types = _open_stream(file).schema.types
-        position, groups = file.tell(), list[Group]()
-        for number, size in enumerate(_sizes(file)):
-            num_bytes = max(size.num_bytes, 1)
-            groups.append(
-                Group(number=number, start=size.start, stop=size.stop, num_rows=size.num_rows, num_bytes=num_bytes)
-            )
-            position = size.stop
+        types, start = _open_stream(file).schema.types, file.tell()
+        groups = [
+            Group(number=i, start=size.start, stop=size.stop, num_rows=size.num_rows, num_bytes=max(size.num_bytes, 1))
+            for i, size in enumerate(_sizes(file))
+        ]
+        position = groups[-1].stop if groups else start
         if file.tell() == position:
             raise ValueError("it has no end mark")
         if is_file and (file.seek(file.size() - len(ARROW_MAGIC)), file.read())[1] != ARROW_MAGIC:

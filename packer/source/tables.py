@@ -87,35 +87,27 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _struct_converter(kind: pa.StructType, where: str, *, of_messages: bool, for_rules: bool = False) -> Convert:
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    left_out = frozenset(
-        field.name
-        for field in fields
-        if of_messages and not for_rules and field.name not in _MESSAGE_KEYS and is_foreign(field.type)
-    )
-    converts = {
-        field.name: convert
-        for field in fields
-        if field.name not in left_out
-        and (convert := _converter(field.type, f"{where}.{field.name}", for_rules=for_rules)) is not None
-    }
+    converts: dict[str, Convert] = {}
+    for field in (kind.field(i) for i in range(kind.num_fields)):
+        is_unread = of_messages and not for_rules and field.name not in _MESSAGE_KEYS
+        if is_unread and is_foreign(field.type):
+            converts[field.name] = lambda _: None
+        elif (convert := _converter(field.type, f"{where}.{field.name}", for_rules=for_rules)) is not None:
+            converts[field.name] = convert
     nullable = "content" if of_messages else None
-
-    def of_struct(value: dict[str, Any]) -> Any:
-        found = {}
-        for name, item in value.items():
-            if name in left_out:
-                continue
-            convert = converts.get(name)
-            plain = item if convert is None or item is None else convert(item)
-            if plain is not None or name == nullable:
-                found[name] = plain
-        return found
 
     def of_texts(value: dict[str, Any]) -> Any:
         return {name: item for name, item in value.items() if item is not None or name == nullable}
 
-    return of_struct if converts or left_out else of_texts
+    def of_struct(value: dict[str, Any]) -> Any:
+        return of_texts(
+            {
+                name: item if item is None or (convert := converts.get(name)) is None else convert(item)
+                for name, item in value.items()
+            }
+        )
+
+    return of_struct if converts else of_texts
 
 
 def _list_converter(inner: Convert) -> Convert:
@@ -249,13 +241,10 @@ def table_rows(
                 selected = selected.set_column(place, name, _of_ends(selected.column(place)))
             for start in range(num_skipped, selected.num_rows, _SLICE_ROWS):
                 rows = _rows(selected.slice(start, _SLICE_ROWS), max_row_bytes, reader)
-                if not fields:
-                    yield from rows
-                    continue
-                field_values = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
-                yield from (
-                    msgspec.structs.replace(row, fields=found) for row, found in zip(rows, field_values, strict=True)
-                )
+                if fields:
+                    values = _field_values(batch.select(list(fields)).slice(start, _SLICE_ROWS))
+                    rows = map(lambda row, own: msgspec.structs.replace(row, fields=own), rows, values)
+                yield from rows
 
 
 def _field_values(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

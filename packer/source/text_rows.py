@@ -48,7 +48,6 @@ from packer.source.unsupported_rows import MEDIA_FIELDS
 MAX_RECORD_BYTES = 256 * 2**20
 """A record is held in memory until its quotes are closed; a file with a longer one is refused."""
 
-
 csv.field_size_limit(2**31 - 1)  # Applies to the whole process. Here `rows.max_bytes` is the limit.
 
 
@@ -65,11 +64,10 @@ def text_rows(
         yield from CsvFile(path, stream, format).rows(columns, max_row_bytes)
     elif format == "jsonl":
         for content, line in split_lines(stream, max_row_bytes=max_row_bytes):
-            yield _row_of_line(content, line, max_row_bytes)
+            yield _row_of(content, line, max_row_bytes)
     else:
         for content in split_elements(path, stream, max_row_bytes=max_row_bytes):
-            too_large = row_too_large_error(max_row_bytes)
-            yield FileRow(too_large if content is None else content, None, len(content or b""))
+            yield _row_of(content, None, max_row_bytes)
 
 
 def decoded_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[FileRow]:
@@ -88,20 +86,12 @@ def decoded_lines(stream: io.BufferedReader, *, max_row_bytes: int) -> Iterator[
         rows = split_lines(io.BufferedReader(io.BytesIO(lines)) if lines else stream, max_row_bytes=max_row_bytes)
         line = 0
         for content, line in rows if lines else islice(rows, 1):
-            yield _row_of_line(content, number + line, max_row_bytes)
+            yield _row_of(content, number + line, max_row_bytes)
         number += len(ends) if lines else line
 
 
-def _row_of_line(content: bytes | None, line: int, max_row_bytes: int) -> FileRow:
+def _row_of(content: bytes | None, line: int | None, max_row_bytes: int) -> FileRow:
     return FileRow(row_too_large_error(max_row_bytes) if content is None else content, line, len(content or b""))
-
-
-def cells_of(line: str, delimiter: str) -> list[str]:
-    """Return the cells of a line; empty if it is not CSV."""
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        return []
 
 
 def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:

@@ -52,7 +52,9 @@ _LISTS = tuple(name for name in TokensRow.__struct_fields__ if name != "response
 
 def read(row: dict[str, Any], number: int) -> Sample:
     """``{"input_ids": […], "labels": […]}``, or with a mask in place of labels."""
-    shape = typed({name: _as_list(row[name]) for name in TokensRow.__struct_fields__ if name in row}, TokensRow)
+    given = {name: row[name] for name in TokensRow.__struct_fields__ if name in row}
+    lists = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    shape = typed(lists, TokensRow)
     fields = _arrays(shape)
     ids = fields["input_ids"]
     if not len(ids):
@@ -64,7 +66,10 @@ def read(row: dict[str, Any], number: int) -> Sample:
         if len(values) != len(ids):
             raise Refused("lengths_differ", f"`{name}` has {len(values)} entries, but `input_ids` has {len(ids)}")
     kept = _unpadded_range(fields)
-    _refuse_restart(fields, kept)
+    positions = fields.get("position_ids", np.arange(len(ids)))[kept]
+    if len(restarts := np.flatnonzero(np.diff(positions) != 1)):
+        at = kept.start + restarts[0] + 1
+        raise Refused("already_packed", f"`position_ids` do not run on at token {at}: several documents")
     if ids[kept].min() < 0:
         at = kept.start + int(np.argmin(ids[kept]))
         raise Refused("unknown_token", f"input_ids[{at}] is {ids[at]}; ids are not negative")
@@ -80,20 +85,12 @@ def read(row: dict[str, Any], number: int) -> Sample:
     return Sample(kind="tokens", row=number, pretokenized=pretokenized, sample_id=sample_id(row))
 
 
-def _as_list(value: Any) -> Any:
-    """Convert a numpy array to a list."""
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
 def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
     """Return the fields that the row has.  # int64[N], weights float64[N]"""
     arrays = {}
-    for name in _LISTS:
-        values = getattr(row, name)
-        if values is None:
-            continue
+    for name in (name for name in _LISTS if getattr(row, name) is not None):
         try:
-            arrays[name] = np.array(values, np.float64 if name in WEIGHTS else np.int64)
+            arrays[name] = np.array(getattr(row, name), np.float64 if name in WEIGHTS else np.int64)
         except OverflowError:
             raise Refused("wrong_type", f"a number is out of range at $.{name}") from None
     return arrays
@@ -161,16 +158,6 @@ def _unpadded_range(fields: Mapping[str, npt.NDArray[Any]]) -> slice:
     if kept.stop - kept.start != len(real):
         raise Refused("bad_mask", "`attention_mask` is 0 between tokens; padding belongs before or after them")
     return kept
-
-
-def _refuse_restart(fields: Mapping[str, npt.NDArray[Any]], kept: slice) -> None:
-    if "position_ids" not in fields:
-        return
-    restarts = np.flatnonzero(np.diff(fields["position_ids"][kept]) != 1)
-    if len(restarts):
-        raise Refused(
-            "already_packed", f"`position_ids` do not run on at token {kept.start + restarts[0] + 1}: several documents"
-        )
 
 
 SCHEMA = RowSchema(

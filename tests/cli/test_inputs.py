@@ -163,6 +163,9 @@ def test_standard_input_is_an_input_like_others(tmp_path, starter, expected):
     assert "row 2" in run("preview", "-", "--row", "-:2", "--tokenizer", starter / "tokenizer", stdin=rows).stdout
 
 
+AS_CSV = ("--set", "sources.format=csv")
+
+
 def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starter, expected, monkeypatch):
     from packer.errors import StorageError
     from packer.pipeline import run as run_module
@@ -173,8 +176,8 @@ def test_a_build_from_standard_input_goes_on_where_it_was_ended(tmp_path, starte
     rows = FORMATS["rows.csv.zst"](CHATS)
     with monkeypatch.context() as patch:
         patch.setattr(run_module, "commit", full)
-        build("-", tmp_path / "cache", starter, exit_code=5, stdin=rows)
-    again = json.loads(build("-", tmp_path / "cache", starter, "--json", stdin=rows).stdout)
+        build("-", tmp_path / "cache", starter, *AS_CSV, exit_code=5, stdin=rows)
+    again = json.loads(build("-", tmp_path / "cache", starter, *AS_CSV, "--json", stdin=rows).stdout)
     assert (again["partitions_built"], again["partitions_reused"]) == (0, 1)
     assert read_manifest(tmp_path / "cache").content_fingerprint == expected
 

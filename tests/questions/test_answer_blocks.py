@@ -226,7 +226,6 @@ def test_blocks_in_a_row_are_paragraphs_of_one_reasoning_and_calls_may_follow() 
         ("<cot>The tide turns", {}, "cut_off"),
         ("Thought: The tide turns.\nFinal: Six.", {}, "cut_off"),
         ("<cot>One.</cot>Six.", {"reasoning_content": "Two."}, "wrong_type"),
-        ("<cot>One.</cot>Six.", {"train_detail": [{"begin_offset": 0, "end_offset": 3, "train": True}]}, "wrong_type"),
     ],
 )
 def test_a_block_that_does_not_end_or_says_something_else_than_a_field_is_refused(

@@ -124,7 +124,9 @@ def test_a_label_is_taken_off_texts_of_its_role_on_both_sides_of_a_pair_and_neve
     said = [[each.fields["content"] for each in side.messages] for side in (pair, pair.preference.rejected)]
     assert said == [[ASKED, "chosen."], [ASKED, "rejected."]]
     row = talk("Q: ", "A: ")
-    row["messages"][1]["train_detail"] = [{"begin_offset": 0, "end_offset": 3, "train": True}]
+    said = row["messages"][1]["content"]
+    parts = [{"type": "text", "text": text, "train": bool(number)} for number, text in enumerate((said[:4], said[4:]))]
+    row["messages"][1]["content"] = parts
     with pytest.raises(Refused, match="spans"):
         sample(row, **roles)
 

@@ -283,8 +283,13 @@ def test_a_control_token_in_the_context_and_letters_of_several_bytes_move_no_par
 
 
 def of_spans(text: str, *spans: tuple[int, int], **fields: Any) -> Sample:
-    detail = [{"begin_offset": start, "end_offset": end - 1, "train": True} for start, end in spans]
-    messages = [user("How?"), assistant(text, train_detail=detail, **fields)]
+    cuts = sorted({0, len(text), *itertools.chain(*spans)})
+    pieces = [
+        (text[start:end], any(first <= start < last for first, last in spans))
+        for start, end in itertools.pairwise(cuts)
+    ]
+    parts = [{"type": "text", "text": piece, "train": is_trained} for piece, is_trained in pieces]
+    messages = [user("How?"), assistant(parts, **fields)]
     return read_row({"messages": [*messages, *fields.pop("more", ())]}, number=0, schema="messages", columns={})
 
 
@@ -328,8 +333,8 @@ def test_spans_count_the_letters_of_the_row_and_leave_reasoning_and_calls_untrai
 
 
 def test_parts_are_looked_for_in_no_message_but_that_with_spans(base: Stages) -> None:
-    detail = [{"begin_offset": 4, "end_offset": 6, "train": True}]
-    messages = [user("How?"), assistant("one two", train_detail=detail), user("How?"), assistant("exact")]
+    parts = [{"type": "text", "text": "one ", "train": False}, {"type": "text", "text": "two", "train": True}]
+    messages = [user("How?"), assistant(parts), user("How?"), assistant("exact")]
     row = read_row({"messages": messages}, number=0, schema="messages", columns={})
     said = "(message.content or '')"
     template = twins.CHATML.replace(said, said + " + ('!' if message.content == 'exact' else '')")

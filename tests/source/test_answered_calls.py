@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.source import chat
-from packer.source.answered_calls import refuse_stray_results
 from packer.source.decode import Refused
+from packer.source.tools_and_calls import refuse_stray_results
 
 
 def calls(*ids):

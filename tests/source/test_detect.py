@@ -54,14 +54,19 @@ def lines(*rows):
         (b"PAR1" + bytes(20), "parquet"),
         (b"ARROW1\x00\x00", "arrow"),
         (b"\xff\xff\xff\xff\x10\x00\x00\x00", "arrow"),
-        (b"system,instruction,output\n,a,b\n", "csv"),
-        (b"system;instruction;output\n;a;b\n", "csv"),
-        (b'prompt\tcompletion\n"a\tb"\tc\n', "tsv"),
         (b'{"text": "' + b"m" * 247 + b'ustard"}\n', "jsonl"),  # "ustar" is where tar archives have it
     ],
 )
 def test_the_bytes_decide_the_format_whatever_the_name(tmp_path, name, content, expected):
     assert detect_format(write(tmp_path, content, name)) == expected
+
+
+@pytest.mark.parametrize("content", [b"system,instruction,output\n,a,b\n", b'prompt\tcompletion\n"a\tb"\tc\n'])
+def test_what_may_be_csv_by_another_name_is_refused_with_how_to_say_so(tmp_path, content):
+    with pytest.raises(InputError, match="found text that is not JSON") as caught:
+        detect_format(write(tmp_path, content, "rows"))
+    assert "--set sources.format=csv" in (caught.value.hint or "")
+    assert detect_format(write(tmp_path, content, "rows.csv")) == "csv"
 
 
 def archive_of_rows(kind):

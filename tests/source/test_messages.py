@@ -537,9 +537,7 @@ def test_of_a_text_in_parts_those_are_trained_that_say_so(sample, flags, spans, 
         parts = [{**part, key: part[key] if part[key] is None else int(part[key])} for part in parts]
     elif key == "masked":
         parts = [{**part, key: part[key] if part[key] is None else not part[key]} for part in parts]
-    detail = [{"begin_offset": start, "end_offset": end - 1, "train": True} for start, end in spans]
-    text = "".join(part["text"] for part in parts)
-    assert answer(sample, content=parts).spans == answer(sample, content=text, train_detail=detail).spans
+    assert answer(sample, content=parts).spans == tuple(spans)
     thought = {"type": "thinking", "thinking": "c", key: key == "masked" if "weight" not in key else 0}
     assert answer(sample, content=[thought, *parts]).spans == tuple(spans)
 
@@ -559,42 +557,18 @@ def test_a_message_with_a_part_that_cannot_be_trained_alone_refuses_the_row(refu
     assert "part" in reason
 
 
-def test_characters_that_are_trained_are_those_of_axolotls_ranges(refusal, sample):
-    """As its `message_field_training_detail` has them: the last character of a range is part of it."""
-    detail = [{"begin_offset": 4, "end_offset": 4, "train": True}, {"begin_offset": 0, "end_offset": 2, "train": False}]
-    messages = turn(content="hello", train_detail=detail)["messages"]
+@pytest.mark.parametrize("detail", [[], [{"begin_offset": 4, "end_offset": 4, "train": True}]])
+def test_ranges_of_characters_refuse_an_answer_that_is_trained(refusal, sample, detail):
     for schema, name in (("messages", "messages"), ("sharegpt", "conversations")):
-        read = sample({name: messages}, schema).messages[-1]
-        assert (read.spans, read.weight, "train_detail" in read.fields) == (((4, 5),), 1.0, False)
-    assert answer(sample, content="hello", train_detail=detail, weight=0.5).weight == 0.5
-    assert answer(sample, content="hello", train_detail=detail[1:]) == answer(sample, content="hello", train=False)
-    for fields in ({}, {"content": [{"type": "text", "text": "a"}]}):
-        assert answer(sample, train_detail=[], **fields) == answer(sample, train=False, **fields)
-    assert answer(sample, train_detail=[], train=True) == answer(sample, train=True)
-    assert answer(sample, train_detail=None) == answer(sample)
+        code, reason = refusal({name: turn(content="hello", train_detail=detail)["messages"]}, schema)
+        assert code == "bad_spans" and "as parts, each with `train`" in reason
+    exchange = {"human": "q", "assistant": "hello", "train_detail": detail}
+    assert refusal({"conversation": [exchange]}, "sharegpt")[0] == "bad_spans"
     for untrained in ({"train": False}, {"weight": 0}, {"masked": 1}):
         assert answer(sample, content="hello", train_detail=detail, **untrained) == answer(
             sample, content="hello", **untrained
         )
-    question = {"role": "user", "content": "q", "train_detail": detail}
-    assert len(sample({"messages": [question, turn()["messages"][-1]]}).messages) == 2
-
-
-@pytest.mark.parametrize(
-    ("ranges", "fields", "says"),
-    [
-        ([(0, 99)], {}, "characters 0 to 99"),
-        ([(-1, 1)], {}, "characters -1 to 1"),
-        ([(2, 1)], {}, "characters 2 to 1"),
-        ([(0, 2), (2, 3)], {}, "characters 2 to 3"),
-        ([(0, 1)], {"content": [{"type": "text", "text": "abc"}]}, "is not one text"),
-        ([(0, 1)], {"content": None, "reasoning_content": "abc", "tool_calls": []}, "is not one text"),
-    ],
-)
-def test_a_range_that_is_not_one_of_its_text_refuses_the_row(refusal, ranges, fields, says):
-    detail = [{"begin_offset": start, "end_offset": end, "train": True} for start, end in ranges]
-    code, reason = refusal(turn(**{"content": "hello", "train_detail": detail, **fields}))
-    assert code == "bad_spans" and says in reason
+    assert answer(sample, train_detail=None) == answer(sample)
 
 
 def test_what_parts_of_a_question_say_of_training_does_not_matter(sample):
