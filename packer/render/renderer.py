@@ -17,10 +17,9 @@ from packer.model.model import Model
 from packer.recipe.groups import PARTS
 from packer.recipe.recipe import Recipe
 from packer.render.call_ids import CallIds
-from packer.render.clear import ComparedRows, DifferenceError
 from packer.render.clear.extension import Watch
 from packer.render.clear.filling import Filling
-from packer.render.clear.rows import ClearRows
+from packer.render.clear.rows import ClearRows, ComparedRows, DifferenceError
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, renderable
 from packer.render.drawn import Drawing

@@ -29,7 +29,7 @@ from jinja2 import nodes
 
 from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import watched
-from packer.render.clear.questions import FILTERS, Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
+from packer.render.clear.questions import FILTERS, LookedIntoError, Notes, NotWatchedError, noted, watch
 from packer.render.environment import ChatTemplate, Environment, RenderError
 from packer.render.reasoning import reasoning_fields
 
@@ -186,11 +186,11 @@ class MarkedTemplate:
         self.plain = template
 
     @functools.cached_property
-    def _marked(self) -> tuple[jinja2.Template, Constants] | None:
+    def _marked(self) -> tuple[jinja2.Template, frozenset[str]] | None:
         return _marked(self.plain.environment, self.plain.source)
 
     @property
-    def constants(self) -> Constants | None:
+    def constants(self) -> frozenset[str] | None:
         """What it compares texts with; None if it has no loop over messages, or may ask anything."""
         return self._marked[1] if self._marked else None
 
@@ -246,7 +246,7 @@ class Watch:
 
 
 @functools.lru_cache(maxsize=256)
-def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, Constants] | None:
+def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, frozenset[str]] | None:
     """Compile a template with marks and watched questions; return None if it has no loop over messages."""
     try:
         return watched(lambda: _compiled(environment, source))
@@ -254,7 +254,7 @@ def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, Con
         return None
 
 
-def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, Constants] | None:
+def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, frozenset[str]] | None:
     parsed = environment.parse(source)
     loops = list(_loops(parsed.body))
     if not loops:
