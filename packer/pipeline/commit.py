@@ -13,7 +13,7 @@ import numpy as np
 from packer.curate import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
 from packer.names import shown
-from packer.pack.overlong import REASONS
+from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
