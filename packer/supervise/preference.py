@@ -21,10 +21,8 @@ from packer.batches import (
     DocumentBatch,
     Int32,
     Int64,
-    Preference,
     Rejection,
     RowBatch,
-    Sample,
     TurnBatch,
     num_common_messages,
 )
@@ -39,9 +37,9 @@ _SIDES_PER_ROW = 2
 def split_sides(rows: RowBatch) -> RowBatch:
     """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one.
 
-    Rows of other data stay as they are, here and in the functions below.
+    Rows of other data stay as they are.
     """
-    if not _have_sides(rows):
+    if not rows.has_sides:
         return rows
     samples = [
         msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
@@ -51,13 +49,9 @@ def split_sides(rows: RowBatch) -> RowBatch:
     return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples), folder=rows.folder)
 
 
-def _have_sides(rows: RowBatch) -> bool:
-    return bool(rows.samples) and rows.samples[0].preference is not None  # rows of a partition are of one schema
-
-
-def row_of_side(rows: RowBatch, side: Sides) -> Sides:
+def row_of_side(side: Sides) -> Sides:
     """Return the row, or rows, that a side belongs to; -1 stays -1."""
-    return side // _SIDES_PER_ROW if _have_sides(rows) else side
+    return side // _SIDES_PER_ROW
 
 
 def join_sides(
@@ -73,8 +67,6 @@ def join_sides(
         the other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
         `pair_prompt_differs` or `pair_identical`.
     """
-    if not _have_sides(rows):
-        return documents, tuple(rejections)
     rejection_by_side: dict[int, Rejection] = {}
     for rejection in rejections:
         rejection_by_side.setdefault(rejection.row, rejection)
@@ -86,14 +78,17 @@ def join_sides(
     margin: list[float] = []
     rejected: list[Rejection] = []
     for sample in rows.samples:
-        preference = _preference(sample)
-        names = (CHOSEN, REJECTED) if preference.rejected is not None else (_rating_side(preference),)
+        preference = sample.preference
+        assert preference is not None, "a partition has one schema"
+        rating = DESIRABLE if preference.is_desirable else UNDESIRABLE
+        names = (rating,) if preference.rejected is None else (CHOSEN, REJECTED)
         side_rows = [_SIDES_PER_ROW * sample.row + number for number in range(len(names))]
         reason = _rejected_side(sample.row, side_rows, names, rejection_by_side)
         reason = reason or _rewritten_answer(sample.row, side_rows, names, document_ranges)
-        if reason is None and len(side_rows) > 1:
+        if reason is None and preference.rejected is not None:
             numbers = [document_ranges[each][0] for each in side_rows]
-            reason = _mismatch(sample, side_rows, documents, numbers, prompts)
+            num_common = num_common_messages(sample.messages, preference.rejected.messages)
+            reason = _mismatch(sample.row, num_common, documents, numbers, [prompts[each] for each in side_rows])
         if reason is not None:
             rejected.append(reason)
             continue
@@ -110,15 +105,6 @@ def join_sides(
         ),
         tuple(rejected),
     )
-
-
-def _preference(sample: Sample) -> Preference:
-    assert sample.preference is not None, "a partition has one schema"
-    return sample.preference
-
-
-def _rating_side(preference: Preference) -> int:
-    return DESIRABLE if preference.is_desirable else UNDESIRABLE
 
 
 def _rejected_side(
@@ -145,15 +131,9 @@ def _rewritten_answer(
 
 
 def _mismatch(
-    sample: Sample,
-    side_rows: Sequence[int],
-    documents: DocumentBatch,
-    numbers: Sequence[int],
-    prompts: Mapping[int, tuple[int, bytes]],
+    row: int, num_common: int, documents: DocumentBatch, numbers: Sequence[int], prompts: Sequence[tuple[int, bytes]]
 ) -> Rejection | None:
     """Return why two sides are not a pair: their prompts differ, or nothing does."""
-    row, other_side = sample.row, _preference(sample).rejected
-    assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
     ends = [int(documents.run_end[documents.run_offsets[number + 1] - 1]) for number in numbers]
     places = zip(documents.offsets[numbers].tolist(), ends, strict=True)
@@ -161,9 +141,9 @@ def _mismatch(
     same_prompt = np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]])
     if same_prompt and not np.array_equal(ids[0], ids[1]):
         return None
-    messages, texts = zip(*(prompts[each] for each in side_rows), strict=True)
+    messages, texts = zip(*prompts, strict=True)
     if texts[0] != texts[1]:
-        if max(messages) > num_common_messages(sample.messages, other_side.messages):
+        if max(messages) > num_common:
             reason = "the trained text follows untrained turns of the answers, and these turns differ"
             return Rejection(row=row, code="pair_prompt_differs", reason=reason)
         # Where two prompts for one conversation differ, the text is the template's, not the row's.
