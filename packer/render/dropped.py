@@ -280,11 +280,9 @@ class ConversationLosses:
         parameters = (name for tool in tools for name in tool_parameters(function_of(tool)) or ())
         if not all(contains_escaped(name, turn.whole) for name in parameters):
             return Loss("tools")  # nothing reshapes the names of parameters
-        missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools) if name)
-        if missing:
-            asked = probe_tools(self.conversation, turn)
-            return Loss("tools") if asked is None or asked else None
-        return Loss("tools") if probe_tools(self.conversation, turn) else None
+        asked = probe_tools(self.conversation, turn)
+        is_missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools))
+        return Loss("tools") if asked or (asked is None and is_missing) else None
 
 
 def refusal(loss: Loss) -> RenderError:

@@ -199,12 +199,14 @@ def _refuse_chance(*_: Any, **__: Any) -> NoReturn:
     raise SecurityError("lipsum() and |random give random results: a build could not be repeated")
 
 
-_PARAMETERS = {
-    "type": "object",
-    "properties": {"key": {"type": "string", "description": "A key."}},
-    "required": ["key"],
-}
-_ANY_TOOLS = [{"type": "function", "function": {"name": "any", "description": "A tool.", "parameters": _PARAMETERS}}]
+def made_up_tool(name: str, *parameters: str) -> dict[str, Any]:
+    """Return a tool to try templates with, of which the first parameter is required."""
+    properties = {each: {"type": "string", "description": "A key."} for each in parameters}
+    schema = {"type": "object", "properties": properties, "required": [*parameters[:1]]}
+    return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": schema}}
+
+
+_ANY_TOOLS = [made_up_tool("any", "key")]
 
 _AT = " at 0x"
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
