@@ -30,17 +30,13 @@ from packer.layout import select_documents
 
 Sides = TypeVar("Sides", int, Int32)
 
+
 _SIDES_PER_ROW = 2
 """The sides of row r are the rows 2r and 2r + 1; a rated answer is 2r alone."""
 
 
 def split_sides(rows: RowBatch) -> RowBatch:
-    """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one.
-
-    Rows of other data stay as they are.
-    """
-    if not rows.has_sides:
-        return rows
+    """Return the sides of rows that have some as separate rows, the chosen side of a pair before the rejected one."""
     samples = [
         msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
         for sample in rows.samples

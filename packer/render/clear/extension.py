@@ -206,7 +206,9 @@ class MarkedTemplate:
         marked = self._marked[0]
         try:
             text, notes = noted(
-                lambda: self.plain.run(marked, messages, tools=tools, add_generation_prompt=prompt, kwargs=kwargs)
+                lambda: self.plain.render(
+                    messages, tools=tools, add_generation_prompt=prompt, kwargs=kwargs, compiled=marked
+                )
             )
         except RenderError as error:
             if isinstance(error.__cause__, LookedIntoError):
@@ -219,30 +221,6 @@ class MarkedTemplate:
         if num_outside not in (0, 1):
             raise NotClearError("the template does not write the messages one by one")
         return Pieces("".join(pieces), places[1 - num_outside : -1], notes)
-
-
-class Watch:
-    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts."""
-
-    def __init__(self, template: MarkedTemplate) -> None:
-        self._marked = template
-        self.sought: set[str] = set()
-        """What was looked for in texts."""
-
-        self.is_clear = True
-        """Whether nothing else was asked of them."""
-
-    def render(
-        self, messages: Sequence[Message], *, tools: Any, kwargs: Mapping[str, Any], add_generation_prompt: bool
-    ) -> str:
-        """Render messages as the template does; the definition takes a NotClearError for one of the template's."""
-        try:
-            pieces = self._marked.pieces(messages, tools, kwargs, prompt=add_generation_prompt)
-        except NotClearError:
-            self.is_clear = False
-            raise
-        self.sought |= pieces.notes.sought
-        return pieces.text
 
 
 @functools.lru_cache(maxsize=256)
