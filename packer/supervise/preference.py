@@ -30,7 +30,6 @@ from packer.layout import select_documents
 
 Sides = TypeVar("Sides", int, Int32)
 
-
 _SIDES_PER_ROW = 2
 """The sides of row r are the rows 2r and 2r + 1; a rated answer is 2r alone."""
 
@@ -66,8 +65,9 @@ def join_sides(
     rejection_by_side: dict[int, Rejection] = {}
     for rejection in rejections:
         rejection_by_side.setdefault(rejection.row, rejection)
-    sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
-    document_ranges = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
+    rows_of_sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
+    first_document = dict(zip(rows_of_sides.tolist(), first.tolist(), strict=True))
+    num_documents = dict(zip(rows_of_sides.tolist(), count.tolist(), strict=True))
     prompts = _prompts(turns)
     kept: list[int] = []
     side: list[int] = []
@@ -78,19 +78,18 @@ def join_sides(
         assert preference is not None, "a partition has one schema"
         rating = DESIRABLE if preference.is_desirable else UNDESIRABLE
         names = (rating,) if preference.rejected is None else (CHOSEN, REJECTED)
-        side_rows = [_SIDES_PER_ROW * sample.row + number for number in range(len(names))]
-        reason = _rejected_side(sample.row, side_rows, names, rejection_by_side)
-        reason = reason or _rewritten_answer(sample.row, side_rows, names, document_ranges)
+        sides = {_SIDES_PER_ROW * sample.row + number: name for number, name in enumerate(names)}
+        reason = _refused_side(sample.row, sides, rejection_by_side, num_documents)
         if reason is None and preference.rejected is not None:
-            numbers = [document_ranges[each][0] for each in side_rows]
             num_common = num_common_messages(sample.messages, preference.rejected.messages)
-            reason = _mismatch(sample.row, num_common, documents, numbers, [prompts[each] for each in side_rows])
+            numbers = [first_document[each] for each in sides]
+            reason = _mismatch(sample.row, num_common, documents, numbers, [prompts[each] for each in sides])
         if reason is not None:
             rejected.append(reason)
             continue
-        kept += [document_ranges[each][0] for each in side_rows]
+        kept += [first_document[each] for each in sides]
         side += names
-        margin += [np.nan if preference.margin is None else preference.margin] * len(side_rows)
+        margin += [np.nan if preference.margin is None else preference.margin] * len(sides)
     chosen = select_documents(documents, np.array(kept, np.int64))
     return (
         replace(
@@ -103,24 +102,16 @@ def join_sides(
     )
 
 
-def _rejected_side(
-    row: int, side_rows: Sequence[int], names: Sequence[int], rejection_by_side: Mapping[int, Rejection]
+def _refused_side(
+    row: int, sides: Mapping[int, int], rejection_by_side: Mapping[int, Rejection], num_documents: Mapping[int, int]
 ) -> Rejection | None:
-    """Return the rejection of the row if one of its sides is rejected."""
-    for each, name in zip(side_rows, names, strict=True):
-        if each in rejection_by_side:
-            rejection = rejection_by_side[each]
-            reason = rejection.reason if len(side_rows) == 1 else f"{SIDES[name]}: {rejection.reason}"
+    """Return why a row is rejected for one of its sides, if it is; `sides`: what each is, by its row."""
+    for each, name in sides.items():
+        if (rejection := rejection_by_side.get(each)) is not None:
+            reason = rejection.reason if len(sides) == 1 else f"{SIDES[name]}: {rejection.reason}"
             return msgspec.structs.replace(rejection, row=row, reason=reason)
-    return None
-
-
-def _rewritten_answer(
-    row: int, side_rows: Sequence[int], names: Sequence[int], document_ranges: Mapping[int, tuple[int, int]]
-) -> Rejection | None:
-    for each, name in zip(side_rows, names, strict=True):
-        count = document_ranges[each][1]
-        if count > 1:
+    for each, name in sides.items():
+        if (count := num_documents[each]) > 1:
             reason = f"the {SIDES[name]} answer needs {count} documents, as its later turns rewrite its earlier ones"
             return Rejection(row=row, code="pair_rewritten", reason=reason)
     return None
