@@ -23,7 +23,7 @@ from packer.render.clear.rows import ClearRows, ComparedRows, DifferenceError
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, renderable
 from packer.render.drawn import Drawing
-from packer.render.dropped import ConversationLosses, refusal
+from packer.render.dropped import ConversationLosses, refusal, says_nothing
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.placeholders import text_of
@@ -48,7 +48,7 @@ from packer.render.trained_parts import (
     too_many,
     turn_weights,
 )
-from packer.render.turns import TurnRules, says_nothing, turn_of
+from packer.render.turns import TurnRules, turn_of
 from packer.render.wrappers import Wrappers
 
 

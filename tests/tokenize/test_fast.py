@@ -191,7 +191,7 @@ def test_no_token_stands_between_texts_that_the_texts_beside_it_may_change(defin
     first, *rest = fast._separators(definitions["line_breaks"])
     (token,) = [each for each in definition["added_tokens"] if each["id"] == first[1]]
     token |= changed
-    assert fast._separators(json.dumps(definition).encode())[:3] == tuple(rest)
+    assert fast._separators(json.dumps(definition).encode())[:3] == rest
     definition["normalizer"] = {"type": "Prepend", "prepend": "\u2581"}
     assert not fast._separators(json.dumps(definition).encode())
 
