@@ -188,39 +188,32 @@ def _documents(
     `masked`: the runs of turns of which pieces are masked. Also return the text of each document.
     """
     sequence = _training_sequences(turns, tokens, trained)
-    used = distinct(sequence)
-    document = np.searchsorted(used, sequence)
-    end = np.zeros(len(used), np.int64)
-    np.maximum.at(end, document, tokens.completion_tokens[trained])
-    last_message = np.zeros(len(used), np.int64)
-    np.maximum.at(last_message, document, turns.turn_message[trained])
-    row = turns.sample[tokens.sequence_text[used]]
-    order = np.lexsort((last_message, row))
-    rank = np.empty(len(used), np.int64)
-    rank[order] = np.arange(len(used))
-    runs = np.lexsort((tokens.prompt_tokens[trained], rank[document]))
-    run_turns = trained[runs]
+    end, last_message = (np.zeros(len(tokens.sequence_text), np.int64) for _ in range(2))
+    np.maximum.at(end, sequence, tokens.completion_tokens[trained])
+    np.maximum.at(last_message, sequence, turns.turn_message[trained])
+    row = turns.sample[tokens.sequence_text]
+    order = np.lexsort((tokens.prompt_tokens[trained], last_message[sequence], row[sequence]))
+    run_turns, sequence = trained[order], sequence[order]
+    is_first = np.diff(sequence, prepend=-1) != 0  # no two sequences of a row end with the same message
+    used, run_document = sequence[is_first], np.cumsum(is_first) - 1
     start, stop = np.maximum(tokens.prompt_tokens[run_turns], 1), tokens.completion_tokens[run_turns]
-    run_document = rank[document][runs]
     if masked:
         own = [masked.get(turn, [(a, b)]) for turn, a, b in zip(run_turns.tolist(), start, stop, strict=True)]
         counts = [len(each) for each in own]
         run_turns, run_document = np.repeat(run_turns, counts), np.repeat(run_document, counts)
         start, stop = np.array([pair for each in own for pair in each], np.int64).T
-    num_runs = np.bincount(run_document, minlength=len(used))
-    lengths, row = end[order], row[order]
     documents = DocumentBatch(
-        input_ids=taken_ranges(tokens.ids, tokens.offsets[used[order]], lengths),
-        offsets=offsets_of(lengths),
-        sample=row.astype(np.int32),
-        sample_id=tuple(map(sample_ids.__getitem__, row.tolist())),
-        run_offsets=offsets_of(num_runs),
+        input_ids=taken_ranges(tokens.ids, tokens.offsets[used], end[used]),
+        offsets=offsets_of(end[used]),
+        sample=row[used].astype(np.int32),
+        sample_id=tuple(map(sample_ids.__getitem__, row[used].tolist())),
+        run_offsets=offsets_of(np.bincount(run_document, minlength=len(used))),
         run_start=start.astype(np.int32),
         run_end=stop.astype(np.int32),
         run_message=turns.turn_message[run_turns].astype(np.int32),
         run_weight=turns.weight[run_turns],
     )
-    return documents, tokens.sequence_text[used[order]]
+    return documents, tokens.sequence_text[used]
 
 
 def _training_sequences(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
