@@ -216,6 +216,11 @@ class RowBatch:
 
     folder: str | None = field(default=None, compare=False)  # where paths of images begin; None if not on this machine
 
+    @property
+    def has_sides(self) -> bool:
+        """Whether the rows are pairs or rated answers; those of a partition are of one schema."""
+        return bool(self.samples) and self.samples[0].preference is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBatch:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from packer.batches import Int32, Int64, PackPlan, UInt64
 from packer.layout import concatenated_ranges, offsets_of
-from packer.pack.overlong import UNTRAINED, CountTrained, DroppedTokens, Pieces, cut
+from packer.pack.pieces import UNTRAINED, CountTrained, DroppedTokens, Pieces, cut, dropped
 from packer.permute import permutation_key
 from packer.recipe.groups import Pack
 
@@ -55,15 +55,15 @@ def arrange(
     Args:
         lengths: tokens of each document.  # integers [N], at least 0
         pack: the mode is not ``none``.
-        count_trained: see :func:`packer.pack.overlong.trained_counter`.
+        count_trained: see :func:`packer.pack.pieces.trained_counter`.
         pixels: of the images of each document, if the rules limit those of a block.  # int64[N]
         group: number of the group: each is mixed in an order of its own.
     """
     if pack.mode == "stream":
         return stream(lengths, pack, count_trained, group=group)
-    pieces, dropped = cut(lengths, pack, count_trained, pixels)
+    pieces, lost = cut(lengths, pack, count_trained, pixels)
     own = None if pixels is None else pixels[pieces.document]
-    return plan(pieces, pack, pixels=own, group=group), dropped
+    return plan(pieces, pack, pixels=own, group=group), lost
 
 
 def stream(
@@ -100,9 +100,7 @@ def stream(
     document, end = documents[which], start + length
     targets = count_trained(document, start + 1, end)
     is_kept = np.bincount(block, targets, minlength=len(num_pieces)) > 0
-    kept, inner = is_kept[block], is_kept[block] & (start > 0)
-    out = np.flatnonzero(~kept)
-    out = out[np.lexsort((start[out], document[out]))]
+    kept = is_kept[block]
     tokens = length[kept].astype(np.int32)
     plan_of_stream = PackPlan(
         document=document[kept],
@@ -111,21 +109,15 @@ def stream(
         slots=tokens,
         block_offsets=offsets_of(num_pieces[is_kept]),
     )
-    return plan_of_stream, DroppedTokens(
-        document=document[out],
-        start=start[out],
-        length=length[out],
-        reason=np.full(len(out), UNTRAINED, np.uint8),
-        trained=count_trained(document[out], start[out], end[out]),
-        num_piece_start=int(count_trained(document[inner], start[inner], start[inner] + 1).sum()),
-    )
+    reason = np.full(len(document), UNTRAINED, np.uint8)
+    return plan_of_stream, dropped(document, start, end, reason=reason, kept=kept, count_trained=count_trained)
 
 
 def plan(pieces: Pieces, pack: Pack, *, pixels: Int64 | None = None, group: int = 0) -> PackPlan:
     """Place pieces of documents in blocks. Every piece is in exactly one.
 
     Args:
-        pieces: from :func:`packer.pack.overlong.cut`; none is longer than a block.
+        pieces: from :func:`packer.pack.pieces.cut`; none is longer than a block.
         pack: the recipe's packing rules; the mode is ``isolated``.
         pixels: of each piece, if the rules limit those of a block; at most that limit.  # int64[P]
         group: number of these documents among those that are packed separately; part of the key.

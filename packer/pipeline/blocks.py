@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from packer.batches import BlockBatch, DocumentColumns, Int64, PackPlan
 from packer.layout import distinct, offsets_of
-from packer.pack.gather import gather
-from packer.pack.overlong import REASONS, CountTrained, DropCount, DroppedTokens, trained_counter
 from packer.pack.pack_plan import arrange
+from packer.pack.pieces import REASONS, CountTrained, DropCount, DroppedTokens, gather, trained_counter
 from packer.recipe.groups import Pack
 from packer.store.entries import Cut
 from packer.store.manifest import Shard

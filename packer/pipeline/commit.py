@@ -15,7 +15,7 @@ from packer.curate import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
 from packer.layout import values_of
 from packer.names import shown
-from packer.pack.overlong import REASONS
+from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows

@@ -88,14 +88,14 @@ class Stages:
         """
         if _are_tokens(rows):
             return self.renderer.render(RowBatch(samples=(), rejections=(), num_rows=0))
-        sides = split_sides(rows)
+        sides = split_sides(rows) if rows.has_sides else rows
         unusable: tuple[Rejection, ...] = ()
         try:
             if self._images is not None:
                 sides, unusable = self._images.opened(sides)
             turns = self.renderer.render(sides)
         except TemplateOverrunError as error:
-            error.row = row_of_side(rows, error.row)
+            error.row = row_of_side(error.row) if rows.has_sides else error.row
             raise
         return replace(turns, rejections=(*turns.rejections, *unusable))
 
@@ -109,7 +109,8 @@ class Stages:
         if self._images is not None:
             tokens = self._images.repeated(tokens, turns)
             self._images.check(tokens, turns)
-        sample_ids = {sample.row: sample.sample_id for sample in split_sides(rows).samples}
+        sides = split_sides(rows) if rows.has_sides else rows
+        sample_ids = {sample.row: sample.sample_id for sample in sides.samples}
         done = self._supervisor.supervise(turns, tokens, sample_ids)
         self._confirm(turns, done.rejections)
         documents, rejections = done.documents, (*turns.rejections, *done.rejections)
@@ -117,8 +118,10 @@ class Stages:
         if self._images is not None and turns.images:
             media, images = self._images.column(documents, done.texts, turns)
             documents = replace(documents, media=media)
-        documents, rejections = join_sides(rows, turns, documents, rejections)
-        merged, skipped = row_of_side(rows, done.merged), row_of_side(rows, done.skipped)
+        merged, skipped = done.merged, done.skipped
+        if rows.has_sides:
+            documents, rejections = join_sides(rows, turns, documents, rejections)
+            merged, skipped = row_of_side(merged), row_of_side(skipped)
         return _supervised(documents, (*self._unread(rows), *rejections), merged, skipped, images)
 
     def _unread(self, rows: RowBatch) -> Iterator[Rejection]:

@@ -9,7 +9,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias
 
 from packer.render.environment import ChatTemplate, RenderError
@@ -36,8 +36,6 @@ class Conversation:
     write: Callable[..., str] | None = None
     """Renders in place of the template."""
 
-    _merged: dict[int, tuple[Mode, Mapping[str, Any]]] = field(init=False, default_factory=dict)
-
     @functools.cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The default, and each setting of a switch if no variable sets one.
@@ -49,12 +47,9 @@ class Conversation:
         return ({}, *({name: value} for name, value in switches.modes if not is_set))
 
     def render(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str:
-        merged = self._merged.get(id(mode))
-        if merged is None:
-            merged = self._merged[id(mode)] = mode, {**self.kwargs, **mode}
         shown = self.template.reasoning.apply(messages)
         write = self.write or self.template.render
-        return write(shown, tools=self.tools or None, add_generation_prompt=prompt, kwargs=merged[1])
+        return write(shown, tools=self.tools or None, add_generation_prompt=prompt, kwargs={**self.kwargs, **mode})
 
     def attempt(self, messages: Sequence[Mapping[str, Any]], mode: Mode, *, prompt: bool = False) -> str | None:
         """Render changed messages, to compare what the template makes of them; return None if it raises."""

@@ -10,12 +10,12 @@ not contain is a loss, too.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from packer.batches import REASONING_FIELDS, tool_parameters
 from packer.literals import common_length
-from packer.render.conversation import Conversation
+from packer.render.conversation import Conversation, JSONMessage
 from packer.render.environment import RenderError
 from packer.render.placeholders import (
     KINDS,
@@ -53,7 +53,7 @@ from packer.render.reasoning import (
     tag_at_end,
     without_tags,
 )
-from packer.render.turns import RenderedTurn, TurnRules
+from packer.render.turns import RenderedTurn, TurnRules, turn_of
 
 _SHORT = 12
 """A text of fewer characters may occur in a rendering by chance."""
@@ -280,11 +280,34 @@ class ConversationLosses:
         parameters = (name for tool in tools for name in tool_parameters(function_of(tool)) or ())
         if not all(contains_escaped(name, turn.whole) for name in parameters):
             return Loss("tools")  # nothing reshapes the names of parameters
-        missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools) if name)
-        if missing:
-            asked = probe_tools(self.conversation, turn)
-            return Loss("tools") if asked is None or asked else None
-        return Loss("tools") if probe_tools(self.conversation, turn) else None
+        asked = probe_tools(self.conversation, turn)
+        is_missing = not all(contains_escaped(name, turn.whole) for name in map(tool_name, tools))
+        return Loss("tools") if asked or (asked is None and is_missing) else None
+
+
+def says_nothing(conversation: Conversation, turn: RenderedTurn, rules: TurnRules) -> bool:
+    """Whether what is trained of a turn says nothing of the message, or stops where a call of it follows.
+
+    All that it says may be lost. The template then writes the turn as it writes an empty answer: as nothing, or as
+    markers with nothing in between. If a call is lost, the turn is the same without it.
+    """
+    if turn.is_blank(rules.stops):
+        return True
+    if not rules.may_drop:
+        return False
+    k, message = turn.message, conversation.messages[turn.message]
+    calls = message.get("tool_calls")
+    less: JSONMessage = {"role": "assistant", "content": ""}
+    if calls:
+        less = {**message, "content": message.get("content") or "", "tool_calls": calls[:-1]}
+    shorter = replace(conversation, messages=[*conversation.messages[:k], less])
+    if not calls:
+        return turn.whole == shorter.attempt(shorter.messages, turn.mode)
+    try:
+        found = turn_of(shorter, k, turn.weight, rules)
+    except RenderError:
+        return False
+    return found is not None and found.text == turn.text
 
 
 def refusal(loss: Loss) -> RenderError:

@@ -11,7 +11,7 @@ import datetime as dt
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -199,12 +199,14 @@ def _refuse_chance(*_: Any, **__: Any) -> NoReturn:
     raise SecurityError("lipsum() and |random give random results: a build could not be repeated")
 
 
-_PARAMETERS = {
-    "type": "object",
-    "properties": {"key": {"type": "string", "description": "A key."}},
-    "required": ["key"],
-}
-_ANY_TOOLS = [{"type": "function", "function": {"name": "any", "description": "A tool.", "parameters": _PARAMETERS}}]
+def made_up_tool(name: str, *parameters: str) -> dict[str, Any]:
+    """Return a tool to try templates with, of which the first parameter is required."""
+    properties = {each: {"type": "string", "description": "A key."} for each in parameters}
+    schema = {"type": "object", "properties": properties, "required": [*parameters[:1]]}
+    return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": schema}}
+
+
+_ANY_TOOLS = [made_up_tool("any", "key")]
 
 _AT = " at 0x"
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
@@ -302,16 +304,32 @@ class ChatTemplate:
         tools: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         kwargs: Mapping[str, Any] | None = None,
+        compiled: jinja2.Template | None = None,
     ) -> str:
         """Render messages to text, perhaps with the header of an answer; `kwargs` are further variables.
+
+        `compiled`: another compilation of the template.
 
         Raises:
             RenderError: the template raised (the text is its own message), or the output cannot be accepted.
             TemplateOverrunError: it takes too long or too much memory.
         """
-        return self.run(
-            self._template, messages, tools=tools, add_generation_prompt=add_generation_prompt, kwargs=kwargs
-        )
+        template = compiled or self._template
+        variables = {**self._globals, "documents": None, **self.variables, **(kwargs or {})}
+        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt, "messages": messages}
+        # What `Template.render` does, without collecting the globals each time.
+        context = Context(template.environment, variables, template.name, template.blocks, self._globals)
+        try:
+            text = watched(lambda: "".join(template.root_render_func(context)))
+        except TemplateOverrunError:
+            raise
+        except Exception as error:
+            raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
+        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
+        if _AT in text:
+            self._refuse_addresses(text, (messages, tools, kwargs))
+        return text
 
     def attempt(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str | None:
         """Render made-up or changed messages to learn about the template; return None where :meth:`render` raises.
@@ -322,36 +340,6 @@ class ChatTemplate:
             with suppress(RenderError):
                 return self.render(messages, **more | options)
         return None
-
-    def run(
-        self,
-        template: jinja2.Template,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Any] | None,
-        add_generation_prompt: bool = False,
-        kwargs: Mapping[str, Any] | None,
-    ) -> str:
-        """Render messages with another compilation of the template; see :meth:`render`."""
-        variables = {**self._globals, "documents": None, **self.variables, **(kwargs or {})}
-        variables |= {"tools": tools, "add_generation_prompt": add_generation_prompt, "messages": messages}
-        # What `Template.render` does, without collecting the globals each time.
-        context = Context(template.environment, variables, template.name, template.blocks, self._globals)
-        return self._checked(lambda: "".join(template.root_render_func(context)), (messages, tools, kwargs))
-
-    def _checked(self, render: Callable[[], str], row: Any) -> str:
-        """Run a rendering and return its text if the text is acceptable."""
-        try:
-            text = watched(render)
-        except TemplateOverrunError:
-            raise
-        except Exception as error:
-            raise RenderError(_explain(error), refusal=type(error) is jinja2.TemplateError) from error
-        if len(text) * 4 > self.max_bytes and len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
-            raise RenderError(f"rendered to more than {self.max_bytes} bytes", code="render_too_large")
-        if _AT in text:
-            self._refuse_addresses(text, row)
-        return text
 
     def _refuse_addresses(self, text: str, row: Any) -> None:
         """Refuse a text such as `<function f at 0x7f…>` that occurs neither in the row nor in the template.

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,14 +17,13 @@ from packer.model.model import Model
 from packer.recipe.groups import PARTS
 from packer.recipe.recipe import Recipe
 from packer.render.call_ids import CallIds
-from packer.render.clear import ComparedRows, DifferenceError
-from packer.render.clear.extension import Watch
+from packer.render.clear.extension import NotClearError
 from packer.render.clear.filling import Filling
-from packer.render.clear.rows import ClearRows
+from packer.render.clear.rows import ClearRows, ComparedRows, DifferenceError
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import Conversation, renderable
 from packer.render.drawn import Drawing
-from packer.render.dropped import ConversationLosses, refusal
+from packer.render.dropped import ConversationLosses, refusal, says_nothing
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import unframed
 from packer.render.placeholders import text_of
@@ -49,7 +48,7 @@ from packer.render.trained_parts import (
     too_many,
     turn_weights,
 )
-from packer.render.turns import TurnRules, says_nothing, turn_of
+from packer.render.turns import TurnRules, turn_of
 from packer.render.wrappers import Wrappers
 
 
@@ -71,11 +70,10 @@ class Renderer:
         self._call_ids = CallIds(recipe.rows.call_ids, kwargs)
         self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
-        eos = model.content(model.eos_id) if model.eos_id is not None else next(iter(model.stops), None)
-        self._plain = PlainRows(self._control, eos, recipe)
+        self._eos = model.content(model.eos_id) if model.eos_id is not None else next(iter(model.stops), None)
         self._turn_rules = TurnRules(
             stops=re.compile(longest_of(model.stops)) if model.stops else None,
-            append=eos if rules.no_terminator == "append" else None,
+            append=self._eos if rules.no_terminator == "append" else None,
             may_drop=frozenset(rules.allow_dropped),
             on_prompt_mismatch=rules.on_prompt_mismatch or "refuse",
             history_rewrite=rules.history_rewrite or "exact",
@@ -89,6 +87,10 @@ class Renderer:
         self._is_reference = False
         self._write: Callable[..., str] | None = None
         """Renders in place of the template; None if that does."""
+
+    @functools.cached_property
+    def _plain(self) -> PlainRows:
+        return PlainRows(self._control, self._eos, self._recipe)
 
     def _compile(self, source: str | None) -> ChatTemplate | None:
         if source is None:
@@ -193,10 +195,23 @@ class Renderer:
     def _worded(self, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
         assert self._template is not None
-        other, watch = copy.copy(self), Watch(self._clear_rows_of(self._template).marked)
-        other._write = watch.render  # noqa: SLF001 - a copy of self
+        marked, sought, refused = self._clear_rows_of(self._template).marked, set[str](), list[NotClearError]()
+
+        def write(
+            messages: Sequence[Mapping[str, Any]], *, tools: Any, kwargs: Mapping[str, Any], add_generation_prompt: bool
+        ) -> str:
+            try:
+                pieces = marked.pieces(messages, tools, kwargs, prompt=add_generation_prompt)
+            except NotClearError as error:  # which the definition takes for the template's own
+                refused.append(error)
+                raise
+            sought.update(pieces.notes.sought)
+            return pieces.text
+
+        other = copy.copy(self)
+        other._write = write  # noqa: SLF001 - a copy of self
         rendered = other._defined(sample)  # noqa: SLF001 - as above
-        return rendered if watch.is_clear else None, watch.sought
+        return None if refused else rendered, sought
 
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, draw=False)

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 from packer.render.conversation import Conversation, JSONMessage, Mode, contradiction
@@ -333,31 +333,6 @@ def _after(tail: str, rest: str) -> str | None:
     tail_pattern = r"\s*".join(map(re.escape, "".join(tail.split())))
     found = re.match(rf"\s*{tail_pattern}{re.escape(end)}", rest)
     return None if found is None else rest[found.end() :]
-
-
-def says_nothing(conversation: Conversation, turn: RenderedTurn, rules: TurnRules) -> bool:
-    """Whether what is trained of a turn says nothing of the message, or stops where a call of it follows.
-
-    All that it says may be lost. The template then writes the turn as it writes an empty answer: as nothing, or as
-    markers with nothing in between. If a call is lost, the turn is the same without it.
-    """
-    if turn.is_blank(rules.stops):
-        return True
-    if not rules.may_drop:
-        return False
-    k, message = turn.message, conversation.messages[turn.message]
-    calls = message.get("tool_calls")
-    less: JSONMessage = {"role": "assistant", "content": ""}
-    if calls:
-        less = {**message, "content": message.get("content") or "", "tool_calls": calls[:-1]}
-    shorter = replace(conversation, messages=[*conversation.messages[:k], less])
-    if not calls:
-        return turn.whole == shorter.attempt(shorter.messages, turn.mode)
-    try:
-        found = turn_of(shorter, k, turn.weight, rules)
-    except RenderError:
-        return False
-    return found is not None and found.text == turn.text
 
 
 def terminated(conversation: Conversation, k: int, prompt_end: int, whole: str, mode: Mode, *, rules: TurnRules) -> str:

@@ -21,10 +21,8 @@ from packer.batches import (
     DocumentBatch,
     Int32,
     Int64,
-    Preference,
     Rejection,
     RowBatch,
-    Sample,
     TurnBatch,
     num_common_messages,
 )
@@ -37,12 +35,7 @@ _SIDES_PER_ROW = 2
 
 
 def split_sides(rows: RowBatch) -> RowBatch:
-    """Return the sides of all pairs as separate rows, the chosen side of a pair before the rejected one.
-
-    Rows of other data stay as they are, here and in the functions below.
-    """
-    if not _have_sides(rows):
-        return rows
+    """Return the sides of rows that have some as separate rows, the chosen side of a pair before the rejected one."""
     samples = [
         msgspec.structs.replace(side, row=_SIDES_PER_ROW * sample.row + number, preference=None)
         for sample in rows.samples
@@ -51,13 +44,9 @@ def split_sides(rows: RowBatch) -> RowBatch:
     return RowBatch(samples=tuple(samples), rejections=(), num_rows=len(samples), folder=rows.folder)
 
 
-def _have_sides(rows: RowBatch) -> bool:
-    return bool(rows.samples) and rows.samples[0].preference is not None  # rows of a partition are of one schema
-
-
-def row_of_side(rows: RowBatch, side: Sides) -> Sides:
+def row_of_side(side: Sides) -> Sides:
     """Return the row, or rows, that a side belongs to; -1 stays -1."""
-    return side // _SIDES_PER_ROW if _have_sides(rows) else side
+    return side // _SIDES_PER_ROW
 
 
 def join_sides(
@@ -73,33 +62,34 @@ def join_sides(
         the other rows have none: the reason of their first side, `pair_rewritten`, `pair_modes_differ`,
         `pair_prompt_differs` or `pair_identical`.
     """
-    if not _have_sides(rows):
-        return documents, tuple(rejections)
     rejection_by_side: dict[int, Rejection] = {}
     for rejection in rejections:
         rejection_by_side.setdefault(rejection.row, rejection)
-    sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
-    document_ranges = dict(zip(sides.tolist(), zip(first.tolist(), count.tolist(), strict=True), strict=True))
+    rows_of_sides, first, count = np.unique(documents.sample, return_index=True, return_counts=True)
+    first_document = dict(zip(rows_of_sides.tolist(), first.tolist(), strict=True))
+    num_documents = dict(zip(rows_of_sides.tolist(), count.tolist(), strict=True))
     prompts = _prompts(turns)
     kept: list[int] = []
     side: list[int] = []
     margin: list[float] = []
     rejected: list[Rejection] = []
     for sample in rows.samples:
-        preference = _preference(sample)
-        names = (CHOSEN, REJECTED) if preference.rejected is not None else (_rating_side(preference),)
-        side_rows = [_SIDES_PER_ROW * sample.row + number for number in range(len(names))]
-        reason = _rejected_side(sample.row, side_rows, names, rejection_by_side)
-        reason = reason or _rewritten_answer(sample.row, side_rows, names, document_ranges)
-        if reason is None and len(side_rows) > 1:
-            numbers = [document_ranges[each][0] for each in side_rows]
-            reason = _mismatch(sample, side_rows, documents, numbers, prompts)
+        preference = sample.preference
+        assert preference is not None, "a partition has one schema"
+        rating = DESIRABLE if preference.is_desirable else UNDESIRABLE
+        names = (rating,) if preference.rejected is None else (CHOSEN, REJECTED)
+        sides = {_SIDES_PER_ROW * sample.row + number: name for number, name in enumerate(names)}
+        reason = _refused_side(sample.row, sides, rejection_by_side, num_documents)
+        if reason is None and preference.rejected is not None:
+            num_common = num_common_messages(sample.messages, preference.rejected.messages)
+            numbers = [first_document[each] for each in sides]
+            reason = _mismatch(sample.row, num_common, documents, numbers, [prompts[each] for each in sides])
         if reason is not None:
             rejected.append(reason)
             continue
-        kept += [document_ranges[each][0] for each in side_rows]
+        kept += [first_document[each] for each in sides]
         side += names
-        margin += [np.nan if preference.margin is None else preference.margin] * len(side_rows)
+        margin += [np.nan if preference.margin is None else preference.margin] * len(sides)
     chosen = select_documents(documents, np.array(kept, np.int64))
     return (
         replace(
@@ -112,48 +102,25 @@ def join_sides(
     )
 
 
-def _preference(sample: Sample) -> Preference:
-    assert sample.preference is not None, "a partition has one schema"
-    return sample.preference
-
-
-def _rating_side(preference: Preference) -> int:
-    return DESIRABLE if preference.is_desirable else UNDESIRABLE
-
-
-def _rejected_side(
-    row: int, side_rows: Sequence[int], names: Sequence[int], rejection_by_side: Mapping[int, Rejection]
+def _refused_side(
+    row: int, sides: Mapping[int, int], rejection_by_side: Mapping[int, Rejection], num_documents: Mapping[int, int]
 ) -> Rejection | None:
-    """Return the rejection of the row if one of its sides is rejected."""
-    for each, name in zip(side_rows, names, strict=True):
-        if each in rejection_by_side:
-            rejection = rejection_by_side[each]
-            reason = rejection.reason if len(side_rows) == 1 else f"{SIDES[name]}: {rejection.reason}"
+    """Return why a row is rejected for one of its sides, if it is; `sides`: what each is, by its row."""
+    for each, name in sides.items():
+        if (rejection := rejection_by_side.get(each)) is not None:
+            reason = rejection.reason if len(sides) == 1 else f"{SIDES[name]}: {rejection.reason}"
             return msgspec.structs.replace(rejection, row=row, reason=reason)
-    return None
-
-
-def _rewritten_answer(
-    row: int, side_rows: Sequence[int], names: Sequence[int], document_ranges: Mapping[int, tuple[int, int]]
-) -> Rejection | None:
-    for each, name in zip(side_rows, names, strict=True):
-        count = document_ranges[each][1]
-        if count > 1:
+    for each, name in sides.items():
+        if (count := num_documents[each]) > 1:
             reason = f"the {SIDES[name]} answer needs {count} documents, as its later turns rewrite its earlier ones"
             return Rejection(row=row, code="pair_rewritten", reason=reason)
     return None
 
 
 def _mismatch(
-    sample: Sample,
-    side_rows: Sequence[int],
-    documents: DocumentBatch,
-    numbers: Sequence[int],
-    prompts: Mapping[int, tuple[int, bytes]],
+    row: int, num_common: int, documents: DocumentBatch, numbers: Sequence[int], prompts: Sequence[tuple[int, bytes]]
 ) -> Rejection | None:
     """Return why two sides are not a pair: their prompts differ, or nothing does."""
-    row, other_side = sample.row, _preference(sample).rejected
-    assert other_side is not None
     starts = [int(documents.run_start[documents.run_offsets[number]]) for number in numbers]
     ends = [int(documents.run_end[documents.run_offsets[number + 1] - 1]) for number in numbers]
     places = zip(documents.offsets[numbers].tolist(), ends, strict=True)
@@ -161,9 +128,9 @@ def _mismatch(
     same_prompt = np.array_equal(ids[0][: starts[0]], ids[1][: starts[1]])
     if same_prompt and not np.array_equal(ids[0], ids[1]):
         return None
-    messages, texts = zip(*(prompts[each] for each in side_rows), strict=True)
+    messages, texts = zip(*prompts, strict=True)
     if texts[0] != texts[1]:
-        if max(messages) > num_common_messages(sample.messages, other_side.messages):
+        if max(messages) > num_common:
             reason = "the trained text follows untrained turns of the answers, and these turns differ"
             return Rejection(row=row, code="pair_prompt_differs", reason=reason)
         # Where two prompts for one conversation differ, the text is the template's, not the row's.

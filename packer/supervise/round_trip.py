@@ -9,6 +9,7 @@ a token ` look`.
 
 import bisect
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -99,23 +100,13 @@ class RoundTrip:
 
     def _segments(self, ids: Sequence[int], *, dummy_space: bool) -> Iterator["_Segment"]:
         """Yield segments; with `dummy_space`, the first may begin with one, as those after added tokens may."""
-        run: list[int] = []
-        for token_id in ids:
-            token = self._added.get(token_id)
+        for token, run in itertools.groupby(ids, self._added.get):
             if token is None:
-                run.append(token_id)
-                continue
-            if run:
-                yield self._run(run, dummy_space=dummy_space)
-                run = []
-            yield _Segment(self.decode([token_id]), False, token)
+                decoded = self._plain_spaces(self.decode([*run]))  # bytes of single ids may make a ▁
+                yield _Segment(decoded, dummy_space and self.token_bytes.inserts_space, None)
+            else:
+                yield from (_Segment(self.decode([token_id]), False, token) for token_id in run)
             dummy_space = True
-        if run:
-            yield self._run(run, dummy_space=dummy_space)
-
-    def _run(self, ids: Sequence[int], *, dummy_space: bool) -> "_Segment":
-        decoded = self._plain_spaces(self.decode(ids))  # bytes of single ids may make a ▁
-        return _Segment(decoded, dummy_space and self.token_bytes.inserts_space, None)
 
 
 class _Segment(NamedTuple):

@@ -15,7 +15,6 @@ import numpy as np
 from packer.batches import (
     Bool,
     DocumentBatch,
-    Float32,
     Int32,
     Int64,
     PretokenizedTokens,
@@ -24,7 +23,7 @@ from packer.batches import (
     TokenBatch,
     TurnBatch,
 )
-from packer.layout import begins_run, distinct, offsets_of, taken_ranges
+from packer.layout import begins_run, distinct, offsets_of, select_documents, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.supervise.round_trip import RoundTrip, Runs, runs_of_masked_turns
@@ -189,39 +188,32 @@ def _documents(
     `masked`: the runs of turns of which pieces are masked. Also return the text of each document.
     """
     sequence = _training_sequences(turns, tokens, trained)
-    used = distinct(sequence)
-    document = np.searchsorted(used, sequence)
-    end = np.zeros(len(used), np.int64)
-    np.maximum.at(end, document, tokens.completion_tokens[trained])
-    last_message = np.zeros(len(used), np.int64)
-    np.maximum.at(last_message, document, turns.turn_message[trained])
-    row = turns.sample[tokens.sequence_text[used]]
-    order = np.lexsort((last_message, row))
-    rank = np.empty(len(used), np.int64)
-    rank[order] = np.arange(len(used))
-    runs = np.lexsort((tokens.prompt_tokens[trained], rank[document]))
-    run_turns = trained[runs]
+    end, last_message = (np.zeros(len(tokens.sequence_text), np.int64) for _ in range(2))
+    np.maximum.at(end, sequence, tokens.completion_tokens[trained])
+    np.maximum.at(last_message, sequence, turns.turn_message[trained])
+    row = turns.sample[tokens.sequence_text]
+    order = np.lexsort((tokens.prompt_tokens[trained], last_message[sequence], row[sequence]))
+    run_turns, sequence = trained[order], sequence[order]
+    is_first = np.diff(sequence, prepend=-1) != 0  # no two sequences of a row end with the same message
+    used, run_document = sequence[is_first], np.cumsum(is_first) - 1
     start, stop = np.maximum(tokens.prompt_tokens[run_turns], 1), tokens.completion_tokens[run_turns]
-    run_document = rank[document][runs]
     if masked:
         own = [masked.get(turn, [(a, b)]) for turn, a, b in zip(run_turns.tolist(), start, stop, strict=True)]
         counts = [len(each) for each in own]
         run_turns, run_document = np.repeat(run_turns, counts), np.repeat(run_document, counts)
         start, stop = np.array([pair for each in own for pair in each], np.int64).T
-    num_runs = np.bincount(run_document, minlength=len(used))
-    lengths, row = end[order], row[order]
     documents = DocumentBatch(
-        input_ids=taken_ranges(tokens.ids, tokens.offsets[used[order]], lengths),
-        offsets=offsets_of(lengths),
-        sample=row.astype(np.int32),
-        sample_id=tuple(map(sample_ids.__getitem__, row.tolist())),
-        run_offsets=offsets_of(num_runs),
+        input_ids=taken_ranges(tokens.ids, tokens.offsets[used], end[used]),
+        offsets=offsets_of(end[used]),
+        sample=row[used].astype(np.int32),
+        sample_id=tuple(map(sample_ids.__getitem__, row[used].tolist())),
+        run_offsets=offsets_of(np.bincount(run_document, minlength=len(used))),
         run_start=start.astype(np.int32),
         run_end=stop.astype(np.int32),
         run_message=turns.turn_message[run_turns].astype(np.int32),
         run_weight=turns.weight[run_turns],
     )
-    return documents, tokens.sequence_text[used[order]]
+    return documents, tokens.sequence_text[used]
 
 
 def _training_sequences(turns: TurnBatch, tokens: TokenBatch, trained: Int64) -> Int64:
@@ -258,16 +250,6 @@ def _move_to_last_extension(assigned: Int64, turns_of_row: Int64, tokens: TokenB
                 break
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GivenRuns:
-    """Runs of trained tokens of equal weight, each within one document. U runs."""
-
-    document: Int64  # [U]
-    start: Int64  # [U] tokens from the start of the batch
-    end: Int64  # [U]
-    weight: Float32  # [U]
-
-
 class PretokenizedSupervisor:
     """Makes documents of given tokens, for one model: nothing is rendered or encoded.
 
@@ -290,15 +272,12 @@ class PretokenizedSupervisor:
         """Return a document or a rejection for every sample; all of them are of kind `tokens`."""
         pretokenized = [sample.pretokenized for sample in samples if sample.pretokenized is not None]
         assert len(pretokenized) == len(samples) > 0, "rows of one schema, and at least one"
-        ids = np.concatenate([each.input_ids for each in pretokenized])
-        offsets = offsets_of([len(each.input_ids) for each in pretokenized])
-        weight = np.concatenate([each.weight for each in pretokenized])
-        weight[offsets[:-1]] = 0
-        runs = _given_runs(weight, offsets)
+        documents = _given_documents(samples, pretokenized)
+        ids, offsets = documents.input_ids, documents.offsets
         unknown = ~np.append(self._is_token, False)[np.minimum(ids, len(self._is_token))]
         has_unknown = np.logical_or.reduceat(unknown, offsets[:-1])
-        shifted = self._shifted(pretokenized, ids, offsets, runs)
-        trained = np.bincount(runs.document, minlength=len(pretokenized)) > 0
+        shifted = self._shifted(pretokenized, documents)
+        trained = np.diff(documents.run_offsets) > 0
         rejections = []
         for number in np.flatnonzero(has_unknown | shifted | ~trained).tolist():
             if has_unknown[number]:
@@ -311,20 +290,20 @@ class PretokenizedSupervisor:
                 code, reason = "nothing_trained", _no_target(pretokenized[number])
             rejections.append(Rejection(row=samples[number].row, code=code, reason=reason))
         kept = np.flatnonzero(~has_unknown & ~shifted & trained)
-        return _given_documents(samples, kept, ids, offsets, runs), tuple(rejections)
+        return select_documents(documents, kept), tuple(rejections)
 
-    def _shifted(
-        self, pretokenized: Sequence[PretokenizedTokens], ids: Int32, offsets: Int64, runs: _GivenRuns
-    ) -> Bool:
+    def _shifted(self, pretokenized: Sequence[PretokenizedTokens], documents: DocumentBatch) -> Bool:
         """Return which rows seem to have a mask that is one token early.  # bool[D]
 
         In such a row every run ends right before a stop token: a mask that was shifted for the loss, so that position t
         refers to token t + 1, trains all of a reply but its end.
         """
-        is_stop = np.append(np.isin(ids, self._model.stop_ids), False)
-        before_stop = is_stop[runs.end] & (runs.end < offsets[runs.document + 1]) & ~is_stop[runs.end - 1]
-        num_runs = np.bincount(runs.document, minlength=len(pretokenized))
-        num_before = np.bincount(runs.document, weights=before_stop, minlength=len(pretokenized))
+        is_stop = np.append(np.isin(documents.input_ids, self._model.stop_ids), False)
+        num_runs = np.diff(documents.run_offsets)
+        document = np.repeat(np.arange(len(num_runs)), num_runs)
+        end = documents.offsets[document] + documents.run_end
+        before_stop = is_stop[end] & (end < documents.offsets[document + 1]) & ~is_stop[end - 1]
+        num_before = np.bincount(document, weights=before_stop, minlength=len(num_runs))
         by_mask = np.array([not each.by_labels for each in pretokenized])
         shifted: Bool = by_mask & (num_runs > 0) & (num_before == num_runs)
         return shifted
@@ -345,37 +324,29 @@ def _no_target(pretokenized: PretokenizedTokens) -> str:
     return _FIRST_ONLY if pretokenized.weight[0] > 0 else "no token of the row is trained"
 
 
-def _given_runs(weight: Float32, offsets: Int64) -> _GivenRuns:
-    """Find maximal runs of equal positive weight within each document.
+def _given_documents(samples: Sequence[Sample], pretokenized: Sequence[PretokenizedTokens]) -> DocumentBatch:
+    """Return a document for each row, which has a run for the longest ranges of equal positive weight.
 
     Worked example: weights 0 1 0 1 .5 .5 of one row have the runs [1, 2), [3, 4) and [4, 6).
     """
+    offsets = offsets_of([len(each.input_ids) for each in pretokenized])
+    weight = np.concatenate([each.weight for each in pretokenized])
+    weight[offsets[:-1]] = 0
     begins = begins_run(weight)
     begins[offsets[:-1]] = True
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(weight))
     trained = weight[starts] > 0
     starts, ends = starts[trained], ends[trained]
-    return _GivenRuns(
-        document=np.searchsorted(offsets, starts, side="right") - 1, start=starts, end=ends, weight=weight[starts]
-    )
-
-
-def _given_documents(
-    samples: Sequence[Sample], kept: Int64, ids: Int32, offsets: Int64, runs: _GivenRuns
-) -> DocumentBatch:
-    """Assemble the documents of the kept samples."""
-    first, lengths = offsets[kept], np.diff(offsets)[kept]
-    of_kept = np.isin(runs.document, kept)
-    begin, num_runs = offsets[runs.document[of_kept]], np.bincount(runs.document, minlength=len(samples))[kept]
+    document = np.searchsorted(offsets, starts, side="right") - 1
     return DocumentBatch(
-        input_ids=taken_ranges(ids, first, lengths),
-        offsets=offsets_of(lengths),
-        sample=np.array([samples[number].row for number in kept.tolist()], np.int32),
-        sample_id=tuple(samples[number].sample_id for number in kept.tolist()),
-        run_offsets=offsets_of(num_runs),
-        run_start=(runs.start[of_kept] - begin).astype(np.int32),
-        run_end=(runs.end[of_kept] - begin).astype(np.int32),
-        run_message=np.zeros(len(begin), np.int32),
-        run_weight=runs.weight[of_kept],
+        input_ids=np.concatenate([each.input_ids for each in pretokenized]),
+        offsets=offsets,
+        sample=np.array([sample.row for sample in samples], np.int32),
+        sample_id=tuple(sample.sample_id for sample in samples),
+        run_offsets=offsets_of(np.bincount(document, minlength=len(samples))),
+        run_start=(starts - offsets[document]).astype(np.int32),
+        run_end=(ends - offsets[document]).astype(np.int32),
+        run_message=np.zeros(len(starts), np.int32),
+        run_weight=weight[starts],
     )

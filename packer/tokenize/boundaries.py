@@ -156,13 +156,13 @@ def _encode_each(encoder: Encoder, texts: Sequence[bytes]) -> list[Int32]:
     return [ids[a:b] for a, b in itertools.pairwise(offsets.tolist())]
 
 
-def turns_of(turns: TurnBatch, texts: npt.NDArray[np.integer]) -> tuple[Int64, Int32]:
+def turns_of(turns: TurnBatch, texts: npt.NDArray[np.integer]) -> tuple[Int64, Int64]:
     """Return the turns of some texts of a batch, in its order, and for each which of these texts it is in.
 
     Returns:
-        int64[T], int32[T]
+        int64[T], int64[T]
     """
-    number = np.full(len(turns.raw), -1, np.int32)
+    number = np.full(len(turns.raw), -1, np.int64)
     number[texts] = np.arange(len(texts))
     of_turn = number[turns.turn_text]
     own = np.flatnonzero(of_turn >= 0)
@@ -202,6 +202,20 @@ class _Tails:
         return [self._ids[tail] for tail in tails]
 
 
+class _Places(NamedTuple):
+    """Turns, and where they stand in the ids of some texts, concatenated. T turns."""
+
+    turn: Int64  # [T] index in the batch
+    text: Int64  # [T] index among these texts
+    first: Int64  # [T] first token of the text
+    prompt: Int64  # [T] where the prompt ends
+    completion: Int64  # [T]
+
+    def within(self, texts: Bool) -> "_Places":
+        """Return the turns of some of the texts.  # bool[N]"""
+        return _Places(*(column[texts[self.text]] for column in self))
+
+
 class VectorizedBoundaries:
     """Locates turns in texts under one tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
 
@@ -220,42 +234,33 @@ class VectorizedBoundaries:
         starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
         ids, offsets = self._encoder.encode(decoded_pieces(turns.text, starts, stops))
         spelling = self._token_bytes.spell(ids, offsets)
-        exact = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
-        exact &= _minimum_per_text(self._token_bytes.num_bytes[ids], offsets) > 0
-        positions = _TurnPositions(turns, candidates, offsets, spelling.ends, exact)
-        chosen = np.flatnonzero(self._are_verified(turns, ids, positions))
+        located = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
+        located &= _minimum_per_text(self._token_bytes.num_bytes[ids], offsets) > 0
+        places = _between_tokens(turns, candidates, offsets, spelling.ends, located)
+        located[places.text[~self._are_verified(turns, ids, spelling.ends, places)]] = False
+        places, chosen = places.within(located), np.flatnonzero(located)
         if len(chosen) < len(candidates):
             lengths = np.diff(offsets)[chosen]
             ids, offsets = taken_ranges(ids, offsets[:-1][chosen], lengths), offsets_of(lengths)
-        own, sequence = turns_of(turns, candidates[chosen])
         return TokenBatch(
             ids=ids,
             offsets=offsets,
             sequence_text=candidates[chosen].astype(np.int32),
-            turn_sequence=sequence,
-            prompt_tokens=(positions.prompt - positions.first)[own],
-            completion_tokens=(positions.completion - positions.first)[own],
-            merged=np.zeros(len(own), np.bool_),
+            turn_sequence=(np.cumsum(located) - 1)[places.text].astype(np.int32),
+            prompt_tokens=places.prompt - places.first,
+            completion_tokens=places.completion - places.first,
+            merged=np.zeros(len(places.turn), np.bool_),
         )
 
-    def _are_verified(self, turns: TurnBatch, ids: Int32, positions: "_TurnPositions") -> Bool:
-        """Whether all turns of each text are known to be located correctly.  # bool[N]"""
-        verified = positions.exact
-        anchors = self._is_anchor[ids]
-        turn = positions.turn
-        last = np.maximum.accumulate(np.where(anchors, np.arange(len(ids)), -1)) if len(ids) else np.zeros(0, np.int64)
-        prompt, completion = positions.prompt[turn], positions.completion[turn]
-        begin = np.maximum(last[np.maximum(prompt, 1) - 1], positions.first[turn]) if len(ids) else prompt
-        closed = (prompt < completion) & anchors[np.maximum(completion, 1) - 1] if len(ids) else prompt < completion
-        tails = [
-            turns.text[a:b]
-            for a, b in zip(
-                positions.byte_of(begin, turn).tolist(), positions.byte_of(prompt, turn).tolist(), strict=True
-            )
-        ]
-        closed &= self._tails_match(ids, begin, prompt, tails)
-        verified[positions.text_of[turn[~closed]]] = False
-        return verified
+    def _are_verified(self, turns: TurnBatch, ids: Int32, ends: Int64, places: _Places) -> Bool:
+        """Whether each prompt has the same ids if encoded alone, and each completion ends with an anchor.  # bool[T]"""
+        anchors = np.append(self._is_anchor[ids], False)
+        last = np.maximum.accumulate(np.where(anchors, np.arange(len(anchors)), -1))
+        tail = np.maximum(last[np.maximum(places.prompt, 1) - 1], places.first)
+        shift = turns.text_offsets[turns.turn_text[places.turn]] - ends[places.first]  # to bytes of the batch
+        bounds = zip((ends[tail] + shift).tolist(), (ends[places.prompt] + shift).tolist(), strict=True)
+        closed: Bool = (places.prompt < places.completion) & anchors[np.maximum(places.completion, 1) - 1]
+        return closed & self._tails_match(ids, tail, places.prompt, [turns.text[a:b] for a, b in bounds])
 
     def _tails_match(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
         """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
@@ -279,38 +284,16 @@ def _minimum_per_text(values: Int64, offsets: Int64) -> Int64:
     return smallest
 
 
-class _TurnPositions:
-    """Positions of the turns of some texts, in tokens of all these texts concatenated."""
+def _between_tokens(turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, located: Bool) -> _Places:
+    """Return the turns of the located texts among some, but for texts with a boundary inside of a token.
 
-    def __init__(self, turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, exact: Bool) -> None:
-        """`exact`: texts whose bytes determine tokens; narrowed here to those without a boundary inside a token."""
-        number = np.full(len(turns.text_offsets) - 1, -1, np.int64)
-        number[candidates] = np.arange(len(candidates))
-        self.text_of = number[turns.turn_text]  # [T] -1 for turns of other texts
-        """For each turn of the batch, its text's index among the candidates."""
-        turn = np.flatnonzero(self.text_of >= 0)
-        turn = turn[exact[self.text_of[turn]]]
-        text = self.text_of[turn]
-        self.first = np.zeros(len(turns.turn_text), np.int64)
-        self.first[turn] = offsets[text]
-        begin = ends[offsets[text]]
-        prompt_bytes, completion_bytes = begin + turns.prompt_end[turn], begin + turns.completion_end[turn]
-        # An id without bytes shares its position with the next one; skip those at the end of the text before.
-        prompt = np.maximum(np.searchsorted(ends, prompt_bytes), offsets[text])
-        completion = np.maximum(np.searchsorted(ends, completion_bytes), offsets[text])
-        on_boundary = (ends[prompt] == prompt_bytes) & (ends[completion] == completion_bytes)
-        self.exact = exact.copy()
-        self.exact[text[~on_boundary]] = False
-        self.prompt = np.zeros(len(turns.turn_text), np.int64)
-        self.completion = np.zeros(len(turns.turn_text), np.int64)
-        self.prompt[turn], self.completion[turn] = prompt, completion
-        self.turn = turn[self.exact[text]]
-        """Turns that are located, ascending."""
-
-        self._ends = ends
-        self._shift = np.zeros(len(turns.turn_text), np.int64)  # from bytes of these texts to bytes of the batch
-        self._shift[turn] = turns.text_offsets[turns.turn_text[turn]] - begin
-
-    def byte_of(self, token: Int64, turn: Int64) -> Int64:
-        """Return where a token of a turn's text begins, in bytes of the batch."""
-        return self._ends[token] + self._shift[turn]
+    These are left out of `located`, too. `ends`: where the bytes of tokens end.
+    """
+    turn, text = turns_of(turns, candidates)
+    turn, text = turn[located[text]], text[located[text]]
+    first = offsets[text]
+    prompt_bytes, completion_bytes = (ends[first] + each[turn] for each in (turns.prompt_end, turns.completion_end))
+    # An id without bytes shares its position with the next one; skip those at the end of the text before.
+    prompt, completion = (np.maximum(np.searchsorted(ends, each), first) for each in (prompt_bytes, completion_bytes))
+    located[text[(ends[prompt] != prompt_bytes) | (ends[completion] != completion_bytes)]] = False
+    return _Places(turn, text, first, prompt, completion).within(located)

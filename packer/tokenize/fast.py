@@ -62,19 +62,12 @@ class Sampled(NamedTuple):
     """What the fast encoder made of it."""
 
 
-class _Separator(NamedTuple):
-    """An added token that may stand between texts."""
-
-    content: str
-    id: int
-
-
 class _Backend(NamedTuple):
     """What encodes, and how it may be asked."""
 
     encoder: Any
-    separators: tuple[_Separator, ...] = ()
-    """Tokens at which it splits a text, so that the ids on one side do not depend on the other side."""
+    separators: Sequence[tuple[str, int]] = ()
+    """Text and id of tokens at which it splits a text, so that the ids on one side do not depend on the other side."""
 
 
 Check: TypeAlias = Callable[[Sequence[Sampled]], None]
@@ -203,18 +196,18 @@ def _load(tokenizer_json: bytes, *, anew: bool = False) -> _Backend:
     return _Backend(encoder, _separators(tokenizer_json))
 
 
-def _separators(tokenizer_json: bytes) -> tuple[_Separator, ...]:
+def _separators(tokenizer_json: bytes) -> Sequence[tuple[str, int]]:
     """Return special tokens that may stand between texts, first those that were added last, which few texts have."""
     definition = definition_of(tokenizer_json)
     if inserts_space(definition):  # at the start of a text, perhaps, and not behind a token
         return ()
     tokens = [
-        _Separator(token["content"], token["id"])
+        (token["content"], token["id"])
         for token in definition.get("added_tokens") or ()
         if token.get("special") and not any(map(token.get, ("normalized", "lstrip", "rstrip")))
         if re.fullmatch(r"\W(?:.*\W)?", token["content"], re.DOTALL)  # beside it, a word is a `single_word`
     ]
-    return tuple(tokens[: -_MOST_SEPARATORS - 1 : -1])
+    return tokens[: -_MOST_SEPARATORS - 1 : -1]
 
 
 def _encode(backend: _Backend, texts: Sequence[str]) -> tuple[Int32, Int64]:

@@ -3,8 +3,9 @@
 `encode` never adds the tokenizer's own special tokens: a BOS is present if and only if the text contains it.
 """
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -159,15 +160,8 @@ def _without_prefix(component: dict[str, Any] | None) -> dict[str, Any] | None:
     return changed
 
 
-def _slices(texts: Sequence[str]) -> list[tuple[int, int]]:
+def _slices(texts: Sequence[str]) -> Iterable[tuple[int, int]]:
     """Return consecutive ranges of texts of about `_BATCH_CHARACTERS` each."""
-    slices: list[tuple[int, int]] = []
-    start = size = 0
-    for i, text in enumerate(texts):
-        size += len(text)
-        if size >= _BATCH_CHARACTERS:
-            slices.append((start, i + 1))
-            start, size = i + 1, 0
-    if start < len(texts):
-        slices.append((start, len(texts)))
-    return slices
+    number = np.cumsum([*map(len, texts)], dtype=np.int64) // _BATCH_CHARACTERS
+    starts = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
+    return itertools.pairwise([*starts, len(texts)])

@@ -24,8 +24,8 @@ from pack.cases import PAD, counter_of, make_columns
 from search_effort import percent_of_examples
 
 from packer.layout import offsets_of
-from packer.pack.gather import gather
 from packer.pack.pack_plan import arrange, order_key, shuffled
+from packer.pack.pieces import gather
 from packer.recipe.groups import Pack
 
 MODES = {"isolated": {}, "stream": {"one_run": True}}

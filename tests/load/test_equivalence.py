@@ -12,7 +12,7 @@ from whole_documents import plan_whole  # noqa: E402
 from packer.batches import DocumentColumns  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
-from packer.pack.gather import gather  # noqa: E402
+from packer.pack.pieces import gather  # noqa: E402
 
 BLOCK_LEN = 24
 

@@ -30,7 +30,7 @@ from packer.host.regular_file import open_descriptor
 from packer.load import PackedLoader
 from packer.media.images import decode
 from packer.media.processor import Processor, RefusedSizesError, processor_of
-from packer.pack.overlong import cut
+from packer.pack.pieces import cut
 from packer.pipeline.images import RowImages
 from packer.report import report
 from packer.store.cache import Cache, fingerprint

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from packer.batches import DocumentColumns
 from packer.layout import offsets_of
-from packer.pack.overlong import trained_counter
 from packer.pack.pack_plan import arrange
+from packer.pack.pieces import trained_counter
 from packer.recipe.groups import Pack
 
 OVERLONG = get_args(get_type_hints(Pack)["overlong"])

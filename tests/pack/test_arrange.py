@@ -13,8 +13,8 @@ from pack.cases import arranged, corpora, counter_of, packs
 from pack.oracles import literal_best_fit_decreasing, literal_cut, optimum, pieces_of_blocks, reasons_of
 from whole_documents import stream_of
 
-from packer.pack.overlong import REASONS
 from packer.pack.pack_plan import arrange
+from packer.pack.pieces import REASONS
 from packer.recipe.groups import MAX_BLOCK_LEN, Pack
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from pack.cases import DOCUMENT_STRIDE, PAD, arranged, corpora, make_columns, packs
 
 from packer.layout import offsets_of
-from packer.pack.gather import gather
+from packer.pack.pieces import gather
 
 FORMS = {
     "isolated": {},

@@ -7,7 +7,7 @@ from pack.cases import OVERLONG, counter_of, trained_documents
 from pack.oracles import literal_cut
 from whole_documents import cut_documents
 
-from packer.pack.overlong import REASONS, DropCount
+from packer.pack.pieces import REASONS, DropCount
 
 
 def cut_all(case, block_len, overlong):

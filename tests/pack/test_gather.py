@@ -10,7 +10,7 @@ from pack.cases import PAD, make_columns, make_documents
 from pack.oracles import literal_blocks
 from whole_documents import cut_documents, plan_pieces, plan_whole
 
-from packer.pack.gather import gather
+from packer.pack.pieces import gather
 
 
 def assert_batches_equal(one, other):

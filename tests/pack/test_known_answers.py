@@ -25,7 +25,7 @@ from whole_documents import cut_documents, plan_pieces
 
 from packer.batches import DocumentColumns, PackPlan
 from packer.layout import offsets_of
-from packer.pack.gather import gather
+from packer.pack.pieces import gather
 
 PAD = 0
 

@@ -8,8 +8,8 @@ from pack.cases import counter_of, trained_documents
 from pack.oracles import literal_stream, pieces_of_blocks, reasons_of
 from whole_documents import mixing_of, stream_of
 
-from packer.pack.overlong import REASONS
 from packer.pack.pack_plan import order_key, shuffled
+from packer.pack.pieces import REASONS
 
 block_lens = st.integers(1, 30)
 seeds = st.integers(0, 2**63 - 1)

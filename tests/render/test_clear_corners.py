@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from packer.batches import Sample
 from packer.recipe.recipe import make_recipe
-from packer.render import clear
+from packer.render.clear import rows as clear
 
 ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 

@@ -13,7 +13,6 @@ from supervision_stages import assistant, chat, samples, user
 from packer.media.carried import CLOSE, OPEN, Images
 from packer.media.images import Image
 from packer.media.processor import RefusedSizesError, Replacement
-from packer.render import clear
 from packer.render.clear import filling
 from packer.render.clear import rows as clear_rows
 from packer.render.rewritten_history import RenderedRow
@@ -142,10 +141,10 @@ def test_filling_is_prepared_for_a_form_that_is_frequent(tmp_path, monkeypatch):
     assert [fast._cut(row) is not None for row in rows * 2] == [False] * 6 + [True] * 6
 
 
-@pytest.mark.parametrize("place", [0, clear.COMPARE_EVERY])
+@pytest.mark.parametrize("place", [0, clear_rows.COMPARE_EVERY])
 def test_one_row_that_is_filled_in_otherwise_has_the_whole_batch_rendered(place, tmp_path, monkeypatch):
     fast, letter = renderers(twins.byte_level(tmp_path, template=twins.CHATML), twins.CHATML)
-    rows = samples([[user(f"{number}, or?"), assistant("One of.")] for number in range(2 * clear.COMPARE_EVERY)])
+    rows = samples([[user(f"{number}, or?"), assistant("One of.")] for number in range(2 * clear_rows.COMPARE_EVERY)])
     fill = fast._fill
 
     def wrong(sample):

@@ -3,8 +3,8 @@
 import numpy as np
 from mixing import mixing
 
-from packer.pack.overlong import Pieces, cut
 from packer.pack.pack_plan import plan, stream
+from packer.pack.pieces import Pieces, cut
 from packer.recipe.groups import Pack
 
 

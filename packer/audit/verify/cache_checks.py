@@ -20,7 +20,7 @@ import numpy as np
 from packer.audit.verify.shard_checks import MAX_ROWS, check_file, check_kept
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError, RecipeError
-from packer.pack.overlong import REASONS
+from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import BlockTask, batches_of, pack_split
 from packer.pipeline.identity import Provenance
 from packer.pipeline.selecting import decide, read_traits

@@ -296,9 +296,8 @@ def _are_kept(rows: Sequence[RowBatch], recipe: Recipe, model: Model) -> bool:
         if recipe.rows.wrapped == "unwrap":
             plain = [unframed(sample, recipe) for sample in batch.samples]
             batch = replace(batch, samples=tuple(each for each in plain if isinstance(each, Sample)))  # noqa: PLW2901
-        if not says_its_rows(
-            split_sides(batch), turns, model, dropped=recipe.supervision.allow_dropped, letters=letters
-        ):
+        sides = split_sides(batch) if batch.has_sides else batch
+        if not says_its_rows(sides, turns, model, dropped=recipe.supervision.allow_dropped, letters=letters):
             return False
         num_kept += 1
     return 2 * num_kept > len(rows)

@@ -149,7 +149,7 @@ def _batches(key: _Key, rows: Iterable[RowBatch]) -> Iterator[RowBatch]:
     for batch in islice(rows, _SEARCHED_ROWS):
         if any(sample.kind != "chat" for sample in batch.samples):
             return  # a file has rows of one schema
-        batch = split_sides(batch)  # noqa: PLW2901 - the same rows
+        batch = split_sides(batch) if batch.has_sides else batch  # noqa: PLW2901 - the same rows
         if any(sample.images is not None for sample in batch.samples):
             continue
         if batch.samples and all(map(key.concerns, batch.samples)):

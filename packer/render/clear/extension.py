@@ -29,7 +29,7 @@ from jinja2 import nodes
 
 from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import watched
-from packer.render.clear.questions import FILTERS, Constants, LookedIntoError, Notes, NotWatchedError, noted, watch
+from packer.render.clear.questions import FILTERS, LookedIntoError, Notes, NotWatchedError, noted, watch
 from packer.render.environment import ChatTemplate, Environment, RenderError
 from packer.render.reasoning import reasoning_fields
 
@@ -186,11 +186,11 @@ class MarkedTemplate:
         self.plain = template
 
     @functools.cached_property
-    def _marked(self) -> tuple[jinja2.Template, Constants] | None:
+    def _marked(self) -> tuple[jinja2.Template, frozenset[str]] | None:
         return _marked(self.plain.environment, self.plain.source)
 
     @property
-    def constants(self) -> Constants | None:
+    def constants(self) -> frozenset[str] | None:
         """What it compares texts with; None if it has no loop over messages, or may ask anything."""
         return self._marked[1] if self._marked else None
 
@@ -206,7 +206,9 @@ class MarkedTemplate:
         marked = self._marked[0]
         try:
             text, notes = noted(
-                lambda: self.plain.run(marked, messages, tools=tools, add_generation_prompt=prompt, kwargs=kwargs)
+                lambda: self.plain.render(
+                    messages, tools=tools, add_generation_prompt=prompt, kwargs=kwargs, compiled=marked
+                )
             )
         except RenderError as error:
             if isinstance(error.__cause__, LookedIntoError):
@@ -221,32 +223,8 @@ class MarkedTemplate:
         return Pieces("".join(pieces), places[1 - num_outside : -1], notes)
 
 
-class Watch:
-    """Renders in place of a template, while the definition renders a row: notes what is asked of the row's texts."""
-
-    def __init__(self, template: MarkedTemplate) -> None:
-        self._marked = template
-        self.sought: set[str] = set()
-        """What was looked for in texts."""
-
-        self.is_clear = True
-        """Whether nothing else was asked of them."""
-
-    def render(
-        self, messages: Sequence[Message], *, tools: Any, kwargs: Mapping[str, Any], add_generation_prompt: bool
-    ) -> str:
-        """Render messages as the template does; the definition takes a NotClearError for one of the template's."""
-        try:
-            pieces = self._marked.pieces(messages, tools, kwargs, prompt=add_generation_prompt)
-        except NotClearError:
-            self.is_clear = False
-            raise
-        self.sought |= pieces.notes.sought
-        return pieces.text
-
-
 @functools.lru_cache(maxsize=256)
-def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, Constants] | None:
+def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, frozenset[str]] | None:
     """Compile a template with marks and watched questions; return None if it has no loop over messages."""
     try:
         return watched(lambda: _compiled(environment, source))
@@ -254,7 +232,7 @@ def _marked(environment: Environment, source: str) -> tuple[jinja2.Template, Con
         return None
 
 
-def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, Constants] | None:
+def _compiled(environment: Environment, source: str) -> tuple[jinja2.Template, frozenset[str]] | None:
     parsed = environment.parse(source)
     loops = list(_loops(parsed.body))
     if not loops:

@@ -138,7 +138,7 @@ class Filling:
 
     def _fill(self, known: _Known, texts: Sequence[str]) -> RenderedRow | None:
         said = "\0".join(texts)
-        if known.is_odd(said) or self._rows.constants.include_any(said):
+        if known.is_odd(said) or self._rows.includes_constant(said):
             return None
         try:
             encoded = [cut(texts[number]).encode() for number, cut in known.slots]

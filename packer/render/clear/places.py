@@ -6,7 +6,7 @@ short or occur twice.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from packer.render.clear.extension import (
@@ -21,9 +21,11 @@ from packer.render.clear.extension import (
     Spelling,
 )
 from packer.render.conversation import Conversation, changed, changes_of, prints_none
+from packer.render.dropped import ConversationLosses
 from packer.render.environment import RenderError
-from packer.render.readback import keys, leaves, spellings
-from packer.render.reasoning import goes_on, reasoning_of
+from packer.render.readback import ESCAPE, function_of, keys, leaves, spellings
+from packer.render.reasoning import LONGEST_TAG, goes_on, reasoning_of
+from packer.render.rewritten_history import Mask, RenderedRow, TurnAssigner, encoded
 from packer.render.turns import RenderedTurn, TurnRules, terminated
 
 _written = json.JSONEncoder(ensure_ascii=False).encode
@@ -62,6 +64,29 @@ class Places:
         self._extension = extension
         self._rules = rules
         self.conversation = conversation
+
+    def cut(self, weights: Mapping[int, float], tools: "Tools | None", mask: Mask | None) -> RenderedRow | None:
+        """Cut the texts of the row from its rendering; None if anything is not clear.
+
+        Raises:
+            RenderError: the template does not take the row, or anything is not clear.
+        """
+        row, assigner, pieces = self._row, TurnAssigner(self._rules), self.render()
+        first = 0
+        for k in sorted(weights):
+            if not all(self.shows(number, pieces) for number in range(first, k)):
+                return None
+            turn = self.turn(k, weights[k], pieces, is_last=k == len(row.messages) - 1)
+            if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
+                return None
+            if not first and tools is not None and not tools.show(self.conversation, row, turn, self._rules):
+                return None
+            assigner.add(mask(turn) if mask else turn)
+            first = k + 1
+        documents = assigner.documents()
+        if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
+            return None
+        return RenderedRow(tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents]), 0)
 
     def render(self) -> Pieces:
         """Render all messages, in the first form that the template accepts, as :func:`renderable` chooses it.
@@ -190,12 +215,33 @@ class Places:
         return all(_shows(call, place, spelling) for call in message["tool_calls"])
 
 
-def is_usual(call: Any) -> bool:
-    """Whether a call has a name, and arguments as values, as those of rows that were read have."""
-    function = call.get("function") if type(call) is dict else None
-    if type(function) is not dict or type(function.get("name")) is not str or not function["name"]:
-        return False
-    return type(function.get("arguments")) is dict
+class Tools(NamedTuple):
+    """The tools of some rows."""
+
+    tools: Sequence[Any]
+    are_odd: bool
+    are_shown: dict[Kind, bool]
+    """Whether rows of a kind show them."""
+
+    def show(self, conversation: Conversation, row: Row, turn: RenderedTurn, rules: TurnRules) -> bool:
+        """Whether tools show as JSON that no text of the row holds, or to the definition's check, or may be lost.
+
+        This is found out once for the same tools in rows of a kind.
+        """
+        if row.kind not in self.are_shown:
+            is_shown = all(
+                any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in self.tools
+            )
+            lost = None if is_shown else ConversationLosses(rules, conversation).tools(turn)
+            self.are_shown[row.kind] = lost is None or lost.kind in rules.may_drop
+        return self.are_shown[row.kind]
+
+
+def _spellings(tool: Any) -> Iterator[str]:
+    """Yield a tool as JSON in the ways in which templates write it; indented JSON takes ten times as long."""
+    for indent in (None, 4):
+        for part in (tool, function_of(tool)):
+            yield json.dumps(part, ensure_ascii=False, indent=indent)
 
 
 class _Place(NamedTuple):

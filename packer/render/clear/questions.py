@@ -19,7 +19,7 @@ ways (sorts by texts, say) is given up where it does.
 """
 
 import contextvars
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from jinja2 import nodes
@@ -174,26 +174,15 @@ def _refused(_: Any) -> NoReturn:
 FILTERS = {_REFUSED: _refused, _HOLDS: _holds, _PLAIN: _plain, _ANSWERS: _answers, _MEASURED: _measured, _EQUAL: _equal}
 
 
-class Constants:
-    """The constants of a template, with which it compares without being watched."""
-
-    def __init__(self, constants: Iterable[str]) -> None:
-        self._constants = {each.strip().casefold() for each in constants} - {""}
-
-    def include_any(self, said: str) -> bool:
-        """Whether any of several texts, joined by null characters, is one but for its case and white space around."""
-        return not self._constants.isdisjoint(map(str.strip, said.casefold().split("\0")))
-
-
-def watch(parsed: nodes.Template) -> Constants:
-    """Rewrite a template so that questions about texts are watched; return what it compares them with.
+def watch(parsed: nodes.Template) -> frozenset[str]:
+    """Rewrite a template so that questions about texts are watched; return what it compares them with, in one case.
 
     Raises:
         NotWatchedError: it may ask in another way.
     """
     constants = [each.value for each in parsed.find_all(nodes.Const) if isinstance(each.value, str)]
     _Watcher().visit(parsed)
-    return Constants(constants)
+    return frozenset(each.strip().casefold() for each in constants) - {""}
 
 
 class _Watcher(NodeTransformer):

@@ -19,12 +19,12 @@ token behind that.
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
-from packer.batches import REASONING_FIELDS
+from packer.batches import REASONING_FIELDS, Rejection, Sample
 from packer.literals import finder
 from packer.render.clear.extension import (
     MARK,
@@ -37,17 +37,25 @@ from packer.render.clear.extension import (
     questions,
     size_of,
 )
-from packer.render.clear.places import Places, Row, is_usual
-from packer.render.clear.questions import Constants
+from packer.render.clear.places import Places, Row, Tools
 from packer.render.clear.trial import tried
 from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation
-from packer.render.dropped import ConversationLosses
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.readback import ESCAPE, function_of, tags_in
-from packer.render.reasoning import LONGEST_TAG, has_tag, reasoning_fields
-from packer.render.rewritten_history import Mask, RenderedRow, TurnAssigner, encoded
-from packer.render.turns import RenderedTurn, TurnRules
+from packer.render.readback import function_of, tags_in
+from packer.render.reasoning import has_tag, reasoning_fields
+from packer.render.rewritten_history import Mask, RenderedRow
+from packer.render.turns import TurnRules
+
+COMPARE_EVERY = 128
+"""One row in this many, including the first of each batch, is compared."""
+
+_NOBODY = -1
+_NONE: frozenset[Any] = frozenset()
+
+Define: TypeAlias = Callable[[Sample], RenderedRow | Rejection]
+FastWay: TypeAlias = Callable[[Sample], RenderedRow | Rejection | None]
+
 
 WORTH_A_TRIAL = 50
 """A trial takes so many times its pairs of rounds; a row, the square of its messages."""
@@ -84,7 +92,7 @@ class ClearRows:
         self._contains_odd = finder(self.odd)
         self._seen: dict[Any, int] = {}
         self._extensions: dict[Any, Extension | None] = {}
-        self._tools: dict[bytes, _Tools] = {}
+        self._tools: dict[bytes, Tools] = {}
 
     @functools.cached_property
     def are_possible(self) -> bool:
@@ -115,11 +123,12 @@ class ClearRows:
         if row is None or (tools is not None and tools.are_odd):
             return None
         extension = self._extension(row.kind, conversation.kwargs, len(row.messages) ** 2)
-        if extension is None or not self._is_known(row, extension):
+        if extension is None or not neighbors(row.forms) <= extension.neighbors:
             return None
-        places = Places(self.marked, conversation, row, extension, self.rules)
+        if any(each in row.said for each in extension.sought):
+            return None
         try:
-            return self._cut(places, row, weights, tools, mask=mask)
+            return Places(self.marked, conversation, row, extension, self.rules).cut(weights, tools, mask)
         except RenderError:
             return None
 
@@ -133,17 +142,13 @@ class ClearRows:
             self._extensions[key] = tried(self.marked, kind, kwargs)
         return self._extensions[key]
 
-    def _is_known(self, row: Row, extension: Extension) -> bool:
-        """Whether a row is built as those of the trial, and its texts have nothing that is sought in them."""
-        if any(each in row.said for each in extension.sought):
-            return False
-        return neighbors(row.forms) <= extension.neighbors
+    def includes_constant(self, said: str) -> bool:
+        """Whether any of several texts, joined by null characters, is one that the template compares texts with.
 
-    @functools.cached_property
-    def constants(self) -> Constants:
-        """What the template compares texts with."""
+        White space around texts, and their case, make no difference.
+        """
         assert self.marked.constants is not None
-        return self.marked.constants
+        return not self.marked.constants.isdisjoint(map(str.strip, said.casefold().split("\0")))
 
     def _is_distinct(self, message: Message, text: str) -> bool:
         """Whether what a message says, without white space around it, is no part of the template or of other fields."""
@@ -207,7 +212,7 @@ class ClearRows:
 
     def _are_odd(self, said: str, calls: Sequence[Any], others: Sequence[Any]) -> bool:
         """Whether texts of a row, its calls or other messages contain a token or the like, or what is compared."""
-        if self.constants.include_any(said) or self.is_odd(said) or not all(map(is_usual, calls)):
+        if self.includes_constant(said) or self.is_odd(said) or not all(map(is_usual, calls)):
             return True
         try:
             written = msgspec.json.encode((calls, others)).decode() if calls or others else ""
@@ -215,35 +220,7 @@ class ClearRows:
             return True
         return self.is_odd(written) or ("</" in written and bool(tags_in(calls, self.rules.marks)))
 
-    def _cut(
-        self,
-        places: Places,
-        row: Row,
-        weights: Mapping[int, float],
-        tools: "_Tools | None",
-        *,
-        mask: Mask | None,
-    ) -> RenderedRow | None:
-        """Cut the texts of a row from its rendering."""
-        assigner = TurnAssigner(self.rules)
-        pieces = places.render()
-        first = 0
-        for k in sorted(weights):
-            if not all(places.shows(number, pieces) for number in range(first, k)):
-                return None
-            turn = places.turn(k, weights[k], pieces, is_last=k == len(row.messages) - 1)
-            if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self.rules.stops)):
-                return None
-            if not first and tools is not None and not self._shows_tools(tools, places.conversation, row, turn):
-                return None
-            assigner.add(mask(turn) if mask else turn)
-            first = k + 1
-        documents = assigner.documents()
-        if any(("&" in each.text or "\ufffd" in each.text) and ESCAPE.search(each.text) for each in documents):
-            return None
-        return RenderedRow(tuple([encoded(each.text, each.turns, masked=each.masked) for each in documents]), 0)
-
-    def _shared(self, conversation: Conversation) -> "_Tools | None":
+    def _shared(self, conversation: Conversation) -> Tools | None:
         """Give a conversation the tools of an earlier one that has the same: what is known of them is known of it."""
         tools = conversation.tools
         if tools is None:
@@ -252,9 +229,9 @@ class ClearRows:
             key = msgspec.json.encode(tools)
             known = self._tools.get(key)
             if known is None or (b"null" in key and known.tools != tools):  # to JSON, a NaN is a null
-                known = _Tools(tools, self.is_odd(key.decode()), {})
+                known = Tools(tools, self.is_odd(key.decode()), {})
         except (TypeError, ValueError):
-            return _Tools(tools, True, {})
+            return Tools(tools, True, {})
         if key not in self._tools and len(key) < _MOST_BYTES:
             if sum(map(len, self._tools)) > _MOST_BYTES:
                 self._tools.clear()
@@ -262,31 +239,69 @@ class ClearRows:
         conversation.tools = known.tools
         return known
 
-    def _shows_tools(self, tools: "_Tools", conversation: Conversation, row: Row, turn: RenderedTurn) -> bool:
-        """Whether tools show as JSON that no text of the row holds, or to the definition's check, or may be lost.
 
-        This is found out once for the same tools in rows of a kind.
+def is_usual(call: Any) -> bool:
+    """Whether a call has a name, and arguments as values, as those of rows that were read have."""
+    function = call.get("function") if type(call) is dict else None
+    if type(function) is not dict or type(function.get("name")) is not str or not function["name"]:
+        return False
+    return type(function.get("arguments")) is dict
+
+
+class DifferenceError(Exception):
+    """The fast way and the definition render a row differently."""
+
+
+class ComparedRows:
+    """Renders the rows of one batch, by the fast way where it is known to be right."""
+
+    def __init__(self, fill: FastWay, cut: FastWay, define: Define) -> None:
+        """`fill` and `cut`: the two fast ways; `define`: the definition."""
+        self._fill = fill
+        self._cut = cut
+        self._define = define
+        self._trusted: set[Any] = set()
+        self._refused: set[Any] = set()
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def rendered(self, number: int, sample: Sample) -> RenderedRow | Rejection:
+        """Render a sample of the batch.
+
+        Raises:
+            DifferenceError: the row differs, although all its neighbors were trusted.
         """
-        if row.kind not in tools.are_shown:
-            is_shown = all(
-                any(each in turn.text and each not in row.said for each in _spellings(tool)) for tool in tools.tools
-            )
-            lost = None if is_shown else ConversationLosses(self.rules, conversation).tools(turn)
-            tools.are_shown[row.kind] = lost is None or lost.kind in self.rules.may_drop
-        return tools.are_shown[row.kind]
+        if sample.kind != "chat":
+            return self._define(sample)
+        row: RenderedRow | Rejection | None = self._fill(sample)
+        neighbors = _NONE
+        if row is None:
+            neighbors = self._neighbors(sample)
+            row = self._cut(sample) if self._refused.isdisjoint(neighbors) else None
+            if row is None:
+                return self._define(sample)
+        is_known = neighbors <= self._trusted
+        if is_known and number % COMPARE_EVERY:
+            return row
+        defined = self._define(sample)
+        if row == defined:
+            self._trusted |= neighbors
+        elif is_known:
+            raise DifferenceError
+        else:
+            self._refused |= neighbors - self._trusted
+        return defined
+
+    def _neighbors(self, sample: Sample) -> frozenset[Any]:
+        """Return what the messages are, each with those before and behind it, and what else may matter of the row."""
+        numbers = self._numbers
+        kinds = [numbers.setdefault(_kind(message.fields, message.weight), len(numbers)) for message in sample.messages]
+        around = zip([_NOBODY, *kinds[:-1]], kinds, [*kinds[1:], _NOBODY], strict=True)
+        return frozenset([bool(sample.tools), *sample.template_kwargs, *around])
 
 
-class _Tools(NamedTuple):
-    """The tools of some rows."""
-
-    tools: Sequence[Any]
-    are_odd: bool
-    are_shown: dict[Kind, bool]
-    """Whether rows of a kind show them."""
-
-
-def _spellings(tool: Any) -> Iterator[str]:
-    """Yield a tool as JSON in the ways in which templates write it; indented JSON takes ten times as long."""
-    for indent in (None, 4):
-        for part in (tool, function_of(tool)):
-            yield json.dumps(part, ensure_ascii=False, indent=indent)
+def _kind(fields: Message, weight: float | None) -> tuple[Any, ...]:
+    plain = fields["role"], bool(fields.get("content")), weight
+    if len(fields) == 2:  # nearly always
+        return plain
+    calls = fields.get("tool_calls") or ()
+    return *plain, min(len(calls), 2), bool(calls and function_of(calls[0]).get("arguments")), *fields

@@ -28,7 +28,7 @@ from packer.render.clear.extension import (
     questions,
 )
 from packer.render.conversation import Conversation, renderable
-from packer.render.environment import RenderError
+from packer.render.environment import RenderError, made_up_tool
 from packer.render.readback import arguments_of
 from packer.render.reasoning import closes_reasoning, opened_by
 
@@ -37,7 +37,7 @@ def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Exte
     """Try whether a rendering of a kind serves for its beginnings; None if it does not."""
     trial = _Trial(marked)
     for messages in _conversations(kind):
-        tools = _TOOLS if kind.tools else None
+        tools = [made_up_tool("look", "place", "hour")] if kind.tools else None
         conversation = Conversation(marked.plain, messages, tools=tools, kwargs=kwargs)
         trial.add(renderable(conversation, len(messages) - 1))
     return trial.outcome(kind)
@@ -182,22 +182,6 @@ def _common(one: Pair, other: Pair) -> Spelling | None:
         a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one[1], other[1], strict=False))
     )
     return Spelling(one[0], behind) if one[0] == other[0] and one[0] and behind else None
-
-
-_TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look",
-            "description": "Looks.",
-            "parameters": {
-                "type": "object",
-                "properties": {"place": {"type": "string"}, "hour": {"type": "string"}},
-                "required": ["place"],
-            },
-        },
-    }
-]
 
 
 def _conversations(kind: Kind) -> Iterator[list[dict[str, Any]]]:
