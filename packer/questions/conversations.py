@@ -159,13 +159,12 @@ def _way_to_join(speaker: str, told: Sequence[Mapping[str, Any]], rows: Sequence
         if _answer_others(rows):
             return f"give each answer the messages that it follows, as {PAGE}#answers-to-messages shows"
         return f"join those of each conversation to `messages`, as {PAGE}#single-messages shows"
-    if not is_speaker or not any(_text_keys(told, but=speaker)):
-        return None
-    are_most = 2 * len(told) > len(rows)  # the others may say what happened
-    values = {key: [row.get(key) for row in told] for key in rows[0] if key != speaker and are_most}
-    if (key := next((key for key in values if _take_turns(key, values[key], names)), None)) is not None:
-        return f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
-    is_channel = speaker == "user" and are_most and _take_turns("channel", [0] * len(names), names)
+    if not is_speaker or not any(_text_keys(told, but=speaker)) or 2 * len(told) <= len(rows):
+        return None  # few rows without a speaker may say what happened
+    for key in rows[0]:
+        if key != speaker and _take_turns(key, [row.get(key) for row in told], names):
+            return f"join those with the same {quoted(key)} to `messages` that say who is the assistant"
+    is_channel = speaker == "user" and _take_turns("channel", [0] * len(names), names)
     return f"join them to `messages` that say who is the assistant, as {PAGE}#channels shows" if is_channel else None
 
 

@@ -9,12 +9,13 @@ Logs have a row for each request, with all that was said before: an answer is th
 
 import datetime as dt
 import email.utils
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -47,7 +48,7 @@ _FEWEST_COUNTED = 3
 """Of two messages, 1 and 0 may say who speaks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Talk:
     """What the messages in a list say, by their keys and their numbers in the list."""
 
@@ -195,30 +196,21 @@ def _unsorted(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> 
             yield _field(key, len(broken), example)
 
 
-class _Line(NamedTuple):
-    """The messages of a list, and the ids that may be those of the messages before them."""
+def _num_named(ids: Sequence[Any], names: Sequence[Any]) -> int:
+    """Return how many messages name another one. Numbers do so beside nothing, for the first message."""
+    are_clear = None in names or not any(isinstance(each, int) for each in names)
+    return sum(map({*ids}.__contains__, names)) if are_clear and not any(map(operator.eq, ids, names)) else 0
 
-    roles: Sequence[str | None]
-    ids: Sequence[Any]
-    names: Sequence[Any]
 
-    @property
-    def num_named(self) -> int:
-        """How many messages name another one. Numbers do so beside nothing, for the first message."""
-        are_clear = None in self.names or not any(isinstance(each, int) for each in self.names)
-        names_itself = any(one == other for one, other in zip(self.ids, self.names, strict=True))
-        return sum(map({*self.ids}.__contains__, self.names)) if are_clear and not names_itself else 0
-
-    @property
-    def branches_at(self) -> int:
-        """The first message that names another than the one before it, or none, as the first does; 0 without one."""
-        before: set[Any] = set()  # with results, any of them or their call
-        for at, (own, name, role) in enumerate(zip(self.ids, self.names, self.roles, strict=True)):
-            is_first = name is None and {*self.roles[:at]} <= {"system"}
-            if at and not is_first and name not in before and name in (None, self.names[0], *self.ids):
-                return at
-            before = {own} if role != "tool" else {own, *before}
-        return 0
+def _branches_at(roles: Sequence[str | None], ids: Sequence[Any], names: Sequence[Any]) -> int:
+    """Return the first message that names another than the one before it, or none, as the first does; 0 without one."""
+    before: set[Any] = set()  # with results, any of them or their call
+    for at, (own, name, role) in enumerate(zip(ids, names, roles, strict=True)):
+        is_first = name is None and {*roles[:at]} <= {"system"}
+        if at and not is_first and name not in before and name in (None, names[0], *ids):
+            return at
+        before = {own} if role != "tool" else {own, *before}
+    return 0
 
 
 def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
@@ -226,22 +218,26 @@ def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
 
     An id is another one for each message, and most messages have to name one.
     """
-    having: defaultdict[Path, set[int]] = defaultdict(set)
-    ids: defaultdict[Path, dict[int, set[Any]]] = defaultdict(dict)
-    for k, talk in enumerate(talks):
+    having: defaultdict[Path, list[_Talk]] = defaultdict(list)
+    ids: defaultdict[Path, dict[_Talk, set[Any]]] = defaultdict(dict)
+    for talk in talks:
         for key, said in talk.said.items():
-            having[key].add(k)
-            if len({*said.values()}) == len(talk.roles) and all(isinstance(each, str | int) for each in said.values()):
-                ids[key][k] = {*said.values()}
+            having[key].append(talk)
+            values = {*said.values()}
+            if len(values) == len(talk.roles) and all(isinstance(each, str | int) for each in values):
+                ids[key][talk] = values
     for own, parent in product(sorted(ids), sorted(having)):
         found = having[parent]
-        named = (k for k in found & ids[own].keys() if not ids[own][k].isdisjoint(talks[k].said[parent].values()))
-        if not found <= ids[own].keys() or found <= ids[parent].keys() or next(named, None) is None:
+        if not ids[own].keys() >= {*found} or ids[parent].keys() >= {*found}:
             continue
-        pairs = [(talks[k], talks[k].said[own], talks[k].said[parent]) for k in sorted(found)]
-        lines = [_Line(talk.roles, [*said.values()], [*map(names.get, said)]) for talk, said, names in pairs]
-        broken = [line for line in lines if line.branches_at]
-        if broken and 2 * sum(line.num_named for line in lines) >= sum(len(line.ids) - 1 for line in lines):
-            at, first = broken[0].branches_at, broken[0]
-            example = f"{first.names[at] or 'nothing'} after {first.ids[at - 1]}"
-            yield _field(parent, len(broken), example)
+        if all(ids[own][talk].isdisjoint(talk.said[parent].values()) for talk in found):
+            continue
+        pairs = [([*talk.said[own].values()], [*map(talk.said[parent].get, talk.said[own])]) for talk in found]
+        num_named = sum(_num_named(*pair) for pair in pairs)
+        if 2 * num_named < sum(len(each) - 1 for each, _ in pairs):
+            continue
+        places = [_branches_at(talk.roles, *pair) for talk, pair in zip(found, pairs, strict=True)]
+        if any(places):
+            (own_ids, names), at = next((pair, at) for pair, at in zip(pairs, places, strict=True) if at)
+            example = f"{names[at] or 'nothing'} after {own_ids[at - 1]}"
+            yield _field(parent, sum(map(bool, places)), example)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from packer.questions.schema_errors import columns_hint, schema_hint
 from packer.recipe.named_options import as_option
 from packer.rejections import rejection_hint
 from packer.source.detect import first_rows
-from packer.source.roles import ROLES, roles_hint
-from packer.source.row import field_value
+from packer.source.roles import roles_hint
 from packer.source.rows import InputFile
 
 _TRIED_ROWS = 8
@@ -33,9 +31,6 @@ _COLUMNS = re.compile(rf"`columns: {_MEMBERS}` (.*?)(?=, `columns: |; |, which|\
 
 _OTHER_FORM = re.compile(r"the text between (\S+) and (\S+) is not a call in the form that the template writes")
 """The reason for a row with a text that stands between the tags of calls, and is none that the template writes."""
-
-_OBJECT = re.compile(r"got `object` at \$\.(?P<field>\w+)\[\d+\]\.(?P<key>content|value)\Z")
-"""The reason for a row of which a message says an object."""
 
 
 def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
@@ -63,7 +58,7 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
         found = conversation_hint(file.path, _first(file), file.columns.get(keys["field"]) or keys["field"])
         if found is not None:
             return found
-    return _about_calls_in_text(code, reason, file) or _columns_of(code, reason) or _about_results(reason, file)
+    return _about_calls_in_text(code, reason, file) or _columns_of(code, reason)
 
 
 def _first(file: InputFile) -> list[dict[str, Any]]:
@@ -90,18 +85,6 @@ def _about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
         f"a server would read what stands between {tags[1]} and {tags[2]} as a call: give calls in `tool_calls`; "
         "if it is code, and no call, write it as a block of code"
     )
-
-
-def _about_results(reason: str, file: InputFile) -> str | None:
-    """Suggest the JSON of results of tools that are objects; None if that is not the reason."""
-    if (found := _OBJECT.search(reason)) is None:
-        return None
-    field = file.columns.get(found["field"]) or found["field"]
-    roles: Mapping[str, str] = {**ROLES, **file.roles}
-    messages = (each for row in _first(file) for each in field_value(row, field) or () if isinstance(each, dict))
-    senders = [each.get("role") or each.get("from") for each in messages if isinstance(each.get(found["key"]), dict)]
-    is_of_tool = any(roles.get(str(sender)) == "tool" for sender in senders)
-    return "results of tools are texts, so write objects as JSON" if is_of_tool else None
 
 
 def _about_images(reason: str, file: InputFile) -> str | None:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from packer.display import plural
 from packer.errors import InputError
@@ -85,7 +84,7 @@ class Question:
     def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
         shown = ", ".join(
-            f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(each.example, 80)})"
+            f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(_shortened(each.example, 60), 80)})"
             for each in fields[:_MOST_SHOWN]
         )
         num_more = len(fields) - _MOST_SHOWN
@@ -260,9 +259,8 @@ class Questions:
         key = KEY_OF_MESSAGES.fullmatch(field.path)
         return key is not None and self._reads(key["key"], is_flag=field.kind == "flag")
 
-    def _variables(self, source: Source, found: Sequence[FileQuestion]) -> tuple[UnreadField, ...]:
-        """Return the fields whose values make the prompts of a template others, if it had them as variables."""
-        variables = []
+    def _variables(self, source: Source, found: Sequence[FileQuestion]) -> Iterator[UnreadField]:
+        """Yield the fields whose values make the prompts of a template others, if it had them as variables."""
         for path, counts in _labels(file for file in found if file.unread.is_chat).items():
             name, is_given = path.rpartition(".")[2], first_name(path) == VARIABLES
             if ITEMS in path or (VARIABLES in source.columns and not is_given):
@@ -270,10 +268,8 @@ class Questions:
             examples = [*map(json.loads, counts)][:_MOST_SHOWN]
             is_word = any(self._is_misread(name, value) for value in examples)
             if is_word or (not is_given and any(self._changes_prompt(name, value) for value in examples)):
-                kind: Literal["word", "variable"] = "word" if is_word else "variable"
-                example = ", ".join(map(str, examples))
-                variables.append(UnreadField(path=path, kind=kind, num_rows=counts.total(), example=example))
-        return tuple(variables)
+                said, num_rows = ", ".join(map(str, examples)), counts.total()
+                yield UnreadField(path=path, kind="word" if is_word else "variable", num_rows=num_rows, example=said)
 
     def _is_misread(self, name: str, value: object) -> bool:
         """Whether a template takes a value otherwise than it says: as it would take any word, or not as a yes or no."""
@@ -371,11 +367,15 @@ def _labels(found: Iterable[FileQuestion]) -> dict[str, Counter[str]]:
     return labels
 
 
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 2].rstrip()} …"
+
+
 def _shown_values(said: Mapping[str, int]) -> str:
     """Return what a label most often says, or nothing."""
     most = [(value, json.loads(value)) for value, _ in Counter(said).most_common(_MOST_VALUES)]
     values = [word if isinstance(word, str) else value for value, word in most]
-    shown = [value if len(value) <= _VALUE_CHARACTERS else f"{value[: _VALUE_CHARACTERS - 2]} …" for value in values]
+    shown = [_shortened(value, _VALUE_CHARACTERS) for value in values]
     more = ", …" * (len(said) > len(shown))
     return f" ({', '.join(shown)}{more})" if shown else ""
 
