@@ -199,6 +199,7 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     tally("names in a received cache", tried=len(pairs), held=held)
 
 
+@pytest.mark.slow
 def test_what_the_user_names_is_followed(
     project: Path, cache: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

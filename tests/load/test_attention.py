@@ -91,6 +91,7 @@ def test_a_micro_batch_of_any_form_says_its_documents():
         documents_of({"input_ids": torch.zeros(1, 3)})
 
 
+@pytest.mark.slow
 def test_flex_attention_makes_of_the_rule_the_dense_mask_row_by_row():
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
     documents = torch.stack([document_ids(bounds_of(lengths)) for lengths in ([5, 9, 1, 4, 13], [16, 16], [1, 31])])
