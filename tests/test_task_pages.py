@@ -96,7 +96,7 @@ def model(starter, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "rows", [pytest.param(name, marks=[pytest.mark.slow] * (name == "reasoning.jsonl")) for name in MADE]
+    "rows", [pytest.param(name, marks=[pytest.mark.slow] * (name != "traces.jsonl")) for name in MADE]
 )
 def test_the_page_leads_from_rows_to_a_loss_that_falls(rows, model, tmp_path, monkeypatch, capsys):
     from tokenizers import Tokenizer
@@ -158,6 +158,7 @@ def rollout(number):
     return {"input_ids": ids, "loss_mask": sampled, "logps": logps, "advantage": (number % 3 - 1) / 2}
 
 
+@pytest.mark.slow
 def test_the_page_on_columns_distills_and_trains_on_rollouts(model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "YOUR_MODEL").symlink_to(model)

@@ -72,7 +72,7 @@ def asked(rows, starter, tmp_path_factory):
     return {
         "sources": sources,
         "tokenizer": str(starter / "tokenizer"),
-        "partition_bytes": 6000,
+        "partition_bytes": 24000,
         "pack": {"block_len": 128},
         **RULES,
     }

@@ -57,8 +57,8 @@ PINNED = [14122664097064285880, 9327697940802003967]
 
 
 def test_ranges_shorter_than_an_ngram_have_one_each_however_many_there_are():
-    """To count the n-grams before each of the 200,000 anew would take longer than all of this module."""
-    num = 200_000
+    """To count the n-grams before each of the 50,000 anew would take longer than all of this module."""
+    num = 50_000
     words = Words(number=np.arange(2 * num, dtype=np.uint64), offsets=np.arange(0, 2 * num + 1, 2))
     found, counts = ngrams(words, words.offsets[:-1], words.offsets[1:], 3)
     assert (counts == 1).all()

@@ -99,7 +99,7 @@ def test_a_short_write_is_written_on(lab: Lab, tiny_job: Job, tmp_path: Path, ta
             break
         tried += 1
         held += 1
-        at += 1 if FULL else 10
+        at += 1 if FULL else 25
     assert at > 10
     tally("short write", tried=tried, held=held)
 

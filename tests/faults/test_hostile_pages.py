@@ -104,6 +104,7 @@ def is_read(cache: Path, manifest: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_every_text_of_a_manifest_is_text_wherever_it_is_shown(cache: Path, hostile: Path) -> None:
     """Each alone: the schema says where. In the small part a third of them; all at once are in the next test."""
     manifest = manifest_of(cache)

@@ -98,6 +98,7 @@ def below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
+@pytest.mark.slow
 def test_the_commands_succeed_where_nothing_is_planted(whole: Path, whole_job: Job, tmp_path: Path) -> None:
     """Otherwise they might fail below for another reason than what is planted."""
     cases = [

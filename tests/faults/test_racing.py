@@ -72,11 +72,11 @@ def test_a_writer_that_comes_second_is_reported_before_it_reads_anything(job: Jo
 
 
 def read_until(folder: str, known: dict[str, list], begun, stop, answers) -> None:
-    """A reader: opens and reads everything, again and again; says when it begins."""
+    """A reader: opens and reads everything, again and again; says each time that it begins."""
     counts = {"whole": 0, "told": 0, "wrong": []}
     seen = set()
-    begun.release()
     while not stop.is_set():
+        begun.release()
         try:
             fingerprint, values = read_cache(Path(folder))
         except CheckError as error:
@@ -110,7 +110,10 @@ def test_readers_of_a_cache_that_is_built_again_read_all_of_one_build(
         each = (tiny_changed, tiny_job)[number % 2]
         each.build(folder, force=True)
         assert read_cache(folder)[0] in known
-    time.sleep(0.5)  # for a last reading of what stays
+    while begun.acquire(block=False):
+        pass
+    for _ in range(2 * num_readers):  # a last reading of what stays
+        assert begun.acquire(timeout=HANG_S)
     stop.set()
     found = [answers.get(timeout=HANG_S) for _ in readers]
     for reader in readers:

@@ -55,6 +55,10 @@ def printed(*words):
     return shown.getvalue()
 
 def commands(root, cache, page):
+    yield "verify", cache, "--sources", root, "--reencode", "-j", "1"
+    yield "check", cache, "--sources", root, "-j", "1"
+    if Path(cache).name.startswith("named"):
+        return  # by the user: it is about sources alone
     name = json.loads(Path(cache, "manifest.json").read_bytes())["inputs"][0]["path"]
     yield "verify", "--full", cache
     yield "stats", cache
@@ -64,8 +68,6 @@ def commands(root, cache, page):
     yield "report", cache, "-o", page
     yield "diff", cache, cache
     yield "export", cache, "--to", "datasets", "-o", page + ".data"
-    yield "verify", cache, "--sources", root, "--reencode", "-j", "1"
-    yield "check", cache, "--sources", root, "-j", "1"
 
 time.sleep = lambda _: None  # the Hub's client waits before it tries again
 pa.memory_map, builtins.__import__ = memory_map, imported
@@ -197,6 +199,7 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
     tally("names in a received cache", tried=len(pairs), held=held)
 
 
+@pytest.mark.slow
 def test_what_the_user_names_is_followed(
     project: Path, cache: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def test_models_honor_the_boundaries_of_a_flattened_micro_batch(name, attention)
     assert len(report.alone) == 5 and max(report.alone.values()) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what FlexAttention warns of where it is not compiled
 def test_models_with_flex_attention_honor_the_boundaries_and_leak_beside_a_cache():
     """As it is written, and so by the same mask: compiling it takes half a minute."""

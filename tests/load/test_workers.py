@@ -210,6 +210,7 @@ print(json.dumps([read, next(bare).index + next(wrapped).index]))
 """
 
 
+@pytest.mark.slow
 def test_a_spawned_process_reads_a_loader_it_was_given_and_ends_in_silence_while_others_are_iterated(tmp_path):
     cache = small_cache(NUM_BLOCKS)
     loader = PackedLoader(cache, micro_batch_size=1, global_batch_size=2, rank=0, world_size=1, order="sequential")

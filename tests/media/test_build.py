@@ -400,7 +400,7 @@ def test_a_report_shows_thumbnails_of_images_within_its_limits(model, data, monk
 
 
 def many(data: Path) -> list[dict[str, Any]]:
-    return [{"messages": chat, "id": f"{number:04}"} for number in range(12) for chat in CHATS.values()]
+    return [{"messages": chat, "id": f"{number:04}"} for number in range(5) for chat in CHATS.values()]
 
 
 @pytest.mark.slow

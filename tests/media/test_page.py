@@ -18,6 +18,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "images.md"
 NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
 
 
+@pytest.mark.slow
 def test_the_page_builds_and_trains(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model_folder(tmp_path / "model")

@@ -16,6 +16,8 @@ from packer.recipe.recipe import load_recipe
 from packer.recipe_from import read_config, write_recipe
 from packer.store.cache import Cache
 
+pytestmark = pytest.mark.slow
+
 PLAIN = [("count", "1 2 3"), ("again", "3 2 1")]
 TAGS = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
 

@@ -25,6 +25,8 @@ from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E40
 from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import make_recipe  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def opened(name):
     """Return a package whose modules can be imported, without running its ``__init__``."""

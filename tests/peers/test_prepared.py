@@ -7,6 +7,8 @@ import pytest
 
 from packer.audit.foreign import audit_foreign
 
+pytestmark = pytest.mark.slow
+
 CHATS = [
     [("why is the sky blue?", "light is scattered"), ("and at night?", "it is dark")],
     [("count", "1 2 3"), ("again", "3 2 1")],

@@ -31,7 +31,7 @@ from packer.load.attention import block_diagonal_mask  # noqa: E402
 os.environ.setdefault("AXOLOTL_DO_NOT_TRACK", "1")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # they use what their own libraries deprecated
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # they use what their own libraries deprecated
 
 
 PAGES = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"

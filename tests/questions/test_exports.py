@@ -12,6 +12,7 @@ import pytest
 import twins
 from followed_steps import commands_of_page, follow, made_by_page, write
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
+from search_effort import one_in
 
 import packer
 from packer.errors import InputError, NothingKeptError
@@ -722,7 +723,7 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("name", one_in(2, [*EXPORTS]))
 def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_path: Path) -> None:
     file, value, context, trained = EXPORTS[name]
     tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)

@@ -28,7 +28,7 @@ BROKEN = {
 FOLDERS = ("gemma3", "gemma3-pan-and-scan", "internvl3", "llava-1.5", "llava-next", "llava-onevision", "qwen2-vl", "qwen2_5-vl",
            "qwen3-vl", "smolvlm")  # fmt: skip
 
-ALIKE = ("gemma3", "internvl3", "llava-1.5", "llava-onevision", "qwen2-vl", "qwen2_5-vl")
+ALIKE = ("gemma3", "gemma3-pan-and-scan", "internvl3", "llava-1.5", "llava-onevision", "qwen2-vl", "qwen2_5-vl")
 """Of each of these another folder lays images out in the same way, or tests/media has a twin."""
 
 OWN_KEYS: dict[str, dict[str, Any]] = {

@@ -53,6 +53,7 @@ def test_every_near_copy_of_a_real_row_is_found_and_nothing_else(real):
     assert all(there[number] == expected[number] for number in short)
 
 
+@pytest.mark.slow
 def test_questions_of_gsm8k_are_found_however_they_are_wrapped_and_in_no_row_of_alpaca(real):
     with (real / "corpora" / "gsm8k_1319.jsonl").open(encoding="utf-8") as file:
         asked = [json.loads(line)["question"] for line in file]

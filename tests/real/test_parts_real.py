@@ -35,7 +35,7 @@ TEMPLATES = {
 }
 LIMITS = {REASONED: 12, "taubench_airline_gpt4o": 4, "sgd_train_tools_600": 6, "hh_harmless_test_messages": 20}
 """Rows in `make deep`; `make test` takes half of them."""
-SLOW = ("llamacpp__Qwen3.5-4B.jinja", "llamacpp__deepseek-ai-DeepSeek-V3.2.jinja", "mistralcommon__v13_think.jinja",
+SLOW = ("llamacpp__Qwen3.5-4B.jinja", "llamacpp__GLM-4.6.jinja", "llamacpp__deepseek-ai-DeepSeek-V3.2.jinja", "mistralcommon__v13_think.jinja",
         "llamacpp__Cohere2MoE.jinja")  # fmt: skip
 """In `make deep` only."""
 

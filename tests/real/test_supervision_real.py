@@ -32,8 +32,8 @@ PAIRS += [
     for tokenizer in ("llama-2", "phi-3", "deepseek-coder", "minimind")
     for corpus in ("alpaca", "multilingual")
 ]
-LATER = [("llama-3", corpus) for corpus in ("alpaca", "harmless", "multilingual")]
-LATER += [(tokenizer, "alpaca") for tokenizer in ("llama-2", "phi-3", "deepseek-coder")]
+LATER = [("llama-3", corpus) for corpus in ("alpaca", "harmless", "multilingual", "tools")]
+LATER += [(tokenizer, "alpaca") for tokenizer in ("llama-2", "phi-3", "deepseek-coder", "minimind")]
 QWEN3 = [("qwen3", corpus) for corpus in CORPORA]
 MATRIX = [
     *((*pair, AT_ONCE) for pair in PAIRS if pair not in LATER),

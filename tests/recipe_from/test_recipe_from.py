@@ -514,6 +514,7 @@ def test_several_names_of_entries_may_stand_with_commas_between_them_and_a_wrong
     assert listed and {*listed} <= {*entries} and last == "…"
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_llamafactorys_own_demo_files_become_sources_but_for_pictures_and_preference_data(real, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

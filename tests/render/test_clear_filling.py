@@ -102,9 +102,9 @@ def test_what_is_filled_or_cut_is_what_is_rendered(name, rule, tmp_path):
     twin = twins.header_stops if name == "closed by headers" else twins.byte_level
     fast, letter = renderers(twin(tmp_path, template=TEMPLATES[name]), TEMPLATES[name], *overrides)
     rng = random.Random(f"{name} {rule}")
-    rows = [random_conversation(rng, row) for row in range(40)]
+    rows = [random_conversation(rng, row) for row in range(24)]
     found = hold(fast, rows)
-    assert found.filled > 6 if name in FILLED else found.filled < 40, found.filled
+    assert found.filled > 3 if name in FILLED else found.filled < 24, found.filled
     assert_same(fast.render(batch(rows)), letter.render(batch(rows)))
 
 

@@ -144,8 +144,8 @@ def test_hiding_and_revealing_gives_the_text_back_with_its_places(pieces: list[s
 
 
 def test_many_places_among_many_typed_control_tokens_are_found_at_once() -> None:
-    """Of 200,000 tokens, each after a letter; to search all of them for each place would take half an hour."""
+    """Of 50,000 tokens, each after a letter; to search all of them for each place would take two minutes."""
     stand_ins = StandIns(PATTERN)
-    hidden = stand_ins.hide("a<s>" * 200_000)
+    hidden = stand_ins.hide("a<s>" * 50_000)
     _, _, moved = stand_ins.reveal(hidden)
-    assert [moved(at) for at, letter in enumerate(hidden) if letter == "a"] == [*range(0, 800_000, 4)]
+    assert [moved(at) for at, letter in enumerate(hidden) if letter == "a"] == [*range(0, 200_000, 4)]

@@ -94,12 +94,12 @@ def test_a_row_may_set_a_token_or_the_documents_of_its_template() -> None:
 
 
 def test_a_text_with_many_addresses_of_its_own_is_rendered_at_once() -> None:
-    """As a debugger prints them; to search the row for each of its 200,000 addresses would take many minutes."""
+    """As a debugger prints them; to search the row for each of its 50,000 addresses would take minutes."""
     chat, leaky = (
         template(f"{{% for m in messages %}}{{{{ m.content }}}}{end}{{% endfor %}}", max_bytes=2**24)
         for end in ("", "{{ m.items }}")
     )
-    said = " ".join(f"<Node object at 0x7f{number:010x}>" for number in range(200_000))
+    said = " ".join(f"<Node object at 0x7f{number:010x}>" for number in range(50_000))
     messages = [{"role": "user", "content": said}]
     assert chat.render(messages) == said
     with pytest.raises(RenderError, match="an object with its address"):

@@ -56,7 +56,7 @@ def test_rows_are_chosen_by_their_text_at_the_rates_of_the_rule():
         assert infilled(text, Infilling(tokens=TOKENS, rate=1)) == (text or P + S + M)
 
 
-@pytest.fixture(params=["starter", *REAL])
+@pytest.fixture(params=["starter", pytest.param("qwen3", marks=pytest.mark.slow), "deepseek-coder"])
 def tokenizer(request):
     """Its folder and tokens; those of the starter are others of its added tokens, as it has none for this."""
     if request.param == "starter":

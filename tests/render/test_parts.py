@@ -141,7 +141,7 @@ def conversation(answer: Mapping[str, Any]) -> list[Any]:
     return [user("How deep? look"), answer, *results, user("And now?"), assistant("Calm.")]
 
 
-@pytest.mark.parametrize(("reasoned", "called"), one_in(2, STYLES), ids="-".join)
+@pytest.mark.parametrize(("reasoned", "called"), one_in(4, STYLES), ids="-".join)
 def test_exactly_the_named_parts_are_trained_token_by_token(base: Stages, reasoned: str, called: str) -> None:
     template = template_of(reasoned, called)
     every = under(base, template)
@@ -199,7 +199,7 @@ def test_the_three_parts_sum_to_the_whole_whatever_is_written(base: Stages, temp
     turns = 0
 
     @percent_of_examples(25)
-    @given(st.lists(answers().map(conversation), min_size=1, max_size=4))
+    @given(st.lists(answers().map(conversation), min_size=1, max_size=3))
     def sums(conversations: list[list[Any]]) -> None:
         nonlocal turns
         rows = [chat(*messages, row=number) for number, messages in enumerate(conversations)]
@@ -211,7 +211,7 @@ def test_the_three_parts_sum_to_the_whole_whatever_is_written(base: Stages, temp
             turns += 1
 
     sums()
-    assert turns > 5
+    assert turns > 2
 
 
 @pytest.mark.parametrize("parts", [("text",), ("reasoning", "calls")])

@@ -392,24 +392,22 @@ def test_whatever_the_fields_hold_a_row_is_a_sample_or_refused(row):
         assert isinstance(found, str) or found.preference is not None
 
 
-@pytest.mark.parametrize("names", [("answer", "response"), ("response", "answer")])
-def test_of_two_pairs_of_answers_the_same_is_read_in_every_process(names):
+def test_of_two_pairs_of_answers_the_same_is_read_in_every_process():
     """Sets of words have another order in each process, and a cache has not."""
-    row = {"prompt": "Which?", "winner": "a"} | {f"{name}_{side}": f"{name} {side}" for name in names for side in "ab"}
+    names = [f"{name}_{side}" for name in ("answer", "response") for side in "ab"]
+    rows = [{"prompt": "Which?", "winner": "a"} | dict.fromkeys(each, "It is.") for each in (names, names[::-1])]
     seeds = [
         subprocess.run(
             [sys.executable, "-c", READ],
             env={**os.environ, "PYTHONHASHSEED": seed},
-            input=json.dumps(row),
+            input=json.dumps(rows),
             capture_output=True,
             text=True,
             check=True,
         ).stdout
         for seed in "156"
     ]
-    assert seeds == ["('response_a', 'response_b')\n"] * 3
+    assert seeds == ["('response_a', 'response_b') ('response_a', 'response_b')\n"] * 3
 
 
-READ = (
-    "import json, sys; from packer.source.comparisons import chosen_and_rejected as f; print(f(json.load(sys.stdin)))"
-)
+READ = "import json, sys; from packer.source.comparisons import chosen_and_rejected as f; print(*map(f, json.load(sys.stdin)))"

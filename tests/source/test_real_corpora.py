@@ -67,7 +67,11 @@ CORPORA = {
     "sgd_train_tools_600.jsonl": ("jsonl", "messages", 600, {}),
     "taubench_airline_gpt4o.jsonl": ("jsonl", "messages", 200, {}),
 }
-LARGE = {"alpaca_en_52k.jsonl"}
+LARGE = {
+    "alpaca_en_52k.jsonl",
+    "multilingual_chat_a.jsonl",
+    "preference/hh_harmless_pairs_raw_1500.jsonl",
+}
 COLUMNS = {"gsm8k_1319.jsonl": {"instruction": "question", "output": "answer"}}
 """Of the corpora whose fields no schema has: what is called otherwise in them."""
 

@@ -106,8 +106,11 @@ def test_what_is_put_around_a_text_does_not_depend_on_the_vocabulary(twin: Any, 
     assert (prefix.tolist(), suffix.tolist()) == around(content)
 
 
+REAL = ("llama-2", "qwen3", "phi-3", "gpt-2", "deepseek-coder", "minimind")
+
+
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["llama-2", "llama-3", "qwen3", "phi-3", "gpt-2", "deepseek-coder", "minimind"])
+@pytest.mark.parametrize("name", [pytest.param("llama-3", marks=pytest.mark.slow), *REAL])
 def test_real_tokenizers_put_the_same_around_a_text(name: str, real: Path) -> None:
     content = (real / "tokenizers" / name / "tokenizer.json").read_bytes()
     prefix, suffix = prefix_and_suffix_ids(content)

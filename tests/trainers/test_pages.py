@@ -79,7 +79,9 @@ def as_somebody_who_has_rows(folder, starter, monkeypatch):
     (folder / "rows.jsonl").write_text("".join(rows[:40] * 12), "utf-8")
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p == "trl.md")) for p in RUN])
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=[pytest.mark.slow] * (p in ("lightning.md", "trl.md"))) for p in RUN]
+)
 def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypatch):
     if page == "trl.md":
         as_somebody_who_has_rows(place, starter, monkeypatch)
