@@ -202,8 +202,8 @@ def _num_bytes(cache: Cache) -> dict[str, int]:
     manifest, found = cache.manifest, {"documents": 0, "blocks": 0, "other": 0}
     for shard in manifest.shards:
         found[shard.kind] += shard.num_bytes
-    for file in (*manifest.model.files, *manifest.tables, *(manifest.media or ())):
-        found["other"] += file.num_bytes
+    found["other"] += sum(file.num_bytes for file in manifest.model.files)
+    found["other"] += sum(table.num_bytes for table in (*manifest.tables, *(manifest.media or ())))
     for name in (MANIFEST_NAME, rejected_path(cache.folder, manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:
