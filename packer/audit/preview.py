@@ -24,6 +24,7 @@ from packer.display import Progress, Silent
 from packer.errors import UsageError
 from packer.literals import common_length
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
+from packer.pipeline.messages.losses import RewrittenError, refuse_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources
@@ -142,19 +143,32 @@ def preview(
                 break
     for each in questions.notes():
         note(each)
-    asked = questions.questions
-    hint = questions.hint(asked) if asked else None
-    if hint is not None:
-        note(f"`packer build` would stop: {'; '.join(map(str, asked))}")
-        note(hint)
+    stops = [*_stops(questions, recipe, model, seen)]
+    for what, way_out in stops:
+        note(f"`packer build` would stop{what}")
+        note(way_out)
     is_templated = row is None and any(SCHEMAS[entry.schema].is_templated for _, entry in opened)
     return Preview(
         inputs=tuple(entry for _, entry in opened if files),
         rows=tuple(shown),
         totals=_totals(seen),
         findings=tuple(template_findings(recipe, model)) if is_templated else (),
-        hint=hint,
+        hint=next((way_out for _, way_out in stops), None),
     )
+
+
+def _stops(
+    questions: Questions, recipe: Recipe, model: Model, rows: Sequence[PreviewedRow]
+) -> Iterator[tuple[str, str]]:
+    """Yield for what a build would stop to ask, and the ways out."""
+    asked = questions.questions
+    if asked and (hint := questions.hint(asked)) is not None:
+        yield f": {'; '.join(map(str, asked))}", hint
+    made = [row.view.documents for row in rows if row.view.documents]
+    try:
+        refuse_cost(recipe, model, [(sum(each.length for each in own), own[-1].length) for own in made])
+    except RewrittenError as error:
+        yield f", if other rows are like these: {error.message}", error.hint or ""
 
 
 class _PlainChat(InputFile):

@@ -169,6 +169,9 @@ def test_a_template_that_rewrites_history_is_asked_about_in_words(desk: Path, re
     hint = hint_of(error)
     assert "times the tokens" in error
     assert options_of(hint) == ["--history", "as_rendered"]
+    shown = " ".join(run("preview", *asked).stderr.split())
+    assert "would stop, if other rows are like these" in shown and "--history as_rendered trains" in shown
+    assert "would stop" not in run("preview", *asked, "--history", "exact").stderr
     learned = {}
     for each in ("exact", "as_rendered", "last"):
         assert f"--history {each} trains" in hint

@@ -262,25 +262,27 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult], tasks:
     if not all(number in results for number in tasks):
         return
     sampled = [(plan.inputs[plan.tasks[number].source].num_rows, results[number].shard) for number in tasks]
-    _refuse_cost(
-        plan, [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled], CLEARLY, "about "
-    )
+    weighted = [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled]
+    sizes = [(weight * shard.num_tokens, weight * shard.num_last_tokens) for weight, shard in weighted]
+    refuse_cost(plan.recipe, plan.model, sizes, CLEARLY, "about ")
 
 
 def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
     """Refuse more than `MOST_TIMES` times the tokens of each row's last document, unless the recipe has chosen."""
-    _refuse_cost(plan, [(1, shard) for shard in shards], MOST_TIMES)
+    refuse_cost(plan.recipe, plan.model, [(shard.num_tokens, shard.num_last_tokens) for shard in shards])
 
 
-def _refuse_cost(plan: BuildPlan, weighted: Sequence[tuple[float, Shard]], limit: float, about: str = "") -> None:
-    paid = sum(weight * shard.num_tokens for weight, shard in weighted)
-    last = sum(weight * shard.num_last_tokens for weight, shard in weighted)
+def refuse_cost(
+    recipe: Recipe, model: Model, sizes: Sequence[tuple[float, float]], limit: float = MOST_TIMES, about: str = ""
+) -> None:
+    """Raise RewrittenError if the tokens of all documents are more than `limit` times those of each row's last one."""
+    paid, last = (sum(each) for each in zip(*sizes, strict=True)) if sizes else (0, 0)
     times = paid / last if last else 1.0
-    if plan.recipe.supervision.history_rewrite is None and times > limit:
+    if recipe.supervision.history_rewrite is None and times > limit:
         raise RewrittenError(
             "this template changes earlier answers once a conversation continues: training each of them in the context "
             f"that a server sends takes {about}{times:.1f} times the tokens",
-            hint=choices_hint(plan.model, plan.recipe),
+            hint=choices_hint(model, recipe),
         )
 
 
