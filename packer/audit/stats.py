@@ -12,7 +12,7 @@ from packer.pipeline.messages.build_result import BuildResult
 from packer.store.cache import Cache
 from packer.store.entries import InNoBlock, Totals
 from packer.store.files import CacheFiles
-from packer.store.manifest import MANIFEST_NAME, Manifest
+from packer.store.manifest import MANIFEST_NAME, Manifest, ModelFile, StoredTable
 from packer.store.row_tables import read_selection, rejected_path
 from packer.store.shards import BlockShards, DocumentShards
 
@@ -202,8 +202,8 @@ def _num_bytes(cache: Cache) -> dict[str, int]:
     manifest, found = cache.manifest, {"documents": 0, "blocks": 0, "other": 0}
     for shard in manifest.shards:
         found[shard.kind] += shard.num_bytes
-    found["other"] += sum(file.num_bytes for file in manifest.model.files)
-    found["other"] += sum(table.num_bytes for table in (*manifest.tables, *(manifest.media or ())))
+    files: tuple[ModelFile | StoredTable, ...] = (*manifest.model.files, *manifest.tables, *(manifest.media or ()))
+    found["other"] += sum(file.num_bytes for file in files)
     for name in (MANIFEST_NAME, rejected_path(cache.folder, manifest)):
         size = CacheFiles(cache.folder).size(name)
         if size is None:
