@@ -9,8 +9,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
-
 from packer.curate import traits_version
 from packer.errors import BusyError, CheckError, InputError, PackerError, StorageError
 from packer.layout import values_of
@@ -159,7 +157,9 @@ def _rejected_lines(built: Built) -> Iterator[Rejected]:
     paths = [entry.path for entry in built.provenance.inputs]
     place = itemgetter(0, 1)
     rest = sorted([*_lines_of_rows(built, paths), *_lines_of_parts(built, paths)], key=place)
-    return (line for _, _, line in heapq.merge(rest, _lines_of_no_split(built, paths), key=place))
+    dropped = built.selected.left_out
+    of_no_split = () if dropped is None else dropped.lines(built.provenance.inputs, built.documents)
+    return (line for _, _, line in heapq.merge(rest, of_no_split, key=place))
 
 
 def _lines_of_rows(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
@@ -187,18 +187,6 @@ def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
                 tokens=tokens,
             )
             yield source, row, line
-
-
-def _lines_of_no_split(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
-    left_out = built.selected.left_out
-    if left_out is None:
-        return
-    documents = left_out.documents
-    columns = (*documents.origins(), documents.doc_ids(), documents.stored("length", np.int32))
-    reasons = left_out.reasons(built.provenance.inputs, built.documents)
-    for (source, row, doc_id, length), (code, reason) in zip(values_of(*columns), reasons, strict=True):
-        of_document = {"document": doc_id, "start": 0, "tokens": length}
-        yield source, row, Rejected(source=paths[source], row=row, code=code, reason=reason, **of_document)
 
 
 def _totals(built: Built) -> Totals:

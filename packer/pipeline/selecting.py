@@ -16,7 +16,7 @@ from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS, rejection_hint
 from packer.store.entries import Cut
 from packer.store.manifest import Input, RowSelection, Shard, StoredTable
-from packer.store.row_tables import read_table, rows_of_documents, split_documents, write_selection
+from packer.store.row_tables import Rejected, read_table, rows_of_documents, split_documents, write_selection
 from packer.store.shards import DocumentShards
 
 
@@ -54,21 +54,23 @@ class DroppedDocuments:
             for number in np.unique(code).tolist()
         }
 
-    def reasons(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
-        """Yield each document's code, and a sentence that names the rule, or the row it duplicates."""
-        named_row, names, rows = _named_rows(inputs, shards), self.rules.names, self.rows
-        columns = (rows.reason, rows.detail, rows.kept, rows.similarity)
-        for number, rule, kept, similarity in values_of(*(column[self.row] for column in columns)):
+    def lines(self, inputs: Sequence[Input], shards: Sequence[Shard]) -> Iterator[tuple[int, int, Rejected]]:
+        """Yield a line about each document, which names the rule, or the row it duplicates; with its input and row."""
+        named_row, names, rows, documents = _named_rows(inputs, shards), self.rules.names, self.rows, self.documents
+        verdicts = (column[self.row] for column in (rows.reason, rows.detail, rows.kept, rows.similarity))
+        columns = (*documents.origins(), documents.doc_ids(), documents.stored("length", np.int32), *verdicts)
+        for source, row, doc_id, length, number, rule, kept, similarity in values_of(*columns):
             code = ROW_REASONS[number - 1]
+            reason = CODES[code]
             if rule >= 0:
-                yield code, f"{named_rule(names[rule])} does not let the row pass"
-            elif kept < 0:
-                yield code, CODES[code]
-            elif code == "contaminated":
-                yield code, f"{CODES[code]}: {self.rules.question(kept)}, {similarity:.0%} of it"
-            else:
+                reason = f"{named_rule(names[rule])} does not let the row pass"
+            elif kept >= 0 and code == "contaminated":
+                reason += f": {self.rules.question(kept)}, {similarity:.0%} of it"
+            elif kept >= 0:
                 alike = f", {similarity:.3f} alike" if code in {"near_duplicate", "leaks"} else ""
-                yield code, f"{CODES[code]}: {named_row(kept)}{alike}"
+                reason += f": {named_row(kept)}{alike}"
+            of_document = {"document": doc_id, "start": 0, "tokens": length}
+            yield source, row, Rejected(source=inputs[source].path, row=row, code=code, reason=reason, **of_document)
 
 
 def _named_rows(inputs: Sequence[Input], shards: Sequence[Shard]) -> Callable[[int], str]:
