@@ -14,9 +14,12 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from packer.display import HIDDEN, masked, one_line, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _OPTION, _BOUND = (re.compile(rf"(--[a-z][a-z-]*){space}(?=\S)") for space in (" ", _NO_BREAK))
@@ -126,10 +129,6 @@ class Output:
         """Print one line of texts and (text, style) pairs; newlines in a text are escaped."""
         pairs = ((part, "") if isinstance(part, str) else part for part in parts)
         self._write("".join(self._shown(text, style) for text, style in pairs) + "\n")
-
-    def over(self, text: str) -> None:
-        """Write a text over the last line of a terminal, cut at its edge."""
-        self._write(f"\r\x1b[2K{one_line(text)[: (self.edge or 0) - 1]}")
 
     def words(
         self, text: str, *, label: tuple[str, str] = ("", ""), indent: int = 0, hanging: int = 0, style: str = ""
@@ -259,3 +258,10 @@ def stdout() -> Output:
 def stderr() -> Output:
     """Return the output for errors, notes and progress, in which credentials of addresses are masked."""
     return _Messages(sys.stderr)
+
+
+def bars_console() -> "Console":
+    """Return the console for progress bars: unguarded stderr, as they show only packer's own texts."""
+    from rich.console import Console  # noqa: PLC0415 - rich is only for bars
+
+    return Console(file=stderr().stream)

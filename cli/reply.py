@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packer.display import Lines, Progress, Silent, masked
 from packer.errors import PackerError, did_you_mean, near
 from packer.host.limits import is_panic, out_of
-from packer_cli.output import stderr, stdout
+from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"
 
@@ -182,25 +182,32 @@ class Reply:
             raise click.exceptions.Exit(1)
 
 
-class Bar(Lines):
-    """Draws how much of a stage is done on the last line, which goes when the work is done; notes stand above it."""
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+class Bars(Lines):
+    """Draws one progress bar per stage, removed when the work is done; notes are printed above it."""
 
     _every = 0.1
 
+    def __init__(self, bars: "RichProgress") -> None:
+        self._bars = bars
+        super().__init__()
+
     def stage(self, name: str, total: int, unit: str) -> None:
         super().stage(name, total, unit)
-        self._show(name or "starting")  # to load a tokenizer or to ask the Hub takes a while, before the first stage
+        for task in self._bars.task_ids:
+            self._bars.remove_task(task)
+        # To load a tokenizer or to ask the Hub takes a while, before the first stage.
+        self._bars.add_task(name or "starting", total=total or None)
 
     def note(self, message: str) -> None:
-        self.clear()
-        stderr().words(f"note: {message}")
-
-    def clear(self) -> None:
-        stderr().over("")
+        lines = wrap_words(f"note: {message}", self._bars.console.width)
+        self._bars.console.out("\n".join(lines), highlight=False)
 
     def _show(self, line: str) -> None:
-        share = self._done / self._total if self._total else 0.0
-        stderr().over(f"{'━' * int(16 * share):16} {line}")
+        self._bars.update(self._bars.task_ids[-1], completed=self._done, description=line)
 
 
 @contextmanager
@@ -211,8 +218,9 @@ def listener(*, quiet: bool) -> Iterator[Progress]:
     elif not stderr().has_cursor:
         yield Lines()
     else:
-        bar = Bar()
-        try:
-            yield bar
-        finally:
-            bar.clear()
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 - rich is only for bars
+        from rich.progress import Progress as RichProgress  # noqa: PLC0415 - as above
+
+        columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
+        with RichProgress(*columns, console=bars_console(), transient=True, redirect_stderr=False) as bars:
+            yield Bars(bars)

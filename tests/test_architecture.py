@@ -113,6 +113,7 @@ def test_no_modules_import_each_other() -> None:
     ("library", "allowed"),
     [
         ("click", None),
+        ("rich", None),
         ("torch", "load"),
         ("yaml", "recipe"),
         ("huggingface_hub", "hub"),

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 from command_line import assert_refused, fields, run
+from rich.cells import cell_len
 
 import packer
-from packer_cli.output import cells
 
 STEP = ("--step", 3, "--micro-batch-size", 2)
 
@@ -46,7 +46,7 @@ def test_the_page_of_a_batch_fits_80_columns_but_for_its_texts(cache, batching, 
     options = (*STEP[:3], 600) if batching == "token_budget" else STEP
     page = run("inspect", cache, *options, "--batching", batching).stdout.split("\n── 1/")[0]
     assert page.count("\n") > 15
-    assert all(sum(map(cells, line)) <= 80 for line in page.splitlines())
+    assert all(cell_len(line) <= 80 for line in page.splitlines())
     plain = run("inspect", cache, *options, "--batching", batching, env={"PYTHONIOENCODING": "ascii"}).stdout
     assert "\x1b" not in plain
 

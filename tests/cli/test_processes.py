@@ -15,7 +15,7 @@ from processes import HANG_S, wait_until
 from packer_cli import reply
 
 CODE = "from packer_cli.main import main; main()"
-HEAVY = ("numpy", "pyarrow", "tokenizers", "jinja2", "yaml", "msgspec", "torch")
+HEAVY = ("numpy", "pyarrow", "rich", "tokenizers", "jinja2", "yaml", "msgspec", "torch")
 
 
 def packer(*arguments, check=0, env=None, **options):
