@@ -156,7 +156,7 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     if role == "assistant" and weight != 0:
         if not raw.keys() <= _OF_ANY_ANSWER:
             _refuse_unfinished(raw, where=where)
-        if shape.train_detail is not None:
+        if shape.train_detail not in (None, ""):
             reason = f"`train_detail` at {where} is not read; give the content as parts, each with `train`"
             raise Refused("bad_spans", reason)
         spans = content.spans
