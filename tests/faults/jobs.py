@@ -11,28 +11,10 @@ from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.starter import write_starter
 
-_WORDS = [
-    "the",
-    "a",
-    "river",
-    "stone",
-    "quick",
-    "lamp",
-    "seven",
-    "under",
-    "green",
-    "winter",
-    "paper",
-    "so",
-    "bright",
-    "we",
-    "go",
-    "home",
-    "and",
-    "find",
-    "it",
-    "there",
-]
+_WORDS = (
+    *("the", "a", "river", "stone", "quick", "lamp", "seven", "under", "green", "winter", "paper", "so", "bright"),
+    *("we", "go", "home", "and", "find", "it", "there"),
+)
 
 _RECIPE = """version: 1
 sources: [{path: "chat.jsonl", split: train}, {path: "more.jsonl", split: eval}]
@@ -63,22 +45,10 @@ class Job:
         build(load_recipe(self.recipe, overrides), cache, **{"jobs": 1, "fail_above": 1.0} | options)  # type: ignore[arg-type]
         return cache
 
-    def command(self, cache: Path, *words: str) -> list[str]:
+    def command(self, cache: Path, *more: str) -> list[str]:
         """What a person types; what lies in another folder and has changed is another input, which needs a word."""
-        return [
-            "build",
-            "-c",
-            str(self.recipe),
-            "-o",
-            str(cache),
-            "-j",
-            "1",
-            "-q",
-            "--fail-above",
-            "1",
-            "--force",
-            *words,
-        ]
+        named = ["build", "-c", str(self.recipe), "-o", str(cache)]
+        return [*named, "-j", "1", "-q", "--fail-above", "1", "--force", *more]
 
     def copy(self, folder: Path) -> "Job":
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
