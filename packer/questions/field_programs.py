@@ -47,7 +47,21 @@ def one_answer(path: FilePath, rows: Sequence[Mapping[str, Any]], question: str)
             if what == "text":
                 ways.append(("if they are the parts of one answer, in their order", f'({at} | arrays) |= join("\\n")'))
             steps = [f"{when}: {command}" for when, program in ways if (command := row_command(path, program))]
+            if steps and (number := _number_of_one(rows, lists)) is not None:
+                which = f"if {quoted(number)} says which of {quoted(name)} is the better one"
+                steps.insert(0, f"{which}, give rows that one alone, or `chosen` and `rejected`")
             return f"packer reads one answer a row; {'; '.join(steps)}" if steps else None
+    return None
+
+
+def _number_of_one(rows: Sequence[Mapping[str, Any]], lists: Sequence[Sequence[Any] | None]) -> str | None:
+    """Return the field that numbers one of the answers in each row, from 0 or 1; None if there is none."""
+    counts = [len(each or ()) for each in lists]
+    for name in rows[0]:
+        numbers = [number for row in rows if type(number := row.get(name)) is int]
+        for first in (0, 1) if len(numbers) == len(rows) and len({*numbers}) > 1 else ():
+            if all(first <= number < first + count for number, count in zip(numbers, counts, strict=True)):
+                return name
     return None
 
 

@@ -492,6 +492,16 @@ def test_an_answer_behind_texts_in_turn_is_never_left_out(name):
     assert settings_in(hint) == [] and f"if `{name}` may have several turns of a conversation" in hint
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_number_that_picks_one_of_several_answers_is_told_before_they_are_rows(first, tmp_path):
+    rows = [{"prompt": f"Which, {k}?", "responses": SAID[:2], "best": first + k % 2} for k in range(4)]
+    said = refused(tmp_path / "rows.jsonl", rows)
+    which = (
+        "if `best` says which of `responses` is the better one, give rows that one alone, or `chosen` and `rejected`"
+    )
+    assert said.startswith(f"packer reads one answer a row; {which}; if each text")
+
+
 def test_options_are_written_into_the_question_without_what_else_may_belong_to_it():
     options = {"A": "clean the kettle", "B": "close the door", "C": "call the pilot"}
     rows = [{"question": f"Which, {k}?", **options, "answer": "A", "explanation": SAID[k]} for k in range(3)]
