@@ -18,7 +18,7 @@ from packer.recipe.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
 
-RULES_VERSION = 26
+RULES_VERSION = 27
 """Raised when the same rows, recipe and engine would produce different documents."""
 
 CODE_VERSION = "packer_code"
