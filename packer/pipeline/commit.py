@@ -60,7 +60,7 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
     A manifest that readers would refuse is not committed, and in a bucket none in place of another than `before`, the
-    manifest that the build began with. After the commit, the cache is opened as readers open it. If the disk cannot be
+    manifest that the build began with. After the commit, manifest and sizes are read back, as readers do. If the disk cannot be
     written or did not retain what was written, a StorageError: until the manifest is replaced, the old cache is intact;
     from then on the new one is complete, and the next build finishes the clean-up.
     """
