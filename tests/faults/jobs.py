@@ -23,7 +23,10 @@ engine: reference
 partition_bytes: 16KiB
 pack: {block_len: 64}
 shard_bytes: 3KiB
+rows: {call_ids: as_given}
+supervision: {on_prompt_mismatch: refuse}
 """
+"""The last two keys are what builds find out by rendering the first rows of each input, a quarter of their time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from shorter_starter import shortened
+from shorter_starter import SETTLED, shortened
 from watched_builds import Notes
 
 from packer.audit.verify import verify
@@ -52,7 +52,7 @@ def starter(starter, tmp_path_factory):
 
 
 def build_with(starter, folder, *keys, progress=None):
-    return build(load_recipe(starter / "recipe.yaml", keys), folder, jobs=1, progress=progress)
+    return build(load_recipe(starter / "recipe.yaml", [*SETTLED, *keys]), folder, jobs=1, progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_auto_stays_with_the_engine_of_the_cache_that_is_there(starter, by_refer
 )
 def test_what_an_update_causes_to_be_tokenized_again_is_noted(starter, tmp_path, field, was, note):
     manifest = build_with(starter, tmp_path / "cache").manifest
-    recipe, notes = load_recipe(starter / "recipe.yaml"), Notes()
+    recipe, notes = load_recipe(starter / "recipe.yaml", SETTLED), Notes()
     plan_build(recipe, notes, before=manifest)
     assert notes.notes == []
     plan_build(recipe, notes, before=msgspec.structs.replace(manifest, **{field: was}))
@@ -289,7 +289,7 @@ def test_nothing_is_journaled_before_its_ids_are_compared_with_the_reference(
             raise EngineDiffersError("other ids")
 
     monkeypatch.setattr(documents, "compare", compare)
-    notes, recipe = Notes(), load_recipe(starter / "recipe.yaml", ["engine=fast", SMALL])
+    notes, recipe = Notes(), load_recipe(starter / "recipe.yaml", [*SETTLED, "engine=fast", SMALL])
     found = build(recipe, tmp_path / "cache", jobs=2, progress=notes)
     assert len(compared) == 3
     assert any("building with the reference engine" in note for note in notes.notes)

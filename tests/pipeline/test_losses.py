@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packed_again import packed_again
+from shorter_starter import SETTLED
 
 from packer.audit.stats import stats
 from packer.errors import CheckError, NothingKeptError
@@ -21,7 +22,7 @@ from packer.store.cache import Cache
 
 
 def one_build(starter, folder, *overrides, **options):
-    return build(load_recipe(starter / "recipe.yaml", overrides), folder, jobs=1, **options)
+    return build(load_recipe(starter / "recipe.yaml", [*SETTLED, *overrides]), folder, jobs=1, **options)
 
 
 def any_share(starter, folder, *overrides, **options):

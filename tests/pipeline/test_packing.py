@@ -8,6 +8,7 @@ import pytest
 from packed_again import packed_again
 from packed_caches import check_packing, table
 from rejected_lines import write_rejected
+from shorter_starter import SETTLED
 from watched_builds import Notes, digests
 
 from packer.audit.verify import verify
@@ -99,6 +100,8 @@ def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_
         assert digests(folder) == digests(weighted_cache), "what was there stays"
 
 
+FEW = ("sources.limit=4", *SETTLED)
+
 BUILT = [
     ["pack.block_len=96", "pack.overlong=split"],
     ["pack.mode=stream", "pack.seed=3", "shard_bytes=40KiB"],
@@ -110,13 +113,13 @@ BUILT = [
 
 @pytest.fixture(scope="module")
 def of_few_rows(starter, tmp_path_factory):
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=4"])
+    recipe = load_recipe(starter / "recipe.yaml", FEW)
     return build(recipe, tmp_path_factory.mktemp("few") / "cache", jobs=1).folder
 
 
 @pytest.mark.parametrize("keys", BUILT, ids=" ".join)
 def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(keys, starter, of_few_rows, tmp_path):
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=4", *keys])
+    recipe = load_recipe(starter / "recipe.yaml", [*FEW, *keys])
     built = build(recipe, tmp_path / "built", jobs=2 if keys is BUILT[0] else 1, fail_above=1)
     again = packed_again(of_few_rows, tmp_path / "again", {}, keys)
     assert digests(tmp_path / "again") == digests(tmp_path / "built")
@@ -161,7 +164,7 @@ def test_packing_that_dies_leaves_the_old_cache_and_is_done_again_to_the_same_by
         raise StorageError("no space left on device")
 
     cache = Path(shutil.copytree(of_few_rows, tmp_path / "cache"))
-    recipe = load_recipe(starter / "recipe.yaml", ["sources.limit=4", "pack.block_len=64", "pack.mode=stream"])
+    recipe = load_recipe(starter / "recipe.yaml", [*FEW, "pack.block_len=64", "pack.mode=stream"])
     monkeypatch.setattr(run if step == "pack_split" else commit, step, die)
     with pytest.raises(StorageError):
         build(recipe, cache, jobs=1, fail_above=1, force=True)
@@ -227,7 +230,6 @@ def test_a_full_audit_finds_a_ledger_that_names_other_tokens(starter_cache, tmp_
 
 def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_empty(starter, tmp_path, monkeypatch):
     """What a build has finished there is worth hours."""
-    few = ["sources.limit=4"]
 
     def dies(*_, **__):
         raise StorageError("no space left on device")
@@ -235,10 +237,10 @@ def test_packing_that_keeps_nothing_takes_nothing_from_a_folder_that_was_not_emp
     with monkeypatch.context() as patch:
         patch.setattr(run, "pack_documents", dies)
         with pytest.raises(StorageError):
-            build(load_recipe(starter / "recipe.yaml", few), tmp_path / "cache", jobs=1)
+            build(load_recipe(starter / "recipe.yaml", FEW), tmp_path / "cache", jobs=1)
     before = digests(tmp_path / "cache")
     assert len(before) == 5
     with pytest.raises(NothingKeptError):
-        build(load_recipe(starter / "recipe.yaml", [*few, "pack.block_len=2"]), tmp_path / "cache", jobs=1)
+        build(load_recipe(starter / "recipe.yaml", [*FEW, "pack.block_len=2"]), tmp_path / "cache", jobs=1)
     assert before.items() <= digests(tmp_path / "cache").items()
-    assert build(load_recipe(starter / "recipe.yaml", few), tmp_path / "cache", jobs=1).num_partitions_reused == 5
+    assert build(load_recipe(starter / "recipe.yaml", FEW), tmp_path / "cache", jobs=1).num_partitions_reused == 5

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from rejected_lines import write_rejected
+from shorter_starter import SETTLED
 from watched_builds import Notes, digests
 
 from packer import __version__
@@ -172,7 +173,9 @@ def shards_of_all_kinds(starter, tmp_path_factory):
     """A cache with many document shards, of which few reject rows, and many block shards."""
     folder = tmp_path_factory.mktemp("many") / "cache"
     build(
-        load_recipe(starter / "recipe.yaml", ["partition_bytes=8KiB", "shard_bytes=60KiB", "sources.limit=50"]),
+        load_recipe(
+            starter / "recipe.yaml", [*SETTLED, "partition_bytes=8KiB", "shard_bytes=60KiB", "sources.limit=50"]
+        ),
         folder,
         jobs=1,
     )
