@@ -71,7 +71,7 @@ def copies_of(keys: npt.NDArray[np.bytes_] | UInt64, among: Int64, rows: Int64) 
 def lost_to_held_out(
     rows: Signatures, keys: npt.NDArray[np.bytes_], held: Int64, trained: Int64, jaccard: float
 ) -> DroppedRows:
-    """Find training rows that are copies (of one key) or near copies of a held-out row, by their numbers [M], [H]."""
+    """Find rows in `trained` [M] that are copies (of one key) or near copies of a row in `held` [H]."""
     same, near = copies_of(keys, held, trained), nearest(rows, held, trained, jaccard)
     rest = near.only(~np.isin(near.row, same.row))
     return DroppedRows(
@@ -87,8 +87,8 @@ def near_duplicates(
 ) -> DroppedRows:
     """Find rows that are near copies, similar by `jaccard` > 0, of an earlier row of `order` [M] that is kept.
 
-    Each loses to the most similar one, the earliest of equals. With `num_first`, rows of different sets of shingles are
-    compared only across that position, so that the first rows are all kept.
+    Each loses to the most similar one, the earliest of equals. With `num_first`, rows are compared only across
+    that position, but those of equal shingles, of which only the first is kept: callers leave those out.
     """
     has_shingles, first_of = np.diff(signatures.offsets)[order] > 0, _first_alike(signatures, order)
     is_copy = first_of != np.arange(len(order))

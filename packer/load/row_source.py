@@ -1,8 +1,9 @@
 """The rows a loader reads, from one cache or a mixture: their order, and the steps cut from it.
 
-A step of G rows takes Ω[c : c + G] and advances the cursor c by G; a step of G tokens takes as many rows as fit into G
-tokens. World size, micro-batch size, accumulation, workers and prefetch have no influence: they only decide who reads
-which part of a step.
+Ω is the order of an epoch's rows: that of each cache, mixed if there are several. It is built for each iteration, as
+iterations run in different threads. A step of G rows takes Ω[c : c + G] and advances the cursor c by G; a step of G
+tokens takes as many rows as fit into G tokens. World size, micro-batch size, accumulation, workers and prefetch have no
+influence: they only decide who reads which part of a step.
 
 Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4:
 
@@ -12,9 +13,6 @@ Worked example, seven blocks, Ω = [4, 1, 6, 0, 5, 2, 3], G = 4:
 
 Worked example in tokens, G = 9, documents of 5 3 4 2 6 tokens in Ω: one step takes 5 3, the next 4 2, and the document
 of 6 is left at the end of the epoch.
-
-The order is that of each cache, mixed if there are several. It is built for each iteration, as iterations run in
-different threads.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""The commit: rejected.jsonl and the manifest are written, the manifest last, and what it does not name is removed."""
+"""The commit: rejected.jsonl is staged, the manifest written, what it does not name removed, rejected.jsonl shown."""
 
 import heapq
 from collections import Counter
@@ -60,7 +60,7 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
     A manifest that readers would refuse is not committed, and in a bucket none in place of another than `before`, the
-    manifest that the build began with. After the commit, manifest and sizes are read back, as readers do. If the disk cannot be
+    manifest that the build began with. After the commit, manifest and sizes are read back. If the disk cannot be
     written or did not retain what was written, a StorageError: until the manifest is replaced, the old cache is intact;
     from then on the new one is complete, and the next build finishes the clean-up.
     """
@@ -137,7 +137,7 @@ def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content
 def _versions(rules: RowRules | None) -> dict[str, str]:
     """Return the versions of what writes the bytes; with a selection, also of packer's own source and of the traits.
 
-    Caches without a selection never recorded that digest.
+    Without a selection the digest is left out, so that changes of packer's source do not change such manifests.
     """
     versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
     if rules is None:

@@ -29,7 +29,9 @@ def names_media(text: str) -> bool:
 def without_media(
     field: UnreadField, columns: Columns, names: Collection[str], num_rows: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield the setting that rejects the rows with media in a field, by a field of media that rows lack, if any stay.
+    """Propose to read a field as one that holds media, so that its rows are rejected, if other rows remain.
+
+    Yields at most one setting, with what it keeps.
 
     `names` are the fields of the rows, of which there are `num_rows`.
     """

@@ -18,7 +18,7 @@ from packer.render.readback import strings
 from packer.render.rewritten_history import Document, EncodedText, encoded
 
 ControlTokens: TypeAlias = Literal["text", "reject", "allow"]
-"""Values of a recipe's `supervision.control_tokens`."""
+"""Values of a recipe's `supervision.control_tokens`: typed ones are text, reject their row, or are control tokens."""
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _RESERVED = re.compile("[\ue0f0-\ue0f3]")
@@ -161,6 +161,9 @@ class TypedControl:
 
         A row that begins or ends with a control token was rendered already, or closed with EOS: its markers would be
         read and trained as ordinary characters. Within a row they are quoted.
+
+        Raises:
+            RenderError: the row was rendered already, or has such a token and the recipe rejects it.
         """
         if self._pattern is None or self._pattern.search(text) is None:
             return []
@@ -179,6 +182,9 @@ class TypedControl:
         """Replace the control tokens in a conversation by stand-ins; return None and the conversation if it has none.
 
         Of the template variables only the row's, `row_kwargs`, are changed: those of the recipe are the user's own.
+
+        Raises:
+            RenderError: an answer has such a token, or any text if the recipe rejects them.
         """
         pattern = self._pattern
         if pattern is None:

@@ -2,8 +2,8 @@
 
 A turn may also be written ``{"role", "content"}``. ms-swift writes an exchange as ``{"human": …, "assistant": …}``,
 XTuner as ``{"system": …, "input": …, "output": …}``. LIMA writes texts alone, of the user and the assistant in turn.
-A turn from `function_call` is the JSON of a call, or of a list of calls. It joins the assistant's turn before it, if
-there is one.
+A turn from `function_call` is the JSON of a call, or of a list of calls. It joins the
+assistant's turn before it, if there is one (:func:`packer.source.chat.read`).
 """
 
 import re

@@ -6,8 +6,8 @@ So after a crash at any moment, a name is either absent or its file is complete.
 Whoever made a folder may have put anything into it: a link there could lead to any file of the user, and a pipe would
 make packer wait forever. A path may lead elsewhere each time it is used, so what is done in a folder is done through
 its descriptor. Names for work are drawn and made exclusively, a lock is a regular file of its folder, and below a cache
-nothing is written, renamed or removed through a link. Temporary files that stand in a cache when its lock is taken were
-left by a process that was killed, and are removed.
+nothing is written, renamed or removed through a link. Temporary files that a build finds when it has the lock were left
+by a process that was killed, and it removes them (:func:`sweep_temporary`).
 """
 
 import errno
