@@ -93,16 +93,23 @@ _KEYS = (
 def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFile]]) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe with all its keys, and a sentence about each that was set for the rows of a source."""
     said: list[str] = []
+    renderer: Renderer | None = None  # what it learns of the template serves all keys and sources
     for source, files in groupby(inputs, key=lambda each: each[0]) if model.template is not None else ():
         rows: Iterator[RowBatch] = (row.batch for _, file in files for row in file.rows())  # read once for all keys
         for number, key in enumerate(_KEYS):
             if not key.is_open(recipe):
                 continue
-            then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
             rows, first = tee(rows)
-            built = _built(key, first, recipe, then, model, later=_KEYS[number + 1 :])
-            if built:
-                recipe = then
+            renderer = renderer or Renderer(model, recipe)
+            refused = _refused(key, first, renderer)
+            if not refused:
+                continue
+            then = make_recipe(to_json(recipe), [f"{key.name}={key.value}"])
+            with_it = Renderer(model, then)
+            built = [with_it.render(batch) for batch in refused]
+            later = _KEYS[number + 1 :]
+            if all(_is_right(batch, turns, model, later) for batch, turns in zip(refused, built, strict=True)):
+                recipe, renderer = then, with_it
                 what = f"{key.what}{SKIP}" if any(map(_skips_reasoning, built)) else key.what
                 said.append(f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {what}")
     if recipe.supervision.on_prompt_mismatch is None:  # as recipes of caches have it
@@ -121,27 +128,18 @@ def _skips_reasoning(turns: TurnBatch) -> bool:
     return False
 
 
-def _built(
-    key: _Key, rows: Iterable[RowBatch], recipe: Recipe, then: Recipe, model: Model, *, later: Sequence[_Key]
-) -> list[TurnBatch]:
-    """Return what a key makes of the first rows that it concerns, if all are refused without it.
-
-    Nothing is returned if one is not right with it, or with a later one too.
-    """
+def _refused(key: _Key, rows: Iterable[RowBatch], renderer: Renderer) -> list[RowBatch]:
+    """Return the first rows that a key concerns, if all are refused for want of it."""
     refused: list[RowBatch] = []
-    without = Renderer(model, recipe)
     try:
         for batch in islice(_batches(key, rows), _TRIED_ROWS):
-            rejections = without.render(batch).rejections
+            rejections = renderer.render(batch).rejections
             if not rejections or not all(map(key.refuses, rejections)):
                 return []
             refused.append(batch)
-        with_it = Renderer(model, then)
-        built = [with_it.render(batch) for batch in refused]
-        pairs = zip(refused, built, strict=True)
-        return built if all(_is_right(batch, turns, model, later) for batch, turns in pairs) else []
     except InputError:
         return []  # reading the whole file will report it
+    return refused
 
 
 def _batches(key: _Key, rows: Iterable[RowBatch]) -> Iterator[RowBatch]:
