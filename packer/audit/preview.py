@@ -6,7 +6,7 @@ rendering that chat. Rows are shown in the form in which :func:`~packer.audit.vi
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -141,32 +141,30 @@ def preview(
                 break
     for each in questions.notes():
         note(each)
-    stops = [*_stops(questions, recipe, model, seen)]
-    for what, way_out in stops:
-        note(f"`packer build` would stop{what}")
-        note(way_out)
+    asked = questions.questions
+    hint = questions.hint(asked) if asked else None
+    if hint is not None:
+        note(f"`packer build` would stop: {'; '.join(map(str, asked))}")
+        note(hint)
+    _note_cost(recipe, model, seen, note)
     is_templated = row is None and any(SCHEMAS[entry.schema].is_templated for _, entry in opened)
     return Preview(
         inputs=tuple(entry for _, entry in opened if files),
         rows=tuple(shown),
         totals=_totals(seen),
         findings=tuple(template_findings(recipe, model)) if is_templated else (),
-        hint=next((way_out for _, way_out in stops), None),
+        hint=hint,
     )
 
 
-def _stops(
-    questions: Questions, recipe: Recipe, model: Model, rows: Sequence[PreviewedRow]
-) -> Iterator[tuple[str, str]]:
-    """Yield for what a build would stop to ask, and the ways out."""
-    asked = questions.questions
-    if asked and (hint := questions.hint(asked)) is not None:
-        yield f": {'; '.join(map(str, asked))}", hint
+def _note_cost(recipe: Recipe, model: Model, rows: Sequence[PreviewedRow], note: Callable[[str], None]) -> None:
+    """Note that a build asks what to do about rewritten history, if it costs too much in these rows."""
     made = [row.view.documents for row in rows if row.view.documents]
     try:
         refuse_cost(recipe, model, [(sum(each.length for each in own), own[-1].length) for own in made])
     except RewrittenError as error:
-        yield f", if other rows are like these: {error.message}", error.hint or ""
+        note(f"`packer build` would stop, if other rows are like these: {error.message}")
+        note(error.hint or "")
 
 
 class _PlainChat(InputFile):

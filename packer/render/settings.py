@@ -26,6 +26,15 @@ _MOST_VALUES = 64
 """More than a variable of any template has."""
 
 
+_NONE = re.compile(r"(?:no(?:t|n|ne)?(?:[ _-]?(?:think|reason)\w*)?|off|false|disabled?)", re.IGNORECASE)
+"""Matches a word that means none: `none`, `no_think`, `off`."""
+
+
+def means_none(word: Value) -> bool:
+    """Whether a value is a word that asks for no reasoning."""
+    return isinstance(word, str) and _NONE.fullmatch(word) is not None
+
+
 def settings_of(parsed: nodes.Template, names: frozenset[str]) -> dict[str, tuple[Value, ...]]:
     """Return the values to try for each variable; the truth values are always among them.
 

@@ -43,7 +43,7 @@ from packer.render.reasoning import (
     without_ending,
     without_tags,
 )
-from packer.render.settings import Value
+from packer.render.settings import Value, means_none
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -197,14 +197,6 @@ _LINE_END = re.compile(r"[\n<>\[\]]")
 _SHORT = 40
 """Characters of a line that states a setting, and is no instruction."""
 
-_NONE = re.compile(r"(?:no(?:t|n|ne)?(?:[ _-]?(?:think|reason)\w*)?|off|false|disabled?)", re.IGNORECASE)
-"""Matches a word that means none: `none`, `no_think`, `off`."""
-
-
-def means_none(word: Value) -> bool:
-    """Whether a value is a word that asks for no reasoning."""
-    return isinstance(word, str) and _NONE.fullmatch(word) is not None
-
 
 def _states_none(prompt: str, prompts: Sequence[str], *, is_effort: bool) -> bool:
     """Whether a short line of a prompt, but not of all, says that there is no reasoning, such as `Effort: none`.
@@ -319,10 +311,9 @@ def learned_switches(values: Mapping[str, Sequence[Value]], forms: Sequence[Form
         return Switches()
     chat, own = looks_of[0]
     looks = []
-    for name, value in [(name, value) for name, tried in values.items() for value in tried]:
-        look = _look(render, chat, answers, {name: value})
-        if look is not None and not look.says(value):
-            looks.append((name, value, look))
+    for name, tried in values.items():
+        found = [(value, look) for value in tried if (look := _look(render, chat, answers, {name: value})) is not None]
+        looks += [(name, *each) for each in _telling([each for each in found if not each[1].says(each[0])], own)]
     none, by_default, asking, off = {}, set(), [], set()
     for name in values:
         is_effort = _EFFORT_LIKE.search(name) is not None  # other settings may leave no answer as it is: `tool_choice`
@@ -360,6 +351,25 @@ def learned_switches(values: Mapping[str, Sequence[Value]], forms: Sequence[Form
     shown = [own, *(look for name, value, look in looks if look.is_another(own) or (name, value) in asking)]
     written = tuple(look.written[1:-1] for look in shown)
     return Switches(written, tuple(modes), none, frozenset(by_default), tuple(asking), frozenset(off))
+
+
+def _telling(looks: Sequence[tuple[Value, _Look]], own: _Look) -> list[tuple[Value, _Look]]:
+    """Leave out truth values if they do the same, are shown, or there are numbers; else words that do as they do.
+
+    None is left out if no answer can be trained by default or under a word.
+    """
+    truths = {str(value): look for value, look in looks if isinstance(value, bool)}
+    others = [value for value, _ in looks if not isinstance(value, bool)]
+    is_shown = any(truth in look.prompt and truth not in own.prompt for truth, look in truths.items())
+    is_number = any(isinstance(value, int | float) for value in others)
+    is_truth = len({*truths.values()}) == 2 and not is_number and not (others and is_shown)
+    if not any(own.fits) and not any(any(look.fits) for value, look in looks if not isinstance(value, bool)):
+        return [*looks]  # a truth value stands for anything but the words that the template knows
+    return [
+        (value, look)
+        for value, look in looks
+        if (is_truth if isinstance(value, bool) else not is_truth or look not in truths.values())
+    ]
 
 
 def _look(

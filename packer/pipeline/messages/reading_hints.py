@@ -10,7 +10,7 @@ from typing import Any
 from packer.questions.conversations import PAGE, conversation_hint
 from packer.questions.proposals import Reading, ways_to_read_variables
 from packer.questions.schema_errors import columns_hint, schema_hint
-from packer.recipe.named_options import as_option
+from packer.recipe.named_options import as_option, flow_mapping
 from packer.rejections import rejection_hint
 from packer.source.detect import first_rows
 from packer.source.roles import roles_hint
@@ -23,6 +23,9 @@ _OTHER_KEYS = re.compile(
     r"(?:; its other keys: `|, which|\.content\[\d+\]\.type: |\Z)"
 )
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
+
+_END = re.compile(r"`(?:[^`]*\.)?(\w+)` is .* at \$: the answer did not end")
+"""The reason given for a row with a field that says so."""
 
 _MEMBERS = r"\{((?:\"(?:[^\"\\]|\\.)*\"|[^{}\"])*)\}"
 
@@ -58,7 +61,7 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
         found = conversation_hint(file.path, _first(file), file.columns.get(keys["field"]) or keys["field"])
         if found is not None:
             return found
-    return _about_calls_in_text(code, reason, file) or _columns_of(code, reason)
+    return _about_cut_rows(code, reason, file) or _about_calls_in_text(code, reason, file) or _columns_of(code, reason)
 
 
 def _first(file: InputFile) -> list[dict[str, Any]]:
@@ -85,6 +88,18 @@ def _about_calls_in_text(code: str, reason: str, file: InputFile) -> str | None:
         f"a server would read what stands between {tags[1]} and {tags[2]} as a call: give calls in `tool_calls`; "
         "if it is code, and no call, write it as a block of code"
     )
+
+
+def _about_cut_rows(code: str, reason: str, file: InputFile) -> str | None:
+    """Return the hint for rows of which a field says that an answer did not end, as it may say of another answer."""
+    end = _END.match(reason) if code == "cut_off" else None
+    if end is None:
+        return None
+    said, first = f'"{end[1]}"', _first(file)
+    fields = {name: None for row in first for name in row if said in json.dumps({name: row[name]}, default=str)}
+    option = as_option(f"sources.columns={flow_mapping(fields)}")
+    hint = rejection_hint(code)
+    return re.sub(r"--columns \S+, or what the reason names,", lambda _: option, hint) if fields else None
 
 
 def _about_images(reason: str, file: InputFile) -> str | None:

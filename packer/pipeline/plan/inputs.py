@@ -14,7 +14,6 @@ from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers.executor import ALONE, Workers, in_order
-from packer.questions.question_fields import list_names
 from packer.questions.schema_errors import no_schema, refuse_absent_columns, refuse_unread_columns
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.source.detect import detect_format, detect_schema, field_names
@@ -32,6 +31,8 @@ MIN_PARALLEL_BYTES = 2**30
 
 _CUTTING_SPEEDUP = 256
 """How many times faster a byte is hashed and cut than tokenized."""
+
+_MOST_NAMED = 3
 
 _NEVER_EMPTY = {".parquet": "a Parquet file", ".arrow": "an Arrow file"}
 """Formats whose files are never 0 bytes: even without rows they contain metadata."""
@@ -199,7 +200,8 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     for split in sorted({*splits, *without_files}):
         note(f"{path}: split '{split}' holds no rows, and is not built")
     if names := [file.name for file in empty if file.split not in splits]:
-        note(f"{path}: no rows in {list_names(names)}")
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
 
 
 def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequence[Input]) -> None:
