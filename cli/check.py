@@ -1,5 +1,6 @@
 """`packer check`: check whether these are the right rows to train on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,11 @@ def command(
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
     out, shown = stdout(), [each for each in report.findings if summary or each.level != "ok"]
     out.checks([(each.level, each.code.replace("_", " "), each.message) for each in shown])
-    told = [each for each in shown if each.level in {"warning", "error"} and (each.examples or each.hint)]
+    told = [
+        replace(each, message="")
+        for each in shown
+        if each.level in {"warning", "error"} and (each.examples or each.hint)
+    ]
     print_findings(told, whole=whole, follow=True)
     if summary:
         out.line()

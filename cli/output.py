@@ -13,7 +13,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from packer.display import HIDDEN, masked, one_line, visible
@@ -34,7 +34,7 @@ escaped and do not match."""
 _LAST_COLUMN = re.compile(r" {2}.{,40}\S {2,}(?=\S)")
 """Matches what is before the last cell of a table line, if that cell begins in the left half of a terminal."""
 
-_NARROWEST = 20
+_NARROWEST, _WIDTH = 20, 80
 """The least width to wrap text to, in cells."""
 
 
@@ -123,7 +123,12 @@ class Output:
     @property
     def edge(self) -> int | None:
         """Width of the terminal, or None if the output goes elsewhere."""
-        return max(shutil.get_terminal_size().columns, _NARROWEST) if self.is_terminal else None
+        if not self.is_terminal:
+            return None
+        columns = shutil.get_terminal_size((0, 0)).columns  # which knows stdout alone
+        with suppress(OSError, ValueError):
+            columns = columns or os.get_terminal_size(self.stream.fileno()).columns
+        return max(columns or _WIDTH, _NARROWEST)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of texts and (text, style) pairs; newlines in a text are escaped."""

@@ -204,6 +204,8 @@ def print_findings(findings: "Iterable[CodedFinding]", *, whole: bool, follow: b
             out.words(example.label, indent=4, hanging=2)
             for line in wrap(_excerpt(example, whole=whole) or " ", out.edge and max(out.edge - 6, 20)):
                 out.line(f"      {line}".rstrip())
+        if not whole and len(finding.examples) > _FEW:
+            out.line(f"    {len(finding.examples) - _FEW:,} more with -v")
         if finding.hint is not None:
             out.words(f"hint: {finding.hint}", indent=2, hanging=2)
 

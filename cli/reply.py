@@ -90,7 +90,7 @@ def error_object(code: str, message: str, hint: str | None) -> dict[str, Any]:
 def _print_traceback(error: BaseException) -> None:
     """Print where an error happened, causes first. Messages may come from anywhere, so each gets a single line."""
     for part in traceback.format_exception(error):
-        for line in part.splitlines() if part.startswith("  File ") else [part.strip()]:
+        for line in part.splitlines() if part.startswith("  ") else [part.strip()]:
             stderr().line(line)
 
 

@@ -261,7 +261,8 @@ def choose(name: HubName, listed: Sequence[str]) -> list[str]:
             hint = f"say which of them, or give a glob: {_shown(chosen)}"
             raise InputError(f"{name}: matches {len(chosen)} data files", hint=hint)
     if not chosen:
-        raise InputError(f"{name}: no file matches", hint=f"the repository has {_shown(listed)}")
+        told = "no file matches" if glob.has_magic(name.path) else "no such data file in the repository"
+        raise InputError(f"{name}: {told}", hint=f"the repository has {_shown(listed)}")
     return chosen
 
 

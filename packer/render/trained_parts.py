@@ -71,18 +71,20 @@ def _weights_of_turns(sample: Sample, turns: Turns) -> Iterator[tuple[int, set[f
 
 def refusal_of_weights(sample: Sample, turns: Turns) -> Rejection | None:
     """Return why what a row says itself of what is trained of it cannot be done, or None."""
-    is_whole = turns == "conversation"
-    if not is_whole and not any(message.pieces for message in sample.messages):  # nearly always
-        return None
-    for k, weights in _weights_of_turns(sample, turns):
-        reason = None
-        if is_whole and (weights != {1} or sample.messages[k].spans is not None):
-            reason = "the row says what of it is trained; supervision.turns=conversation trains all"
-        elif len(weights) > 1:
-            reason = "its text and its calls are one turn, but have different flags or weights; give them the same"
-        if reason is not None:
-            return Rejection(row=sample.row, code="wrong_type", reason=f"messages[{k}]: {reason}", message=k)
+    for k, message in enumerate(sample.messages if turns == "conversation" else ()):
+        if message.weight not in (None, 1) or message.pieces or message.spans is not None:
+            return _refused(sample, k, "the row says what of it is trained; supervision.turns=conversation trains all")
+    if any(message.pieces for message in sample.messages):
+        for k, weights in _weights_of_turns(sample, turns):
+            if len(weights) > 1:
+                given = " and ".join(f"{weight:g}" for weight in sorted(weights))
+                reason = f"its text and its calls are one turn, and have the loss weights {given}; give them one flag"
+                return _refused(sample, k, reason)
     return None
+
+
+def _refused(sample: Sample, message: int, reason: str) -> Rejection:
+    return Rejection(row=sample.row, code="wrong_type", reason=f"messages[{message}]: {reason}", message=message)
 
 
 def too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:

@@ -189,7 +189,7 @@ def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
 
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
     model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A call
-    with another weight than the text is a piece of the turn that is trained, or not, on its own. Anything else that
+    with another weight than the text makes pieces, of which a row is rejected later. Anything else that
     follows an answer is refused: no server asks for two answers in a row.
     """
     if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):

@@ -200,6 +200,7 @@ class NumberedRows(Generic[Rows]):
             if len(self._mapped) > MOST_MAPS:
                 self._mapped.popitem(last=False)
             if mapped.block_len and mapped.block_len != self.block_len:
+                del self._mapped[shard]
                 other = f"expected blocks of {self.block_len} tokens, found {mapped.block_len}"
                 raise damage(self.folder, mapped.shard.path, f"is damaged: {other}")
         return mapped

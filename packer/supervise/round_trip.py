@@ -1,10 +1,9 @@
 """Checks that ids decode to a text, allowing for what a tokenizer may do to white space, and which belong to its parts.
 
-Of a turn of which pieces are masked, the trained runs are found token by token, in place of one run from prompt to
-stop. A token belongs to the piece in which it begins, white space at its beginning aside: that stands before words,
-which spans of a text begin with. Worked example: of `Let me look.⏎<tool_call>…`, whose first piece ends at the full
-stop, a token `.⏎` belongs to the first piece, and a token `⏎` to the second; to a piece that begins with `look` belongs
-a token ` look`.
+Of a turn of which parts or spans are trained, the runs are found token by token, in place of one from prompt to stop.
+A token belongs to the part in which it begins, white space at its beginning aside: that stands before words, which
+spans of a text begin with. Worked example: of `Let me look.⏎<tool_call>…`, whose text ends at the full stop, a token
+`.⏎` belongs to the text, and a token `⏎` to the call; to a span that begins with `look` belongs a token ` look`.
 """
 
 import bisect

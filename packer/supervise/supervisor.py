@@ -185,7 +185,7 @@ def _documents(
 ) -> tuple[DocumentBatch, Int32]:
     """Cut each sequence that has trained turns after the last of them, in the order of rows and messages.
 
-    `masked`: the runs of turns of which pieces are masked. Also return the text of each document.
+    `masked`: the runs of turns of which parts are masked. Also return the text of each document.
     """
     sequence = _training_sequences(turns, tokens, trained)
     end, last_message = (np.zeros(len(tokens.sequence_text), np.int64) for _ in range(2))

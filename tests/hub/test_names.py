@@ -127,5 +127,5 @@ def test_several_files_are_not_guessed_among():
     with pytest.raises(InputError, match="no file matches") as caught:
         chosen("data/*.parquet")
     assert "one/e.parquet" in str(caught.value.hint)
-    with pytest.raises(InputError, match="no file matches"):
+    with pytest.raises(InputError, match="no such data file"):
         chosen("dat")

@@ -76,8 +76,16 @@ def test_a_piece_without_a_flag_follows_the_rule_of_the_recipe(tmp_path: Path) -
 
 def test_a_whole_conversation_is_not_trained_of_a_row_that_says_what_is(tmp_path: Path) -> None:
     stages = stages_of(tmp_path, "supervision.turns=conversation")
-    (reason,) = stages.reasons([sampled(row("Let me look.", ["here"], (True, True)))])
-    assert reason[0] == "wrong_type" and "turns=conversation trains all" in reason[1]
+    unflagged = {"role": "user", "content": "Where?"}
+    rows = [
+        row("Let me look.", ["here"], (True, True)),
+        row("Let me look.", ["here"], (None, True)),
+        {"messages": [unflagged | {"train": False}, {"role": "assistant", "content": "Here."}]},
+        {"messages": [{"role": "system", "content": "Be brief.", "weight": 0}, unflagged]},
+    ]
+    for each in rows:
+        (reason,) = stages.reasons([sampled(each)])
+        assert reason[0] == "wrong_type" and "turns=conversation trains all" in reason[1]
 
 
 def test_a_trained_call_that_the_template_drops_leaves_no_stop_token_to_train(tmp_path: Path) -> None:

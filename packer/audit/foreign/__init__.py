@@ -19,6 +19,7 @@ from packer.audit import CodedFinding, Example, Findings
 from packer.audit.foreign.rows import (
     CODES,
     MASKS,
+    OF_ANY_TOKENIZER,
     TOKEN_COLUMNS,
     Hit,
     Range,
@@ -184,7 +185,7 @@ class _Tally:
         """Yield the findings in the order of the codes, then a note for each question that nothing here answers."""
         for code, kind in CODES.items():
             count, num_rows = self.counts[code], self.rows[code]
-            if not num_rows or (self.has_foreign_ids and code not in {"columns_differ", "ids_outside"}):
+            if not num_rows or (self.has_foreign_ids and code not in OF_ANY_TOKENIZER):
                 continue
             detail = ""
             if code in {"prompt_trained", "padding_trained"} and self.trained:

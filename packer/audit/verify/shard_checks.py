@@ -268,7 +268,7 @@ def check_media(folder: Path, manifest: Manifest, *, is_intact: bool) -> list[Fi
     for table in tables:
         images = MediaShards(folder, [table])
         try:
-            digests = {*images.digests()}
+            digests = dict.fromkeys(images.digests())  # in their order: the first that is wrong is named
             for digest in digests:
                 if not images.only_names(digest):
                     images.read(digest)
@@ -276,7 +276,7 @@ def check_media(folder: Path, manifest: Manifest, *, is_intact: bool) -> list[Fi
             findings.append(unreadable(table.path, error))
         else:
             findings += differing(table.path, ("images", table.num_rows, len(digests)))
-            stored |= digests
+            stored |= digests.keys()
     for shard in manifest.document_shards if is_intact and not findings else ():
         try:
             missing = len({digest for digest, _ in _shown(folder, shard)} - stored)

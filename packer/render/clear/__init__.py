@@ -1,6 +1,6 @@
 """The fast way of rendering: rows that are *clear* are cut from one rendering; for all others the answer is None.
 
-Its door, :class:`packer.render.clear.rows.ComparedRows`, takes a row and returns what the definition
+Its door, :class:`packer.render.clear.rows.ClearRows`, takes a row and returns what the definition
 (:mod:`packer.render.turns`, and what :mod:`packer.render.renderer` checks of turns) would return, or None. The
 definition then renders the row, prompt by prompt and turn by turn. How it works:
 

@@ -327,6 +327,14 @@ def test_columns_of_other_lengths_are_reported_and_the_other_rows_examined(scrat
     assert labels == {"columns_differ": "row 2", "prompt_trained": "row 3"}
 
 
+def test_rows_of_another_tokenizer_are_still_told_that_nothing_is_trained(scratch, words):
+    rows = [Row(words.conversation([("a", "b")])) for _ in range(3)]
+    for row in rows:
+        row.ids[row.places(PROMPT)[1]], row.labels = words.vocab_size, [-100] * len(row.ids)
+    counts, _ = found(write(new(scratch), rows), words)
+    assert {"ids_outside", "nothing_trained"} <= counts.keys()
+
+
 def test_masks_say_what_is_trained_where_there_are_no_labels(scratch, words):
     rows = [Row(words.conversation([("a", "b"), ("c", "d")])) for _ in range(2)]
     masks = [[int(label != -100) for label in row.labels] for row in rows]
