@@ -167,6 +167,7 @@ def refuse_address(path: str, *, place: Literal["input", "cache", "file"]) -> No
     found = _ADDRESS.match(path)
     if found is not None and (scheme := found["scheme"]) not in supported:
         message = f"{scheme}://{path[found.end() :]}: packer does not {does} {scheme}://, only {takes}"
+        hint = hint if scheme in {"http", "https"} else hint.replace("curl -sL ADDRESS", "…")
         raise (InputError if place == "input" else UsageError)(message, hint=hint)
 
 
@@ -308,7 +309,7 @@ def _with_revision(name: HubName) -> HubName:
 
 
 CACHE_DIR = "PACKER_CACHE_DIR"
-"""Environment variable that names this folder."""
+"""Environment variable that names the folder of packer's own files."""
 
 
 def cache_dir(asked: Path | str | None = None) -> Path:

@@ -110,8 +110,7 @@ _HINTS = {
     "not_utf8": "write the file as UTF-8: iconv -f ENCODING -t UTF-8 FILE; half of a surrogate pair is a cut character",
     "not_json": "correct or remove the row; NaN and Infinity are not JSON",
     "row_too_large": "--set rows.max_bytes=256MiB reads larger rows",
-    "wrong_type": "the reason has what was expected there, and what was found; of results of tools, write objects as "
-    "JSON",
+    "wrong_type": "the reason has what was expected there, and what was found",
     "unread_content": "--columns chat_template_kwargs=null leaves out all variables of rows",
     "unknown_role": "`--roles` says which role is which; a build proposes it",
     "bad_tools": "tools are a list of definitions, a call has a name and arguments, and a result has the id of its "

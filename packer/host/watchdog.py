@@ -88,15 +88,18 @@ class _ProcessLimits:
 
     def begin(self, seconds: float, num_bytes: int | None) -> None:
         """Bound the processor time from now on, if `seconds` are not 0, and the memory that is taken from now on."""
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        if seconds:
+            signal.setitimer(signal.ITIMER_PROF, seconds)
         if self._statm is not None and num_bytes is not None:
             most = int(os.pread(self._statm, 200, 0).split()[5]) * resource.getpagesize() + num_bytes
             if most < self._soft or self._soft == resource.RLIM_INFINITY:
                 resource.setrlimit(resource.RLIMIT_DATA, (most, self._hard))
 
-    def end(self) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        if self._statm is not None:
+    def end(self, seconds: float, num_bytes: int | None) -> None:
+        """End what was begun, and no other limit."""
+        if seconds:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        if self._statm is not None and num_bytes is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (self._soft, self._hard))
 
     def reopen(self) -> None:
@@ -152,7 +155,7 @@ def bounded(*, seconds: float = 0.0, num_bytes: int | None = None) -> Iterator[N
             raise
         raise OverMemoryError(f"takes more than {num_bytes // 2**20:,} MiB of memory") from error
     finally:
-        limits.end()
+        limits.end(seconds, num_bytes)
 
 
 class _Rendering(threading.local):
@@ -189,7 +192,7 @@ def watched(render: Callable[[], Result]) -> Result:
         raise _overrun(f"takes more {'than ' * is_bounded}{most}") from None
     finally:
         if limits is not None:
-            limits.end()
+            limits.end(MAX_STUCK_S, MAX_GROWTH_BYTES)
         if is_timed:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, signal.SIG_DFL)

@@ -137,8 +137,16 @@ class RowImages:
             sequence = int(first[np.searchsorted(tokens.sequence_text[first], text)])
             ids = tokens.ids[tokens.offsets[sequence] : tokens.offsets[sequence + 1]]
             with suppress(UnusableImageError):  # broken behind its header, which was all that the rules have read
-                if ids.tolist() != self._full(turns, text, images):
-                    raise _differs(turns, text)
+                own, made = ids.tolist(), self._full(turns, text, images)
+                if own != made:
+                    raise _differs(turns, text, self._difference(own, made))
+
+    def _difference(self, own: list[int], made: list[int]) -> str:
+        """Return what the processor writes where its ids are others than packer's."""
+        pairs = enumerate(zip(own, made, strict=False))
+        place = next((number for number, (one, other) in pairs if one != other), min(len(own), len(made)))
+        shown = (self._processor.own.tokenizer.decode(ids[place : place + 12]) for ids in (made, own))
+        return ": at id {} it writes {!r}, packer {!r}".format(place, *shown)
 
     def _full(self, turns: TurnBatch, text: int, images: tuple[DrawnImage, ...]) -> list[int]:
         content = turns.text[turns.text_offsets[text] : turns.text_offsets[text + 1]]
@@ -166,8 +174,8 @@ def _spans(places: Int64, turns: TurnBatch, text: int) -> list[tuple[DrawnImage,
     return spans
 
 
-def _differs(turns: TurnBatch, text: int) -> CheckError:
+def _differs(turns: TurnBatch, text: int, how: str = "") -> CheckError:
     return CheckError(
-        f"row {int(turns.sample[text])}: the ids of its images are not those of the model's processor",
+        f"row {int(turns.sample[text])}: the ids of its images are not those of the model's processor{how}",
         hint="please report it with the model's name: packer cannot build images for this processor",
     )

@@ -140,10 +140,12 @@ def _begun_by_marks(text: str) -> Iterator[Block]:
         form = rf"{re.escape(begun[0])}[^{re.escape(begun[0] + end)}\n]{{1,{_LONGEST_NAME}}}{re.escape(end)}"
     else:
         return
-    found = islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS)
-    opening, *others = [*dict.fromkeys(mark[0].strip() for mark in found)] or [""]
+    starts = dict[str, int]()
+    for mark in islice(re.finditer(form, begun, re.MULTILINE), _MOST_MARKS):
+        starts.setdefault(mark[0].strip(), mark.start())
+    opening, *others = [*starts] or [""]
     for closing in others if begun.startswith(opening) else ():
-        inside = begun[len(opening) :].partition(closing)[0][:_SHOWN_CHARACTERS]
+        inside = begun[len(opening) : min(starts[closing], len(opening) + _SHOWN_CHARACTERS)]
         if all(sum(map(str.isalpha, mark)) > 1 for mark in (opening, closing)) and is_text(inside.strip()):
             yield Block(opening, closing, inside)
 

@@ -229,11 +229,12 @@ class Flags:
                 Place(at, "list", path): [values[k] for k in answers] if len(values) == len(messages) else (),
                 Place(at, "list of answers", path): values if len(values) == len(answers) else (),
             }
-            are_numbers = all(type(value) is int for value in values) and len({*values}) == len(values)
+            distinct = {*values} if all(type(value) is int for value in values) else set[Any]()
+            are_numbers = len(distinct) == len(values)
             for first in (0, 1):
                 numbers = [number + first for number in answers]
-                are_answers = are_numbers and {*numbers}.issuperset(values)
-                said[Place(at, "numbers", path, first)] = [each in values for each in numbers if are_answers]
+                are_answers = are_numbers and distinct <= {*numbers}
+                said[Place(at, "numbers", path, first)] = [each in distinct for each in numbers if are_answers]
             for place, each in said.items():
                 if each:
                     self._said[place].add([value for value in each if value is not None])

@@ -218,11 +218,16 @@ def _fields(
             path=path,
             kind="text" if path in worded else "media",
             num_rows=count,
-            example=examples[path],
+            example=shortened(examples[path]),
             inner=tuple(sorted(inner[path])),
         )
         for path, count in sorted(counts.items())
     ]
+
+
+def shortened(text: str, length: int = 60) -> str:
+    """Return the beginning of a text, to be shown or judged."""
+    return text if len(text) <= length else f"{text[: length - 2].rstrip()} …"
 
 
 def _with_phrases(rows: Sequence[RowTexts]) -> Iterable[dict[Path, str]]:

@@ -121,7 +121,7 @@ def _unknown_format(path: FilePath, head: bytes) -> InputError:
     if b"\x00" in head:
         what, hint = "binary data", "convert it to JSON lines first: one object a line, UTF-8"
     elif isinstance(path, Path) and path.name != PIPED and path.suffix and data_ending(path.name) is None:
-        hint = f"{texts_as_rows(path.parent, path.suffix)}; {hint}"
+        hint = f"{hint}; {texts_as_rows(path.parent, path.suffix)}"
     return InputError(f"{path}: expected {_EXPECTED}, found {what}", hint=hint)
 
 

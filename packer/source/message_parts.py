@@ -292,7 +292,9 @@ def _is_result(part: Any) -> bool:
 def is_reasoning(sender: str, message: Mapping[str, Any]) -> bool:
     """Whether the text of a message is reasoning, by its sender or its channel, and not the code of a call."""
     calls = (message.get("tool_calls"), message.get("function_call"), message.get("recipient") not in (None, "all"))
-    return sender.lower() in REASONING_ROLES or (message.get("channel") in REASONING_ROLES and not any(calls))
+    channel = message.get("channel")
+    is_apart = isinstance(channel, str) and channel in REASONING_ROLES
+    return sender.lower() in REASONING_ROLES or (is_apart and not any(calls))
 
 
 def reasoning_in(value: Any) -> str | None:

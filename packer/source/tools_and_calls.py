@@ -226,10 +226,10 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
     found: list[Message] = []
     for message in messages:
         for call in message.fields.get("tool_calls") or ():
-            made.add(str(call.get("id") or ""))
+            made |= {str(call["id"])} if call.get("id") else set()
             called.add(call["function"]["name"])
         is_result = message.role == "tool" and called
-        fields = _named(message.fields, made - {""}, called, of_others) if is_result else message.fields
+        fields = _named(message.fields, made, called, of_others) if is_result else message.fields
         found.append(message if fields is message.fields else Message(fields=fields, weight=message.weight))
     return found
 
@@ -238,6 +238,8 @@ def _named(
     fields: dict[str, Any], made: Collection[str], called: Collection[str], of_others: Collection[str]
 ) -> dict[str, Any]:
     """Return the fields of a result with its tool, one of `called`, and its id, one of `made`, under their own keys."""
+    if fields.get("name") and fields.get("tool_call_id"):
+        return fields
     said = {key: str(value) for key, value in fields.items() if key not in ("role", "content")}
     key = next((key for key, value in said.items() if key != "tool_call_id" and value in called), None)
     if key is not None and not fields.get("name"):

@@ -125,6 +125,12 @@ def test_reasoning_is_not_trained_without_its_answer_nor_calls_without_theirs(ow
         read(ASKED, THOUGHT[0] | own, turn)
 
 
+@pytest.mark.parametrize("channel", [{"id": "C1", "name": "analysis"}, ["analysis"], 5])
+def test_a_channel_that_is_no_name_says_nothing_of_reasoning(tmp_path: Path, channel: object) -> None:
+    asked = ASKED | {"channel": channel}
+    assert learned(tmp_path, asked, assistant("One.", channel=channel)) == ["One.<|im_end|>"]
+
+
 def test_text_beside_calls_in_the_channel_of_reasoning_is_no_reasoning() -> None:
     sample = read(
         ASKED, {**CALLING, "channel": "analysis", "content": "Let me look."}, result("wet"), assistant("Wet.")

@@ -24,6 +24,9 @@ _OTHER_KEYS = re.compile(
 )
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 
+_OBJECT = re.compile(r"got `object` at \$\.\w+\[\d+\]\.(?:content|value)\Z")
+"""The reason for a row of which a message says an object."""
+
 _END = re.compile(r"`(?:[^`]*\.)?(\w+)` is .* at \$: the answer did not end")
 """The reason given for a row with a field that says so."""
 
@@ -61,11 +64,21 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
         found = conversation_hint(file.path, _first(file), file.columns.get(keys["field"]) or keys["field"])
         if found is not None:
             return found
-    return _about_cut_rows(code, reason, file) or _about_calls_in_text(code, reason, file) or _columns_of(code, reason)
+    return (
+        _about_objects(code, reason)
+        or _about_cut_rows(code, reason, file)
+        or _about_calls_in_text(code, reason, file)
+        or _columns_of(code, reason)
+    )
 
 
 def _first(file: InputFile) -> list[dict[str, Any]]:
     return [*first_rows(file.path, file.format, file.columns, every_column=True)]
+
+
+def _about_objects(code: str, reason: str) -> str | None:
+    is_object = code == "wrong_type" and _OBJECT.search(reason) is not None
+    return f"{rejection_hint(code)}; of results of tools, write objects as JSON" if is_object else None
 
 
 def _columns_of(code: str, reason: str) -> str | None:

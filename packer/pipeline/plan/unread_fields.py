@@ -23,7 +23,7 @@ from packer.questions.beginnings import ways_to_read
 from packer.questions.field_programs import KEY_OF_MESSAGES
 from packer.questions.proposals import Proposal
 from packer.questions.read_places import ITEMS, UnreadField
-from packer.questions.unread_text import is_below
+from packer.questions.unread_text import is_below, shortened
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
 from packer.render.environment import ChatTemplate, RenderError
@@ -84,7 +84,7 @@ class Question:
     def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
         shown = ", ".join(
-            f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(_shortened(each.example, 60), 80)})"
+            f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(shortened(each.example), 80)})"
             for each in fields[:_MOST_SHOWN]
         )
         num_more = len(fields) - _MOST_SHOWN
@@ -367,15 +367,11 @@ def _labels(found: Iterable[FileQuestion]) -> dict[str, Counter[str]]:
     return labels
 
 
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 2].rstrip()} …"
-
-
 def _shown_values(said: Mapping[str, int]) -> str:
     """Return what a label most often says, or nothing."""
     most = [(value, json.loads(value)) for value, _ in Counter(said).most_common(_MOST_VALUES)]
     values = [word if isinstance(word, str) else value for value, word in most]
-    shown = [_shortened(value, _VALUE_CHARACTERS) for value in values]
+    shown = [shortened(value, _VALUE_CHARACTERS) for value in values]
     more = ", …" * (len(said) > len(shown))
     return f" ({', '.join(shown)}{more})" if shown else ""
 
