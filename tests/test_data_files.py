@@ -29,5 +29,5 @@ def test_another_file_is_offered_by_neither(tmp_path, name):
     with pytest.raises(InputError, match="is a folder") as caught:
         list(data_set_files(tmp_path))
     assert caught.value.hint == f"name its files: '{tmp_path}/**/*.jsonl'"
-    with pytest.raises(InputError, match="no file matches"):
+    with pytest.raises(InputError, match="no such data file"):
         choose(data_name("hf://datasets/tiny/talk"), [name])
