@@ -46,9 +46,7 @@ def _written(folder: Path, seed: Cache) -> Blocks:
         with path.open("wb") as file:
             for first in range(0, len(shards), 512):
                 stretch = np.arange(first, min(first + 512, len(shards)))
-                rows = np.empty((len(stretch), _BLOCK_LEN), np.int32)
-                shards.locate(stretch).copy(name, rows)
-                rows.tofile(file)
+                np.stack(shards.locate(stretch).values(name)).tofile(file)
     return Blocks(
         folder=cache.folder,
         cache=cache,
