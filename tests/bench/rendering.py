@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,6 +25,7 @@ from packer.pipeline.stages import Stages
 from packer.recipe.recipe import make_recipe
 from packer.render.renderer import Renderer
 from packer.source.chat import read
+from packer.source.decode import Refused
 
 _REAL = Path(os.environ.get("PACKER_REAL", Path(__file__).parents[3] / "shared" / "real"))
 _TEMPLATES = {
@@ -90,9 +92,12 @@ def _renderer(tokenizer: str, template: str | None) -> Renderer:
 
 
 def _corpus(name: str, number: int) -> RowBatch:
+    samples = []
     with (_REAL / "corpora" / f"{name}.jsonl").open(encoding="utf-8") as lines:
-        samples = tuple(read(json.loads(line), row) for row, line in enumerate(itertools.islice(lines, number)))
-    return RowBatch(samples=samples, rejections=(), num_rows=number)
+        for row, line in enumerate(itertools.islice(lines, number)):
+            with suppress(Refused):  # of which a build rejects some
+                samples.append(read(json.loads(line), row))
+    return RowBatch(samples=tuple(samples), rejections=(), num_rows=number)
 
 
 def _dialogue(length: int) -> Sample:
