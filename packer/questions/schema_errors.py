@@ -29,6 +29,7 @@ from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
+_MOST_RIVALS = 3
 
 _LEFT_OUT = "; what is left out by this may belong to the prompt"
 _DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
@@ -165,7 +166,10 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     if several is not None:
         return several
     rivals = _rivals(best)
-    best, joint = ([*best[:1], *rivals[:1]], " or ") if best else (_best(sampled, columns, fields.unnamed()), "; ")
+    if best:
+        best = [(_claim(each.reading.columns), each) for _, each in rivals[:_MOST_RIVALS]] if rivals else best[:1]
+    else:
+        best = _best(sampled, columns, fields.unnamed())
     best = [each for each in best if not (each[1].left and _leaves_the_texts(*each, sampled))]
     if not best:
         plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
@@ -175,7 +179,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
     is_open = any(each.reading.columns.get("output") in asked for _, each in best)  # whether it asks or answers
     into = [] if rivals or is_open else into_question(path, sampled, first.reading.columns, first.left)
-    named = joint.join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
+    named = "; ".join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
     ways = "; ".join([*into, named, *more] if when else [*more, *into, named])
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
@@ -220,9 +224,16 @@ def _best(
 
 
 def _rivals(ways: Sequence[tuple[str, Proposal]]) -> list[tuple[str, Proposal]]:
-    """Return the ways that leave unread what the first one reads: it may be the same thing."""
+    """Return the first way and those that leave unread what it reads, if any: it may be the same thing."""
     read = [old for _, first in ways[:1] for old in first.reading.columns.values() if old]
-    return [each for each in ways[1:] if any(is_below(old, each[1].left) for old in read)]
+    found = [each for each in ways[1:] if any(is_below(old, each[1].left) for old in read)]
+    return [*ways[:1], *found] if found else []
+
+
+def _claim(columns: Columns) -> str:
+    """Return the condition under which columns for a question and its answer are right; nothing if they read others."""
+    question, answer = columns.get("instruction") or "instruction", columns.get("output")
+    return f"if {quoted(answer)} answers {quoted(question)}, " if answer and "rejected" not in columns else ""
 
 
 def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -> Proposal | None:

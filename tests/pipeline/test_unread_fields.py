@@ -418,7 +418,7 @@ def test_two_fields_that_could_be_the_question_are_both_named(tokenizer: Path, t
     }
     path = written(tmp_path / "rows.jsonl", row)
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    found = error["hint"].partition(": ")[2].partition("; what")[0].split(" or ")
+    found = [way[way.index("--") :] for way in error["hint"].partition("; what")[0].split("; ")]
     assert len(found) == 2
     texts = []
     for number, way in enumerate(found):

@@ -194,7 +194,7 @@ def test_of_a_reference_and_an_answer_in_a_list_both_are_named_and_neither_is_as
     assert (
         "belongs to the question" not in hint and "of two fields that may be the same thing, only one is read" in hint
     )
-    ways = hint.partition(": ")[2].split(" or ")
+    ways = hint.partition(": ")[2].split("; ")[:2]
     for way, said in zip(ways, (talk(1)[1], talk(1)[3]), strict=True):
         values = {"sources": [{"path": str(made)}], "tokenizer": str(twins.byte_level(tmp_path / "model"))}
         ignored = [way.split("--ignore ")[1].split(";")[0]]

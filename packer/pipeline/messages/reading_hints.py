@@ -7,12 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from packer.questions.conversations import PAGE, conversation_hint
+from packer.questions.conversations import PAGE, conversation_hint, step
 from packer.questions.proposals import Reading, ways_to_read_variables
 from packer.questions.schema_errors import columns_hint, schema_hint
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.rejections import rejection_hint
 from packer.source.detect import first_rows
+from packer.source.file_bytes import quoted
+from packer.source.jq_commands import jq_path, row_command
 from packer.source.roles import roles_hint
 from packer.source.rows import InputFile
 
@@ -26,6 +28,9 @@ _OTHER_KEYS = re.compile(
 
 _OBJECT = re.compile(r"got `object` at \$\.\w+\[\d+\]\.(?:content|value)\Z")
 """The reason for a row of which a message says an object."""
+
+_OBJECT_AS_TEXT = re.compile(r"expected `str(?: \| null)?`, got `(?:object|array)` at \$\.(?P<field>\w+)\Z")
+"""The reason for a row of which a field that is a text has an object or a list, such as an answer in JSON."""
 
 _END = re.compile(r"`(?:[^`]*\.)?(\w+)` is .* at \$: the answer did not end")
 """The reason given for a row with a field that says so."""
@@ -65,7 +70,7 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
         if found is not None:
             return found
     return (
-        _about_objects(code, reason)
+        _about_objects(code, reason, file)
         or _about_cut_rows(code, reason, file)
         or _about_calls_in_text(code, reason, file)
         or _columns_of(code, reason)
@@ -76,9 +81,14 @@ def _first(file: InputFile) -> list[dict[str, Any]]:
     return [*first_rows(file.path, file.format, file.columns, every_column=True)]
 
 
-def _about_objects(code: str, reason: str) -> str | None:
-    is_object = code == "wrong_type" and _OBJECT.search(reason) is not None
-    return f"{rejection_hint(code)}; of results of tools, write objects as JSON" if is_object else None
+def _about_objects(code: str, reason: str, file: InputFile) -> str | None:
+    if code != "wrong_type":
+        return None
+    if (found := _OBJECT_AS_TEXT.fullmatch(reason)) is not None:
+        field = file.columns.get(found["field"]) or found["field"]
+        command = row_command(file.path, f"({jq_path(field.split('.'))} | objects, arrays) |= tojson")
+        return step(f"if a model is to read or write {quoted(field)} as JSON", command)
+    return f"{rejection_hint(code)}; of results of tools, write objects as JSON" if _OBJECT.search(reason) else None
 
 
 def _columns_of(code: str, reason: str) -> str | None:

@@ -195,7 +195,7 @@ class Questions:
         names = frozenset(name for file in found for name in file.unread_names) - asked
         for what, own, labels in (
             ("keys of messages", self.unread_keys(source), said[True]),
-            ("fields of rows", names, said[False]),
+            ("fields of rows", names | read_within, said[False]),
         ):
             known = {path: values for path, values in labels.items() if first_name(path) in own}
             silent = own.difference(read_within, map(first_name, known), map(first_name, asked))
