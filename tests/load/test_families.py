@@ -1,10 +1,5 @@
-"""Every family of causal models that transformers has, tiny and random: whether packed documents are kept apart.
+"""Every family of causal models that transformers has, tiny and random: whether packed documents are kept apart."""
 
-`python tests/load/test_families.py` prints the table.
-"""
-
-import os
-import warnings
 from functools import partial
 
 import pytest
@@ -149,15 +144,3 @@ def test_packed_documents_are_what_they_are_alone_but_in_these_families_and_padd
     assert families("leaks") == LEAKING and families("positions") == RUNNING_ON
     assert families("as alone", 1) == {family for family, _ in found} - {"prophetnet"}
     assert {"gpt_oss", "qwen3", "llama", "gemma3_text", "glm4_moe", "olmo3", "granite"} <= families("as alone")
-
-
-def main():
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity_error()
-    for (family, attention), said in table(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)).items():
-        print(f"{family:32}{attention:8}packed: {said[0]:50}padded: {said[1]}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
