@@ -142,8 +142,7 @@ def test_a_proportion_is_any_number_and_exact(number):
 # In a DataLoader of torch
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(("num_workers", "batch_size"), [(0, 1), (1, 3)])
 def test_a_data_loader_makes_flattened_micro_batches_of_blocks_without_any_setting(batch_size, num_workers):
     dataset = PackedDataset(small_cache(7, 16))
     options = {"batch_size": batch_size, "num_workers": num_workers}

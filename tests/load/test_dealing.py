@@ -58,11 +58,6 @@ def test_each_round_the_rank_with_the_least_work_gets_the_most(work, num_ranks):
     assert dealt(np.array(work), num_ranks).tolist() == literal_ranks(work, num_ranks)
 
 
-def test_the_example_of_the_module():
-    work = np.array([9, 5, 4, 8, 1, 3])
-    assert [work[of_rank].tolist() for of_rank in dealt(work, 2)] == [[9, 4, 3], [8, 5, 1]]
-
-
 # In a loader
 
 

@@ -104,9 +104,9 @@ def test_any_interruptions_with_other_sizes_give_each_epoch_in_order_and_every_b
 
 
 @pytest.mark.parametrize("flatten", [True, False])
-def test_micro_batches_hold_the_blocks_the_step_names(flatten):
+def test_micro_batches_hold_the_blocks_the_step_names_and_say_where_sequences_begin(flatten):
     cache = small_cache(12, 8)
-    stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
+    stored = cache.blocks("train").read(np.arange(12))
     num_seen = 0
     for step in loader_of(cache, micro_batch_size=2, global_batch_size=4, flatten=flatten):
         for i, micro_batch in enumerate(step):
@@ -115,6 +115,19 @@ def test_micro_batches_hold_the_blocks_the_step_names(flatten):
                 assert micro_batch[name].dtype == torch.int64
                 assert micro_batch[name].shape == ((1, 16) if flatten else (2, 8))
                 assert micro_batch[name].reshape(2, 8).tolist() == getattr(stored, name)[blocks].tolist()
+            offsets = (stored.seq_offsets[blocks], stored.seq_offsets[blocks + 1])
+            runs = np.concatenate([stored.seq_lengths[a:b] for a, b in zip(*offsets, strict=True)])
+            if flatten:
+                for side in ("q", "k"):
+                    assert micro_batch[f"cu_seq_lens_{side}"].dtype == torch.int32
+                    assert micro_batch[f"cu_seq_lens_{side}"].tolist() == [0, *np.cumsum(runs).tolist()]
+                    assert micro_batch[f"max_length_{side}"] == runs.max()
+                assert len(micro_batch) == 7
+            else:
+                assert micro_batch["document_ids"].dtype == torch.int32
+                numbers = np.repeat(np.arange(len(runs)), runs)
+                assert micro_batch["document_ids"].flatten().tolist() == numbers.tolist()
+                assert len(micro_batch) == 4
             num_seen += 1
     assert num_seen == 6
 
@@ -125,40 +138,6 @@ def test_a_rank_reads_its_share_of_a_step_in_one_go():
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=6, order="sequential", prefetch=0, balance=0)
     assert [len(step) for step in loader] == [3, 3]
     assert reads == [[3, 4, 5], [9, 10, 11]]
-
-
-def test_flattened_micro_batches_carry_cumulative_lengths_and_no_mask():
-    cache = small_cache(6, 8)
-    stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
-    steps = list(loader_of(cache, micro_batch_size=3, global_batch_size=3, order="sequential"))
-    assert len(steps) == 2
-    for step in steps:
-        (micro_batch,) = step
-        lengths = [
-            length
-            for block in step.block_ids
-            for length in stored.seq_lengths[stored.seq_offsets[block] : stored.seq_offsets[block + 1]].tolist()
-        ]
-        assert micro_batch["cu_seq_lens_q"].tolist() == [0, *np.cumsum(lengths).tolist()]
-        assert micro_batch["cu_seq_lens_k"].tolist() == micro_batch["cu_seq_lens_q"].tolist()
-        assert micro_batch["cu_seq_lens_q"].dtype == torch.int32
-        assert micro_batch["max_length_q"] == micro_batch["max_length_k"] == max(lengths)
-        assert set(micro_batch) == {
-            *("input_ids", "labels", "position_ids"),
-            *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
-        }
-
-
-def test_stacked_micro_batches_carry_document_numbers_that_change_where_positions_restart():
-    steps = list(loader_of(small_cache(6, 8), micro_batch_size=3, global_batch_size=3, flatten=False))
-    assert len(steps) == 2
-    for step in steps:
-        (micro_batch,) = step
-        documents, positions = micro_batch["document_ids"], micro_batch["position_ids"]
-        assert documents.dtype == torch.int32
-        changes = documents.flatten().diff() != 0
-        assert changes.tolist() == (positions.flatten()[1:] == 0).tolist()
-        assert changes.any()
 
 
 def test_what_a_step_says_of_itself():

@@ -1,6 +1,5 @@
 """Caches of every packing mode in the reader: boundaries where the mode has them, and the losses that follow."""
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
@@ -21,9 +20,7 @@ def caches(starter_cache, tmp_path_factory):
     rules = {
         "isolated": {"block_len": 400},
         "aligned": {"block_len": 400, "align": 8},
-        "split": {"block_len": 64, "overlong": "split"},
         "stream": {"block_len": 64, "mode": "stream"},
-        "aligned as short": {"block_len": 64, "align": 8, "overlong": "split"},
     }
     for name, pack in rules.items():
         packed_again(starter_cache, folder / name, pack)
@@ -86,19 +83,3 @@ def test_documents_that_see_each_other_are_one_sequence_a_block(model, caches):
     found, num_targets = loss_of(model, caches / "stream")
     assert num_rows > 10 and num_targets == sum(row["num_trained"] for row in rows)
     assert found == pytest.approx(expected, abs=1e-9 * num_targets)
-
-
-@pytest.mark.parametrize("name", ["isolated", "aligned", "split", "stream"])
-@pytest.mark.parametrize("flatten", [True, False])
-def test_micro_batches_hold_the_runs_of_the_stored_blocks(name, flatten, caches):
-    rows = table(caches / name, "blocks", "eval")
-    found = [micro_batch for step in steps(caches / name, flatten=flatten) for micro_batch in step]
-    assert len(found) == len(rows) > 2
-    for micro_batch, row in zip(found, rows, strict=True):
-        for column in ("input_ids", "labels", "position_ids"):
-            assert micro_batch[column][0].tolist() == row[column]
-        if flatten:
-            assert micro_batch["cu_seq_lens_q"].diff().tolist() == row["seq_lengths"]
-        else:
-            numbers = np.repeat(np.arange(len(row["seq_lengths"])), row["seq_lengths"])
-            assert micro_batch["document_ids"][0].tolist() == numbers.tolist()

@@ -139,11 +139,11 @@ def test_a_batch_size_that_cannot_be_dealt_names_the_nearest_that_can(size, near
 def test_rows_of_just_over_half_a_budget_are_divided_at_once():
     """Attempts with every number of micro-batches from the smallest on would take minutes."""
     for length, each in ((2100, 1), (1400, 2), (820, 4)):
-        lengths = np.full(20_000, length)
+        lengths = np.full(8_000, length)
         groups = split_by_tokens(lengths, None, budget=4096, multiple=1)
-        assert len(groups) == 20_000 // each and {len(group) for group in groups} == {each}
-    mixed = np.where(np.arange(60_000) % 3, 900, 2500)
-    assert len(split_by_tokens(mixed, None, budget=4096, multiple=1)) == 20_000 + 20_000 // 4
+        assert len(groups) == 8_000 // each and {len(group) for group in groups} == {each}
+    mixed = np.where(np.arange(24_000) % 3, 900, 2500)
+    assert len(split_by_tokens(mixed, None, budget=4096, multiple=1)) == 8_000 + 8_000 // 4
 
 
 @given(
