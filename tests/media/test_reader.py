@@ -221,6 +221,7 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
     assert losses(again) == pytest.approx(losses(whole), rel=1e-4) and len(losses(whole)) == 3
 
 
+@pytest.mark.slow  # for TRL; of a PackedSFTTrainer the rest is tested in tests/trainers, and images in a PackedTrainer above
 @pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 def test_trainers_of_transformers_and_of_trl_train_blocks_alike(cache, processor, model, tmp_path):
     trl = pytest.importorskip("trl", reason="TRL MISSING: its SFTTrainer is not tested with images")
