@@ -10,7 +10,7 @@ from small_blocks import small_cache  # noqa: E402
 from tiny_decoder import TinyDecoder  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader, poison_test  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
 from packer.load.attention import block_diagonal_mask  # noqa: E402
 from packer.load.trainers import StepBatches  # noqa: E402
 
@@ -81,19 +81,6 @@ def test_the_loss_of_a_step_is_the_mean_over_its_documents_alone():
                 num_documents += 1
     assert num_documents > 10
     torch.testing.assert_close(loss, total / counted, rtol=1e-12, atol=0)
-
-
-def test_a_model_with_masks_by_positions_keeps_documents_apart():
-    """Where positions are 0 a document begins: rows of a loader say so at every border, padding's among them."""
-    model = TinyDecoder()
-    loader = loader_of(labels="unshifted", prefetch=0)
-    (micro_batch, *_) = next(iter(loader))
-
-    def logits(rows):
-        documents = torch.cumsum((rows["position_ids"] == 0).int(), dim=1) - 1
-        return model(rows["input_ids"], rows["position_ids"], block_diagonal_mask(documents)[:, None])
-
-    assert poison_test(model, micro_batch, logits=logits, alone=True)
 
 
 def test_a_state_between_steps_goes_on_at_the_next_step_on_other_ranks():
