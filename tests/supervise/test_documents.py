@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from supervision_stages import Stages, assistant, chat, samples, user
 
 from packer.batches import Sample, TokenBatch, TurnBatch
-from packer.layout import document_labels
 
 ROWS = (
     [user("Hello!"), assistant("fox dog"), user("How?"), assistant("the quick")],
@@ -227,20 +226,6 @@ def test_a_bos_the_template_does_not_write_is_not_there(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path, bos=True))
     ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
     assert stages.model.control["<|begin|>"] not in ids
-
-
-def test_labels_are_ids_exactly_where_a_run_covers_them(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    turns, tokens = batches(stages)
-    documents = stages.supervisor.supervise(turns, tokens, {0: None, 1: None}).documents
-    labels = document_labels(documents)
-    covered = np.zeros(len(labels), np.bool_)
-    for d, (first, last) in enumerate(zip(documents.run_offsets[:-1], documents.run_offsets[1:], strict=True)):
-        for run in range(first, last):
-            start = documents.offsets[d]
-            covered[start + documents.run_start[run] : start + documents.run_end[run]] = True
-    assert np.array_equal(labels, np.where(covered, documents.input_ids, -100))
-    assert covered.any()
 
 
 def test_an_empty_batch_gives_no_documents(tmp_path: Path) -> None:
