@@ -34,13 +34,6 @@ def test_the_number_of_items_is_handed_on_where_it_is_given():
     assert "num_items_in_batch" not in huggingface(flattened([3, 2]), None)
 
 
-def test_seq_idx_numbers_the_sequences_of_a_flattened_micro_batch():
-    numbers = huggingface(flattened([3, 2], padding=1), None, seq_idx=True)["seq_idx"]
-    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
-    assert numbers.dtype == torch.int32
-    assert "seq_idx" not in huggingface(flattened([3, 2]), None)
-
-
 @pytest.mark.parametrize(
     ("release", "installed", "is_refused"),
     [

@@ -131,14 +131,3 @@ def test_a_step_has_the_rows_and_counts_it_has_without_balance_and_the_ranks_the
     assert num_steps
     states = {json.dumps(loader.state_dict(), sort_keys=True) for loader in (*plain, *balanced)}
     assert len(states) == 1
-
-
-def test_work_counts_the_squares_of_the_sequences_of_a_block():
-    cache = small_cache(30, 16)
-    stored = cache.blocks("train").read(np.arange(30))
-    runs = [
-        stored.seq_lengths[a:b].tolist() for a, b in zip(stored.seq_offsets[:-1], stored.seq_offsets[1:], strict=True)
-    ]
-    asked = np.array([7, 3, 29, 3])
-    assert cache.blocks("train").squares(asked).tolist() == [sum(n * n for n in runs[block]) for block in asked]
-    assert len({sum(n * n for n in of_block) for of_block in runs}) > 3

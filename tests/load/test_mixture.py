@@ -202,25 +202,6 @@ def test_a_mixture_resumes_exactly_on_other_ranks():
             loader.close()
 
 
-def test_documents_can_be_mixed_too():
-    (one, first), (two, second) = (
-        small_document_cache(11, fingerprint="11"),
-        small_document_cache(8, seed=1, fingerprint="22"),
-    )
-    documents = [*first, *second]
-    num_seen = 0
-    for step in loader_of(Mixture([(one, 0.5), (two, 0.5)]), batching="padding_free", micro_batch_size=2):
-        expected = [documents[number].input_ids.tolist() for number in step.block_ids]
-        found = [
-            ids
-            for micro_batch in step
-            for ids in micro_batch["input_ids"][0].tensor_split(micro_batch["cu_seq_lens_q"][1:-1].tolist())
-        ]
-        assert [ids.tolist() for ids in found] == expected
-        num_seen += len(expected)
-    assert num_seen == 16
-
-
 def test_of_a_mixture_by_tokens_whole_passes_have_the_proportions_in_tokens():
     parts = [small_document_cache(n, longest=long, seed=long, fingerprint=f"{n}") for n, long in ((30, 40), (50, 6))]
     sums = [sum(len(document.input_ids) for document in documents) for _, documents in parts]

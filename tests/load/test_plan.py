@@ -38,18 +38,6 @@ def oracle_steps(order, sizes, end, num_epochs):
         yield epoch, step
 
 
-@given(num_blocks=st.integers(1, 200), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6))
-def test_every_epoch_is_a_permutation_of_all_blocks(num_blocks, seed, epoch):
-    assert sorted(epoch_of(order_of(num_blocks, seed=seed), epoch)) == list(range(num_blocks))
-
-
-@given(num_blocks=st.integers(1, 200), bounds=st.tuples(st.integers(0, 200), st.integers(0, 200)))
-def test_a_slice_of_an_order_equals_that_slice_of_the_whole(num_blocks, bounds):
-    order = order_of(num_blocks)
-    start, stop = sorted(min(bound, num_blocks) for bound in bounds)
-    assert order.rows(3, start, stop).tolist() == epoch_of(order, 3)[start:stop]
-
-
 def test_content_seed_and_epoch_each_give_another_order():
     orders = [
         epoch_of(order_of(1000)),

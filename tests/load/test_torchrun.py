@@ -69,6 +69,7 @@ def test_five_steps_on_two_processes_and_five_here_or_on_four_are_ten_steps_here
     second = torchrun(tmp_path, "second", 4, micro_batch_size=2, resume=tmp_path / "checkpoint")
     assert_same(whole, first, second)
     assert (first["world_size"], second["world_size"]) == (2, 4)
+    assert set(first["refusals"]) == {"the loaders of ranks 0 and 1 differ: seed 0 and 1"}
     for run in (first, second):
         assert "torch.distributed is not initialized" in run["too_early"]
 
