@@ -250,16 +250,16 @@ def test_the_same_bytes_under_two_names_are_stored_once_and_both_files_are_watch
     )
 
 
-@pytest.mark.parametrize(("text_config", "notes"), [({}, 0), ({"use_bidirectional_attention": "vision"}, 1)])
-def test_a_build_into_blocks_says_which_models_must_be_padded(model, data, tmp_path, text_config, notes):
+def test_a_build_into_blocks_says_which_models_must_be_padded(model, data, tmp_path):
     shutil.copytree(model, tmp_path / "model")
-    (tmp_path / "model" / "config.json").write_text(
-        json.dumps({"model_type": "qwen2_5_vl", "text_config": text_config})
-    )
+    config = {"model_type": "qwen2_5_vl", "text_config": {"use_bidirectional_attention": "vision"}}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
     file = write_rows(data / "rows.jsonl", [{"messages": CHATS["first"]}])
-    keys = ("--tokenizer", tmp_path / "model", "--set", "media.images=read", "--set", "pack.max_pixels=100000")
-    said = run("build", file, "-o", tmp_path / "cache", *keys)
-    assert said.stderr.count("train with batching='padded'") == notes
+    keys = ("--set", "media.images=read", "--set", "pack.max_pixels=100000")
+    for name, notes in (("model", 1), ("plain", 0)):
+        said = run("build", file, "-o", tmp_path / name / "cache", "--tokenizer", tmp_path / "model", *keys)
+        assert said.stderr.count("train with batching='padded'") == notes
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"text_config": {}}))
 
 
 @pytest.mark.parametrize("first", [None, b"<html>", picture(4000, 10)], ids=["missing", "text", "refused"])

@@ -90,6 +90,7 @@ def test_dpo_has_the_loss_and_the_gradients_of_the_processors_own_batches(folder
     trainer.train()
 
 
+@pytest.mark.slow  # images reach a trainer as they do above, partners as they do in tests/trainers
 def test_kto_estimates_its_kl_term_with_the_images_of_the_prompt(folder, models, processor):
     trainer = trainer_of(trainers.PackedKTOTrainer, trl.KTOConfig, folder, models, processor)
     (batch,) = trainer.get_train_dataloader()
