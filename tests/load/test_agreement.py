@@ -151,17 +151,6 @@ def test_what_one_rank_reads_alone_is_compared_with_nothing(connect):
     assert len(list(open_rank(1, OTHER))) == NUM_BLOCKS // 6
 
 
-def test_an_evaluation_that_is_begun_again_is_one_comparison(connect):
-    loaders = [open_rank(rank) for rank in range(WORLD_SIZE)]
-    states = [loader.state_dict() for loader in loaders]
-    for rank, loader in enumerate(loaders):
-        for _ in range(1 + rank):
-            loader.load_state_dict(states[rank])
-            list(loader)
-    store = ranks._store()
-    assert store.check(["packer/0/0/first"]) and not store.check(["packer/0/1/first"])
-
-
 def test_a_rank_looks_no_more_once_all_have_come(connect, monkeypatch):
     loaders = [open_rank(rank) for rank in range(WORLD_SIZE)]
     iterations = [iter(loader) for loader in loaders]

@@ -149,8 +149,7 @@ def test_a_damaged_state_of_steps_is_refused_and_changes_nothing():
     assert len(damaged) == 15
 
 
-@pytest.mark.parametrize("made", [lambda loader: loader, StepDataset])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("made", "persistent"), [(lambda loader: loader, False), (StepDataset, True)])
 def test_workers_of_a_data_loader_are_refused_by_name_before_they_read(made, persistent):
     """What they read would be in no state of the loader, and a new size or epoch would not reach them."""
 

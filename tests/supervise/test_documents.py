@@ -142,26 +142,11 @@ def test_marked_trains_completions_and_texts_which_have_no_marks(tmp_path: Path)
         assert labels[-1] == stages.model.eos_id
 
 
-def test_a_document_ends_with_its_last_terminator(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    ids, labels = stages.document(chat(*ROWS[0], user("and?")))
-    assert ids[-1] == labels[-1] == stages.model.eos_id
-
-
 def test_the_first_token_of_a_document_is_never_trained(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false")
     assert stages.reasons([Sample(kind="text", row=0, text="a")]) == [
         ("nothing_trained", "the only token to train on is the first of a document")
     ]
-
-
-def test_turns_before_a_merged_border_share_its_document(tmp_path: Path) -> None:
-    """The last turn has a sequence of its own that begins with the turns before it: one document, nothing twice."""
-    stages = Stages.load(twins.double_newline(tmp_path))
-    _, _, supervised = stages.supervise([chat(user("a"), assistant("fox"), user("b"), assistant("\ndog"))])
-    assert supervised.documents.num_documents == 1
-    assert supervised.documents.run_message.tolist() == [1, 3]
-    assert len(supervised.merged) == 1
 
 
 def test_a_turn_goes_to_the_last_document_that_begins_with_it(tmp_path: Path) -> None:
@@ -201,14 +186,6 @@ def test_weights_stay_with_their_runs(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path))
     _, _, supervised = stages.supervise([chat(*ROWS[0], weights={1: 0.25})])
     assert supervised.documents.run_weight.tolist() == [0.25, 1.0]
-
-
-def test_a_bos_the_template_writes_is_there_once(tmp_path: Path) -> None:
-    for name, twin in (("s", twins.sentencepiece_like), ("m", twins.metaspace_first)):
-        stages = Stages.load(twin(tmp_path / name))
-        ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
-        assert ids.count(stages.model.control["<s>"]) == 1
-        assert ids[0] == stages.model.control["<s>"]
 
 
 def test_a_bos_the_template_does_not_write_is_not_there(tmp_path: Path) -> None:

@@ -111,14 +111,6 @@ def test_the_unknown_token_spells_nothing_that_could_be_proved(tmp_path: Path) -
     assert round_trip.token_bytes.num_bytes[0] == -1
 
 
-def test_bytes_that_fell_back_spell_themselves(tmp_path: Path) -> None:
-    round_trip, encoder = round_trip_and_encoder(twins.metaspace_first, tmp_path)
-    ids = encoder.encode(["你"])[0].tolist()
-    assert round_trip.decode(ids) == " 你".encode()
-    assert round_trip.decodes_to(ids, "你".encode())
-    assert not round_trip.decodes_to(ids, "好".encode())
-
-
 def test_a_letter_that_stands_for_a_space_elsewhere_may_fall_back_to_bytes(tmp_path: Path) -> None:
     folder = twins.sentencepiece_like(tmp_path)
     path = folder / "tokenizer.json"
@@ -154,14 +146,6 @@ def test_inside_a_text_no_space_may_be_lacking(tmp_path: Path) -> None:
 def test_a_tokenizer_without_a_dummy_space_may_not_have_one(tmp_path: Path) -> None:
     round_trip, encoder = round_trip_and_encoder(twins.byte_level, tmp_path)
     assert not round_trip.decodes_to(encoder.encode([" dog"])[0].tolist(), b"dog")
-
-
-def test_composed_letters_spell_the_decomposed_text(tmp_path: Path) -> None:
-    round_trip, encoder = round_trip_and_encoder(twins.nfc, tmp_path)
-    ids = encoder.encode(["e\u0301"])[0].tolist()
-    assert round_trip.decode(ids) == "é".encode()
-    assert round_trip.decodes_to(ids, "e\u0301".encode())
-    assert not round_trip.decodes_to(ids, b"e")
 
 
 def test_white_space_may_be_missing_only_where_a_token_swallows_it(tmp_path: Path) -> None:
