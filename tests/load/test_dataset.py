@@ -63,15 +63,6 @@ def test_collated_items_equal_a_flattened_micro_batch():
     assert num_seen == 2 * len(micro_batch)
 
 
-@pytest.mark.slow
-def test_spawned_workers_read_the_same_blocks():
-    dataset = PackedDataset(small_cache(6))
-    workers = DataLoader(dataset, batch_size=2, collate_fn=collate, num_workers=1, multiprocessing_context="spawn")
-    alone = DataLoader(dataset, batch_size=2, collate_fn=collate)
-    expected = [batch["input_ids"].tolist() for batch in alone]
-    assert [batch["input_ids"].tolist() for batch in workers] == expected
-
-
 def test_a_pickled_dataset_opens_the_same_bytes_or_nothing(tmp_path):
     write_cache(tmp_path, [random_blocks(3)])
     saved = pickle.dumps(PackedDataset(tmp_path))

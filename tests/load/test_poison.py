@@ -27,27 +27,6 @@ SMALL = {
     "num_key_value_heads": 2,
     "pad_token_id": 0,
 }
-POSITIONS_IN_3D = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
-
-
-def vision_model(t, name, attend):
-    """A tiny model that sees, of the given family; no image is shown to it here."""
-    config = t.AutoConfig.for_model(name)
-    text = config.get_text_config()
-    sizes = {**SMALL, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "num_hidden_layers": 4}
-    for key, value in sizes.items():
-        if hasattr(text, key):
-            setattr(text, key, value)
-    text.head_dim = 8
-    text.rope_parameters = {**(text.rope_parameters or {}), **POSITIONS_IN_3D, "partial_rotary_factor": 1.0}
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:4]
-    seen = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 32, "num_heads": 2,
-            "out_hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "deepstack_visual_indexes": []}  # fmt: skip
-    for key, value in seen.items():
-        if hasattr(config.vision_config, key):
-            setattr(config.vision_config, key, value)
-    return t.AutoModelForImageTextToText.from_config(config, **attend)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,6 +50,7 @@ MODELS = {
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 3, "head_dim": 8},
     "opt": {"ffn_dim": 32, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
     "mixtral": {"num_local_experts": 4},
+    "qwen3_5_text": {"num_hidden_layers": 4, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
 }  # fmt: skip
 """What families want beside the sizes of all. Bamba has a layer of Mamba-2 and one of attention."""
 
@@ -79,9 +59,7 @@ def model_of(name, attention="sdpa"):
     t = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
     attend = {"attn_implementation": attention}
     torch.manual_seed(0)
-    if name not in MODELS:
-        return vision_model(t, name, attend)
-    return t.AutoModelForCausalLM.from_config(t.AutoConfig.for_model(name, **SMALL, **MODELS[name]), **attend)
+    return t.AutoModelForCausalLM.from_config(t.AutoConfig.for_model(name, **SMALL | MODELS[name]), **attend)
 
 
 def with_arguments(model, **changed):
@@ -168,23 +146,6 @@ def test_padding_that_no_mask_hides_leaks_from_the_left():
     assert "padding is attended to" in str(report)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("qwen2_vl", "qwen3_vl"),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("qwen2_5_vl", "glm4v", "glm46v", "paddleocr_vl")),
-    ],
-)
-def test_models_with_positions_in_three_dimensions_honor_the_boundaries_of_text(name):
-    model, micro_batch = model_of(name), flattened(LENGTHS)
-    assert huggingface(micro_batch, model.config)["position_ids"].shape == (4, 1, sum(LENGTHS))
-    report = poison_test(model, micro_batch, alone=True)
-    assert report, str(report)
-    plain = poison_test(model, micro_batch, logits=lambda b: model(**huggingface(b, None)).logits)
-    assert bool(plain) == (name == "qwen3_vl"), "what the adapter guards against: transformers may mend it one day"
-    assert poison_test(model, padded(LENGTHS), alone=True)
-
-
 @pytest.mark.parametrize(("name", "attention"), [("gpt_oss", "eager"), ("opt", "sdpa")])
 def test_models_that_make_masks_without_positions_get_masks_with_the_boundaries(name, attention):
     model = model_of(name, attention)
@@ -196,7 +157,7 @@ def test_models_that_make_masks_without_positions_get_masks_with_the_boundaries(
 
 
 def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused():
-    model = model_of("qwen3_5")
+    model = model_of("qwen3_5_text")
     if all(find_spec(kernels) for kernels in ("causal_conv1d", "fla")):
         assert poison_test(model, flattened(LENGTHS))
     else:
