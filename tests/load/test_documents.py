@@ -229,19 +229,22 @@ def test_a_step_of_tokens_takes_the_next_documents_as_long_as_they_fit(num_docum
 
 ENDS = ("drop", "pad", "short")
 RESUMED = [
+    *itertools.product(["packed"], ["random", "function", "mixed"], ENDS),
     *itertools.product(["padded", "padding_free"], ["random", "sequential", "length_bucketed"], ENDS),
     *itertools.product(["token_budget"], ORDERS, ENDS),
 ]
 
 
-@pytest.mark.parametrize(("batching", "order", "end"), one_in(5, RESUMED))
+@pytest.mark.parametrize(("batching", "order", "end"), one_in(4, RESUMED))
 def test_resume_on_other_ranks_goes_on_exactly(batching, order, end, monkeypatch):
-    """In every order, and of a mixture."""
+    """In every order, of blocks, documents, and mixtures; with steps made ahead, and without."""
     monkeypatch.setattr("packer.load.ordering.WINDOW", 7)
-    cache, _ = small_document_cache(31)
-    mixed = order.startswith("mixed")
-    if mixed:
-        cache = Mixture([(cache, 3), (small_document_cache(17, seed=1, fingerprint="beef")[0], 2)], by="tokens")
+    if batching == "packed":
+        cache, other = small_cache(31), small_cache(17, fingerprint="beef")
+    else:
+        cache, other = small_document_cache(31)[0], small_document_cache(17, seed=1, fingerprint="beef")[0]
+    if order == "mixed":
+        cache = Mixture([(cache, 3), (other, 2)], by="rows" if batching == "packed" else "tokens")
     unit = 20 if batching == "token_budget" else 2
 
     def run(loaders, epochs=2):
@@ -250,21 +253,22 @@ def test_resume_on_other_ranks_goes_on_exactly(batching, order, end, monkeypatch
                 rows = sorted(number for part in parts for number in part.block_ids.tolist() if number >= 0)
                 yield rows, parts[0].num_items_in_batch, parts[0].num_tokens, loaders[0].state_dict()
 
-    options = {
-        "micro_batch_size": unit,
-        "global_batch_size": 6 * unit,
-        "batching": batching,
-        "order": ORDERS[order],
-        "end": end,
-    }
-    whole = list(run(ranks_of(cache, 1, **options)))
+    options = {"micro_batch_size": unit, "global_batch_size": 6 * unit, "batching": batching, "end": end}
+    options["order"] = ORDERS[order]
+    (alone,) = ranks_of(cache, 1, **options, prefetch=0)
+    whole = list(run([alone]))
     assert len(whole) >= 4
+    if order == "mixed":
+        state = whole[-1][3]
+        assert sum(state["taken"]) == state["epoch"] * alone.num_blocks + state["cursor"]
     for taken, (_, _, _, state) in one_in(3, list(enumerate(whole))):
-        loaders = ranks_of(cache, 2 + taken % 2, **options)
+        loaders = ranks_of(cache, 2 + taken % 2, **options, prefetch=3 * (taken % 2))
         for loader in loaders:
             loader.load_state_dict(state)
         rest = [step[:3] for step in run(loaders)]
         assert rest == [step[:3] for step in whole[taken + 1 :]]
+        for loader in loaders:
+            loader.close()
 
 
 def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():

@@ -234,24 +234,6 @@ def test_pad_fills_the_last_step_with_masked_rows():
 # Resume
 
 
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("end", ["drop", "pad", "short"])
-def test_resume_at_any_step_goes_on_exactly_as_the_uninterrupted_run(prefetch, end):
-    cache = small_cache(7)
-
-    def run(loader, epochs=3):
-        while loader.epoch < epochs:
-            for step in loader:
-                yield step.index, step.epoch, step.block_ids.tolist(), step.num_items_in_batch, loader.state_dict()
-
-    whole = list(run(loader_of(cache, end=end, prefetch=0)))
-    for i, (*_, state) in enumerate(whole):
-        loader = loader_of(cache, end=end, prefetch=prefetch)
-        loader.load_state_dict(state)
-        assert list(run(loader)) == whole[i + 1 :]
-    assert len(whole) >= 9
-
-
 # Sizes
 
 
