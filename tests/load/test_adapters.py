@@ -29,11 +29,6 @@ def test_a_micro_batch_goes_with_what_keeps_its_documents_apart_and_without_a_ca
     assert "use_cache" not in micro_batch
 
 
-def test_the_number_of_items_is_handed_on_where_it_is_given():
-    assert huggingface(flattened([3, 2]), None, num_items_in_batch=7)["num_items_in_batch"] == 7
-    assert "num_items_in_batch" not in huggingface(flattened([3, 2]), None)
-
-
 @pytest.mark.parametrize(
     ("release", "installed", "is_refused"),
     [

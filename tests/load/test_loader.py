@@ -231,17 +231,6 @@ def test_pad_fills_the_last_step_with_masked_rows():
     assert last[3]["labels"].tolist() == [[-100] * 8]
 
 
-# Resume
-
-
-# Sizes
-
-
-def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything():
-    with pytest.raises(UsageError, match="would drop them all"):
-        loader_of(small_cache(3), global_batch_size=4)
-
-
 # The thread
 
 

@@ -109,12 +109,6 @@ def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end, 
     assert steps_left(**sizes, num_epochs=num_epochs) == count
 
 
-def test_coverage_is_the_share_of_the_epoch_taken():
-    order = order_of(10)
-    assert plan_step(order, epoch=0, cursor=0, size=4, end="drop").coverage == 0.4
-    assert plan_step(order, epoch=0, cursor=8, size=4, end="pad").coverage == 1.0
-
-
 @pytest.mark.parametrize(
     ("size", "nearest"), [(10, "nearest: 8 or 16"), (3, "nearest: 8"), (0, "nearest: 8"), (-8, "nearest: 8")]
 )

@@ -32,18 +32,6 @@ def only(stages: Stages, sample: Sample) -> tuple[str, str]:
     return "".join(spell(i) for i in ids), "".join(spell(label) for label in labels if label >= 0)
 
 
-def test_a_text_opens_with_the_tokenizers_bos_and_closes_with_eos_once(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), text("fox dog"))
-    assert ids == "<|begin|>foxĠdog<|im_end|>"
-    assert trained == "foxĠdog<|im_end|>"
-
-
-def test_without_a_bos_the_first_token_of_a_text_is_not_trained(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path)), text("? dog"))
-    assert ids == "?Ġdog<|im_end|>"
-    assert trained == "Ġdog<|im_end|>"
-
-
 @pytest.mark.parametrize(
     ("around", "append"), [("$A", "true"), ("<|begin|> $A", "false"), ("<|begin|> $A <|begin|> <|im_end|>", "true")]
 )
@@ -100,11 +88,6 @@ def test_a_merged_completion_keeps_the_tokenizers_bos(tmp_path: Path) -> None:
     ids, trained = only(stages, completion("Hello ", "fox"))
     assert ids == "<s>▁Hello▁fox</s>"
     assert trained == "fox</s>"
-
-
-def test_a_completion_without_a_prompt_is_trained_throughout(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), completion("", "fox dog"))
-    assert "<|begin|>" + trained == ids
 
 
 def test_a_control_token_typed_in_a_text_is_ordinary_text(tmp_path: Path) -> None:
