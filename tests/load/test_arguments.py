@@ -17,7 +17,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from packer.errors import InputError, PackerError, UsageError  # noqa: E402
+from packer.errors import InputError, PackerError  # noqa: E402
 from packer.load import (  # noqa: E402
     EvaluationBatches,
     Mixture,
@@ -189,8 +189,3 @@ def test_a_step_is_not_taken_for_a_micro_batch():
     for call in (*calls, itemgetter("input_ids")):
         with pytest.raises(TypeError, match="for micro_batch in step"):
             call(step)
-
-
-def test_what_stands_for_another_argument_is_refused_by_its_name():
-    with pytest.raises(UsageError, match="without loss_weights"):
-        weighted_loss(torch.zeros(1, 4, 8), {"labels": torch.zeros(1, 4, dtype=torch.int64)})

@@ -8,13 +8,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
 
+from small_micro_batches import flattened, padded  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test  # noqa: E402
 
-LENGTHS = (7, 5, 9)
+LENGTHS = (7, 5, 9)  # the last has no padding
 VOCABULARY = 64
 MOST_PARAMETERS = 2_000_000
 
@@ -58,31 +59,9 @@ def tiny(family, attention):
     return make().float().eval()
 
 
-def packed():
-    torch.manual_seed(1)
-    ids = torch.randint(3, VOCABULARY, (1, sum(LENGTHS)))
-    ends = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0)], dtype=torch.int32)
-    places = torch.cat([torch.arange(length) for length in LENGTHS])[None]
-    lengths = {f"cu_seq_lens_{side}": ends for side in "qk"} | {f"max_length_{side}": max(LENGTHS) for side in "qk"}
-    return {"input_ids": ids, "labels": ids.clone(), "position_ids": places, **lengths}
-
-
-def padded():
-    torch.manual_seed(1)
-    mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
-    ids = torch.randint(3, VOCABULARY, mask.shape) * mask
-    labels = ids.where(mask, -100)
-    return {
-        "input_ids": ids,
-        "labels": labels,
-        "attention_mask": mask.long(),
-        "position_ids": torch.arange(9).repeat(3, 1),
-    }
-
-
 def is_causal(model):
     """Whether later tokens leave earlier logits alone."""
-    ids = padded()["input_ids"][2:]
+    ids = padded(LENGTHS)["input_ids"][2:]
     other = ids.clone()
     other[0, -1] = 3 + (ids[0, -1] + 1) % 10
     with torch.no_grad():
@@ -98,7 +77,7 @@ def outcome(family, attention):
             return None
     except Exception:  # noqa: BLE001 - some cannot be as small, or have other parts
         return None
-    return tuple(found_in(model, micro_batch) for micro_batch in (packed(), padded()))
+    return tuple(found_in(model, micro_batch) for micro_batch in (flattened(LENGTHS), padded(LENGTHS)))
 
 
 def found_in(model, micro_batch):

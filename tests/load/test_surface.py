@@ -120,9 +120,6 @@ def test_sizes_default_to_one_block_and_one_micro_batch_a_rank():
         assert {len(step) for step in loader} == {1}
 
 
-# A short last step
-
-
 # A step on a device
 
 

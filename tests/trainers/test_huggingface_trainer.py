@@ -101,19 +101,6 @@ def _steps(loader, *, epochs):
         yield from loader
 
 
-def test_the_loss_of_a_step_is_the_mean_over_the_tokens_of_its_documents_alone(tmp_path):
-    """Each document by itself, one after another, without weights changing."""
-    trainer = trainer_of(tmp_path, learning_rate=0.0, max_steps=3, more={"optimizers": (None, None)})
-    trainer.train()
-    expected = []
-    with loader_of() as loader:
-        for step in islice(loader, 3):
-            documents = documents_of(CACHE.blocks("train").read(step.block_ids))
-            losses = [summed_loss_alone(trainer.model, *document).item() for document in documents]
-            expected.append(sum(losses) / step.num_items_in_batch)
-    assert losses_of(trainer) == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "batching", ["token_budget", *(pytest.param(each, marks=pytest.mark.slow) for each in ("padded", "padding_free"))]
 )
