@@ -1,5 +1,10 @@
-"""Every family of causal models that transformers has, tiny and random: whether packed documents are kept apart."""
+"""Every family of causal models that transformers has, tiny and random: whether packed documents are kept apart.
 
+`python tests/load/test_families.py` prints the table.
+"""
+
+import os
+import warnings
 from functools import partial
 
 import pytest
@@ -8,14 +13,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
 
-from small_micro_batches import flattened, padded  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test  # noqa: E402
 
-LENGTHS = (7, 5, 9)  # the last has no padding
+LENGTHS = (7, 5, 9)
 VOCABULARY = 64
 MOST_PARAMETERS = 2_000_000
 
@@ -59,9 +63,31 @@ def tiny(family, attention):
     return make().float().eval()
 
 
+def packed():
+    torch.manual_seed(1)
+    ids = torch.randint(3, VOCABULARY, (1, sum(LENGTHS)))
+    ends = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0)], dtype=torch.int32)
+    places = torch.cat([torch.arange(length) for length in LENGTHS])[None]
+    lengths = {f"cu_seq_lens_{side}": ends for side in "qk"} | {f"max_length_{side}": max(LENGTHS) for side in "qk"}
+    return {"input_ids": ids, "labels": ids.clone(), "position_ids": places, **lengths}
+
+
+def padded():
+    torch.manual_seed(1)
+    mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
+    ids = torch.randint(3, VOCABULARY, mask.shape) * mask
+    labels = ids.where(mask, -100)
+    return {
+        "input_ids": ids,
+        "labels": labels,
+        "attention_mask": mask.long(),
+        "position_ids": torch.arange(9).repeat(3, 1),
+    }
+
+
 def is_causal(model):
     """Whether later tokens leave earlier logits alone."""
-    ids = padded(LENGTHS)["input_ids"][2:]
+    ids = padded()["input_ids"][2:]
     other = ids.clone()
     other[0, -1] = 3 + (ids[0, -1] + 1) % 10
     with torch.no_grad():
@@ -77,7 +103,7 @@ def outcome(family, attention):
             return None
     except Exception:  # noqa: BLE001 - some cannot be as small, or have other parts
         return None
-    return tuple(found_in(model, micro_batch) for micro_batch in (flattened(LENGTHS), padded(LENGTHS)))
+    return tuple(found_in(model, micro_batch) for micro_batch in (packed(), padded()))
 
 
 def found_in(model, micro_batch):
@@ -123,3 +149,15 @@ def test_packed_documents_are_what_they_are_alone_but_in_these_families_and_padd
     assert families("leaks") == LEAKING and families("positions") == RUNNING_ON
     assert families("as alone", 1) == {family for family, _ in found} - {"prophetnet"}
     assert {"gpt_oss", "qwen3", "llama", "gemma3_text", "glm4_moe", "olmo3", "granite"} <= families("as alone")
+
+
+def main():
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    for (family, attention), said in table(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)).items():
+        print(f"{family:32}{attention:8}packed: {said[0]:50}padded: {said[1]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,12 @@
 """Families of models that see, tiny and random: padded and packed documents with images have the losses and gradients
 of the processor's own batches.
+
+`python tests/media/test_families.py` prints the table.
 """
 
+import sys
+import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,9 @@ pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installe
 transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
 torch = pytest.importorskip("torch")
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
 from families_that_see import FAMILIES, family_folder, family_model  # noqa: E402
 from image_models import answer, picture, user, with_pixels, write_rows  # noqa: E402
 from torch.utils._pytree import tree_map_only  # noqa: E402
@@ -18,7 +26,7 @@ from torch.utils._pytree import tree_map_only  # noqa: E402
 import packer  # noqa: E402
 from packer.errors import InputError, UsageError  # noqa: E402
 from packer.load import PackedLoader  # noqa: E402
-from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402
+from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402  # noqa: E402
 from packer.load.poison import refuse_leaks  # noqa: E402
 from packer.media.processor import processor_of  # noqa: E402
 
@@ -160,3 +168,18 @@ def test_padded_rows_are_exact_and_packed_ones_are_exact_or_refused_and_wrong(na
 def test_the_page_names_every_family():
     text = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "images.md").read_text("utf-8")
     assert all(name.partition(",")[0] in text for name in FAMILIES)
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    print(f"{'':18}padded          padding_free    packed")
+    for name in sys.argv[1:] or FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            found = outcomes(name, Path(folder))
+        said = ["no processor here"] if found is None else found.values()
+        print(f"{name:18}" + "".join(f"{each:16}" for each in said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
