@@ -182,6 +182,16 @@ def test_failing_texts_are_found_in_every_slice_of_a_batch(tmp_path: Path, monke
     assert list(caught.value.reasons) == [1, 4, 6]
 
 
+class Failing:
+    """A tokenizer that fails on batches, and encodes single texts by another function."""
+
+    def __init__(self, error: BaseException, encode: Any = None) -> None:
+        self.error, self.encode = error, encode
+
+    def encode_batch_fast(self, *_: object, **__: object) -> None:
+        raise self.error
+
+
 @pytest.mark.parametrize(
     "complaint",
     [
@@ -191,15 +201,11 @@ def test_failing_texts_are_found_in_every_slice_of_a_batch(tmp_path: Path, monke
     ],
 )
 def test_the_reason_quotes_nothing_of_the_text(complaint: str, tmp_path: Path) -> None:
-    class Failing:
-        def encode_batch_fast(self, *_: object, **__: object) -> None:
-            raise ValueError
-
-        def encode(self, *_: object, **__: object) -> None:
-            raise ValueError(f"{complaint}`é my secret\nlife`")
+    def complain(*_: object, **__: object) -> None:
+        raise ValueError(f"{complaint}`é my secret\nlife`")
 
     encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
-    encoder._backend = Failing()
+    encoder._backend = Failing(ValueError(), complain)
     with pytest.raises(UnencodableTextsError) as caught:
         encoder.encode(["é my secret\nlife"])
     assert caught.value.reasons == {0: complaint.strip()}
@@ -207,12 +213,8 @@ def test_the_reason_quotes_nothing_of_the_text(complaint: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
 def test_what_no_text_is_to_blame_for_is_not_put_on_a_text(tmp_path: Path, error: type[BaseException]) -> None:
-    class Failing:
-        def encode_batch_fast(self, *_: object, **__: object) -> None:
-            raise error
-
     encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
-    encoder._backend = Failing()
+    encoder._backend = Failing(error())
     with pytest.raises(error):
         encoder.encode(["a"])
 
@@ -222,16 +224,7 @@ def test_a_batch_that_fails_though_none_of_its_texts_does_gives_the_ids_of_its_t
     encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
     batch = ["the dog", "", "fox"]
     expected = encoder.encode(batch)
-    backend = encoder._backend
-
-    class Threadless:
-        def encode_batch_fast(self, *_: object, **__: object) -> None:
-            raise RuntimeError("no threads")
-
-        def encode(self, text: str, **options: Any) -> Any:
-            return backend.encode(text, **options)
-
-    encoder._backend = Threadless()
+    encoder._backend = Failing(RuntimeError("no threads"), encoder._backend.encode)
     assert [part.tolist() for part in encoder.encode(batch)] == [part.tolist() for part in expected]
 
 

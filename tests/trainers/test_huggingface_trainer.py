@@ -414,10 +414,6 @@ def test_a_model_that_takes_no_number_of_items_is_refused_unless_the_loss_is_giv
     def adapter(micro_batch):
         return {name: micro_batch[name] for name in ("input_ids", "position_ids", "labels")}
 
-    def mean(outputs, labels, num_items_in_batch):
-        logits, targets = outputs.logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
-        return torch.nn.functional.cross_entropy(logits, targets, reduction="sum") / num_items_in_batch
-
     with pytest.raises(UsageError, match="no num_items_in_batch"):
         trainer_of(tmp_path, model=Closed())
     model = Closed()
@@ -426,7 +422,7 @@ def test_a_model_that_takes_no_number_of_items_is_refused_unless_the_loss_is_giv
         args=arguments(tmp_path, max_steps=4),
         train_dataset=loader_of(),
         adapter=adapter,
-        compute_loss_func=mean,
+        compute_loss_func=summed,
         optimizers=(adamw(model), None),
     )
     trainer.train()
