@@ -72,7 +72,7 @@ def largest_difference(first, second):
 
 @pytest.mark.parametrize(("flatten", "align"), [(True, 1), (False, 1), (True, 8)])
 def test_loss_and_gradients_equal_those_of_documents_run_one_by_one(tmp_path, flatten, align):
-    """And where padding stands behind documents, at whose end their sequences end then."""
+    """Also of aligned blocks, where the padding behind a document is part of its sequence."""
     documents, model = sample_documents(), TinyDecoder()
     expected = sum(summed_loss(alone(model, document), labels_of(document)) for document in documents)
     actual, num_micro_batches, num_items = 0, 0, 0
