@@ -96,6 +96,45 @@ def test_a_column_that_is_shifted_by_one_is_found_by_that_test(cache_of, layout,
         read(folder, rows, **layout)
 
 
+def logits_of(ids):
+    """Of a model that looks at each token alone, in double precision."""
+    table = torch.randn(200, 200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return table[ids % 200]
+
+
+def losses_at(ids, labels, values):
+    """Summed policy gradient and KL on the top three, over targets; all of them shifted, [T] or [T, 3]."""
+    logps, is_target = logits_of(ids).log_softmax(-1), labels != -100
+    of_targets = logps.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    ratio = (of_targets - values["logp"]).exp()
+    gradient = -(ratio * values["reward"] * is_target).sum()
+    teacher = torch.softmax(values["top"].double() / 7, -1)
+    student = logps.gather(-1, values["top"].clamp(min=0) % 200)
+    return torch.stack([gradient, ((teacher * (teacher.log() - student)).sum(-1) * is_target).sum()])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_kl_and_a_policy_gradient_over_packed_rows_are_those_of_single_documents(cache_of, layout):
+    folder, rows = cache_of(7, 12, 16, 5, 9, 3, 2, 15, align=2)
+    expected = torch.zeros(2, dtype=torch.float64)
+    for row in rows:
+        ids, labels = torch.tensor(row["input_ids"]), torch.tensor(row["labels"])
+        values = {name: torch.tensor(row[name])[1:] for name in ("logp", "top")} | {"reward": row["reward"]}
+        expected += losses_at(ids[:-1], labels[1:], values)
+    found = torch.zeros(2, dtype=torch.float64)
+    layout = {"micro_batch_size": 2, "global_batch_size": 4, "end": "pad", **layout}
+    for rank in (0, 1):
+        for step in PackedLoader(folder, rank=rank, world_size=2, columns=NAMES, **layout):
+            for batch in step:
+                if "shift_labels" in batch:
+                    found += losses_at(batch["input_ids"], batch["shift_labels"], batch["shift_columns"])
+                else:
+                    values = {name: each[:, 1:] for name, each in batch["columns"].items()}
+                    found += losses_at(batch["input_ids"][:, :-1], batch["labels"][:, 1:], values)
+    assert (expected.abs() > 1).all()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
 def test_items_of_a_dataset_have_them_also_in_another_process(cache_of):
     folder, rows = cache_of(7, 12, 16, 5, 9, 3, 2, 15, 30, overlong="split", align=2)
     items = pickle.loads(pickle.dumps(PackedDataset(folder, columns=NAMES)))

@@ -41,7 +41,7 @@ def items(draw):
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(case=items())
-def test_bins_are_those_of_the_literal_algorithm(case):
+def test_bins_are_those_of_literal_best_fit_decreasing(case):
     assert grouped(*case) == literal_best_fit_decreasing(*case)
 
 
@@ -62,7 +62,7 @@ def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_t
 
 
 @pytest.mark.parametrize("capacity", [512, 131072])
-def test_the_number_of_bins_is_the_classic_one_for_many_items(capacity):
+def test_the_number_of_bins_is_that_of_classic_best_fit_decreasing_for_many_items(capacity):
     random = np.random.default_rng(capacity)
     lengths = np.clip(random.lognormal(5, 1, 5_000), 1, capacity).astype(np.int64).tolist()
     lengths += random.integers(1, capacity, 2_000, endpoint=True).tolist()
