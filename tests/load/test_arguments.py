@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.errors import InputError, PackerError  # noqa: E402
@@ -150,9 +151,7 @@ def test_a_data_loader_makes_flattened_micro_batches_of_blocks_without_any_setti
     assert len(batches) == -(-7 // batch_size)
     for number, batch in enumerate(batches):
         expected = collate(dataset.__getitems__(range(number * batch_size, min((number + 1) * batch_size, 7))))
-        assert batch.keys() == expected.keys()
-        for name, value in expected.items():
-            assert torch.equal(batch[name], value) if isinstance(value, torch.Tensor) else batch[name] == value
+        assert_same(batch, expected)
 
 
 def test_indices_and_items_that_are_none_are_refused():

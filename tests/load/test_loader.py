@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from processes import wait_until  # noqa: E402
 from small_blocks import PAD_ID, small_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import PackedLoader, reading  # noqa: E402
@@ -339,14 +340,9 @@ def test_micro_batches_on_a_device_equal_those_on_the_host(prefetch):
     num_seen = 0
     for host, device in zip(loader_of(cache, **options), loader_of(cache, device="cuda", **options), strict=True):
         for one, other in zip(host, device, strict=True):
-            for name, value in one.items():
-                if isinstance(value, torch.Tensor):
-                    assert other[name].is_cuda
-                    assert other[name].dtype == value.dtype
-                    assert torch.equal(other[name].cpu(), value)
-                else:
-                    assert other[name] == value
-                num_seen += 1
+            assert all(value.is_cuda for value in other.values() if torch.is_tensor(value))
+            assert_same(one, {name: value.cpu() if torch.is_tensor(value) else value for name, value in other.items()})
+            num_seen += 1
     assert num_seen > 0
 
 

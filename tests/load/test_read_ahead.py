@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 
 from packer.load import PackedLoader, reading  # noqa: E402
 from packer.load.ordered_rows import PADDING_ROW  # noqa: E402
@@ -61,6 +62,4 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
             assert one.block_ids.tolist() == other.block_ids.tolist()
             assert len(one) == len(other)
             for alone, together in zip(one, other, strict=True):
-                assert list(alone) == list(together)
-                for name, value in alone.items():
-                    assert torch.equal(value, together[name]) if torch.is_tensor(value) else value == together[name]
+                assert_same(alone, together)
