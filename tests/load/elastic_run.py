@@ -70,6 +70,21 @@ def refusal(settings):
     return None
 
 
+def refusals_of_different_seeds(settings):
+    """What the first or second step of each rank is refused with; ranks act one after another, and none waits."""
+    steps = iter(PackedLoader(settings["cache"], **settings["loader"] | {"seed": distributed.get_rank()}))
+    said, refusals = None, [None] * distributed.get_world_size()
+    for turn in range(2 * len(refusals)):
+        if turn % len(refusals) == distributed.get_rank() and said is None:
+            try:
+                next(steps)
+            except UsageError as error:
+                said = error.message
+        distributed.barrier()
+    distributed.all_gather_object(refusals, said)
+    return refusals
+
+
 def resume(model, optimizer, loader, place):
     """Go on from a distributed checkpoint."""
     from torch.distributed import checkpoint
@@ -88,6 +103,7 @@ def main(settings):
     too_early = refusal(settings)
     distributed.init_process_group("gloo")
     world_size = distributed.get_world_size()
+    refusals = refusals_of_different_seeds(settings)
     plain, optimizer = model_and_optimizer()
     model = DistributedDataParallel(plain)
     loader = PackedLoader(settings["cache"], **settings["loader"])
@@ -99,8 +115,9 @@ def main(settings):
         saved = {"model": model_state, "optimizer": optimizer_state, "reader": loader}
         checkpoint.save(saved, checkpoint_id=settings["save"])
     if distributed.get_rank() == 0:
-        report = {"world_size": world_size, "too_early": too_early, "losses": losses, "blocks": blocks}
-        torch.save({**report, "weights": plain.state_dict()}, settings["report"])
+        report = {"world_size": world_size, "too_early": too_early, "refusals": refusals}
+        report |= {"losses": losses, "blocks": blocks, "weights": plain.state_dict()}
+        torch.save(report, settings["report"])
     distributed.barrier()
     # Taken down in order, gloo can wait for itself: the interpreter lock is held while its thread is waited for, and the
     # thread may want that lock to let go of the tensors of the last exchange.

@@ -14,32 +14,19 @@ from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.contract import check_batch  # noqa: E402
 
 
-def test_a_flattened_micro_batch_goes_without_mask_and_cache():
-    micro_batch = flattened([3, 2], padding=2)
+@pytest.mark.parametrize(
+    ("micro_batch", "names"),
+    [
+        (flattened([3, 2], padding=2), {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}),
+        (padded([3, 5], side="left"), {"attention_mask"}),
+        (padded([3, 5], side="right"), {"attention_mask"}),
+    ],
+)
+def test_a_micro_batch_goes_with_what_keeps_its_documents_apart_and_without_a_cache(micro_batch, names):
     arguments = huggingface(micro_batch, None)
     assert arguments == {**micro_batch, "use_cache": False}
-    assert "attention_mask" not in arguments
+    assert set(arguments) == {"input_ids", "labels", "position_ids", "use_cache"} | names
     assert "use_cache" not in micro_batch
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_padded_micro_batch_keeps_its_mask_and_positions(side):
-    micro_batch = padded([3, 5], side=side)
-    arguments = huggingface(micro_batch, None)
-    assert arguments == {**micro_batch, "use_cache": False}
-    assert set(arguments) == {"input_ids", "attention_mask", "labels", "position_ids", "use_cache"}
-
-
-def test_the_number_of_items_is_handed_on_where_it_is_given():
-    assert huggingface(flattened([3, 2]), None, num_items_in_batch=7)["num_items_in_batch"] == 7
-    assert "num_items_in_batch" not in huggingface(flattened([3, 2]), None)
-
-
-def test_seq_idx_numbers_the_sequences_of_a_flattened_micro_batch():
-    numbers = huggingface(flattened([3, 2], padding=1), None, seq_idx=True)["seq_idx"]
-    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
-    assert numbers.dtype == torch.int32
-    assert "seq_idx" not in huggingface(flattened([3, 2]), None)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Ranks that would read different data are refused by name; nobody waits for a rank that does not come."""
 
-import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
-from torchrun import torchrun  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, Padded, ranks  # noqa: E402
@@ -154,17 +151,6 @@ def test_what_one_rank_reads_alone_is_compared_with_nothing(connect):
     assert len(list(open_rank(1, OTHER))) == NUM_BLOCKS // 6
 
 
-def test_an_evaluation_that_is_begun_again_is_one_comparison(connect):
-    loaders = [open_rank(rank) for rank in range(WORLD_SIZE)]
-    states = [loader.state_dict() for loader in loaders]
-    for rank, loader in enumerate(loaders):
-        for _ in range(1 + rank):
-            loader.load_state_dict(states[rank])
-            list(loader)
-    store = ranks._store()
-    assert store.check(["packer/0/0/first"]) and not store.check(["packer/0/1/first"])
-
-
 def test_a_rank_looks_no_more_once_all_have_come(connect, monkeypatch):
     loaders = [open_rank(rank) for rank in range(WORLD_SIZE)]
     iterations = [iter(loader) for loader in loaders]
@@ -199,21 +185,3 @@ def test_ranks_of_another_world_than_torchs_are_warned(connect):
 def test_a_loader_of_one_rank_asks_nobody(monkeypatch):
     monkeypatch.setattr(ranks, "_store", lambda: pytest.fail("the store was asked"))
     assert len(list(open_rank(0, world_size=1))) == NUM_BLOCKS // 6
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
-    reason="GLOO MISSING: several processes are not tested",
-)
-def test_two_processes_under_torchrun_are_compared_and_none_waits(tmp_path):
-    """What was found is written by the processes: see agreement_run.py."""
-    torchrun(Path(__file__).parent / "agreement_run.py", CACHE.folder, tmp_path, num_processes=2)
-    found = [json.loads((tmp_path / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
-    seeds = "the loaders of ranks 0 and 1 differ: seed 0 and 1"
-    for report in found:
-        assert report["alike"] == list(range(5))
-        assert report["seed"] == seeds
-        assert "cursor 16 and 0" in report["resumed on one rank"]
-    assert [report["read alone"] for report in found] == [[0, 1, 2, 3, 4], None]
-    assert [report["begun by one rank"] for report in found] == [0, None]

@@ -15,9 +15,10 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from packer.errors import InputError, PackerError, UsageError  # noqa: E402
+from packer.errors import InputError, PackerError  # noqa: E402
 from packer.load import (  # noqa: E402
     EvaluationBatches,
     Mixture,
@@ -142,8 +143,7 @@ def test_a_proportion_is_any_number_and_exact(number):
 # In a DataLoader of torch
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(("num_workers", "batch_size"), [(0, 1), (1, 3)])
 def test_a_data_loader_makes_flattened_micro_batches_of_blocks_without_any_setting(batch_size, num_workers):
     dataset = PackedDataset(small_cache(7, 16))
     options = {"batch_size": batch_size, "num_workers": num_workers}
@@ -151,9 +151,7 @@ def test_a_data_loader_makes_flattened_micro_batches_of_blocks_without_any_setti
     assert len(batches) == -(-7 // batch_size)
     for number, batch in enumerate(batches):
         expected = collate(dataset.__getitems__(range(number * batch_size, min((number + 1) * batch_size, 7))))
-        assert batch.keys() == expected.keys()
-        for name, value in expected.items():
-            assert torch.equal(batch[name], value) if isinstance(value, torch.Tensor) else batch[name] == value
+        assert_same(batch, expected)
 
 
 def test_indices_and_items_that_are_none_are_refused():
@@ -190,8 +188,3 @@ def test_a_step_is_not_taken_for_a_micro_batch():
     for call in (*calls, itemgetter("input_ids")):
         with pytest.raises(TypeError, match="for micro_batch in step"):
             call(step)
-
-
-def test_what_stands_for_another_argument_is_refused_by_its_name():
-    with pytest.raises(UsageError, match="without loss_weights"):
-        weighted_loss(torch.zeros(1, 4, 8), {"labels": torch.zeros(1, 4, dtype=torch.int64)})

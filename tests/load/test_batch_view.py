@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 from packed_caches import table  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import PackedLoader, view_batch  # noqa: E402
@@ -29,12 +30,6 @@ def cache_of(batching):
 def sizes_of(batching, world_size):
     size = 24 if batching == "token_budget" else 1
     return {"micro_batch_size": size, "global_batch_size": 2 * size * world_size}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert value.equal(other[name]) if hasattr(value, "equal") else value == other[name]
 
 
 @given(

@@ -1,7 +1,6 @@
-"""A loader's state in the checkpoints of others: torch, JSON, torch.distributed.checkpoint, torchdata, Lightning."""
+"""A loader's state in the checkpoints of others: torch, JSON, torch.distributed.checkpoint, torchdata."""
 
 import json
-import logging
 import warnings
 from copy import deepcopy
 
@@ -150,8 +149,7 @@ def test_a_damaged_state_of_steps_is_refused_and_changes_nothing():
     assert len(damaged) == 15
 
 
-@pytest.mark.parametrize("made", [lambda loader: loader, StepDataset])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("made", "persistent"), [(lambda loader: loader, False), (StepDataset, True)])
 def test_workers_of_a_data_loader_are_refused_by_name_before_they_read(made, persistent):
     """What they read would be in no state of the loader, and a new size or epoch would not reach them."""
 
@@ -214,140 +212,3 @@ def test_torchdata_resumes_at_every_step_of_several_epochs(stateful_loader, end)
         source.dataset.loader.close()
         num_resumed += 1
     assert num_resumed == 13
-
-
-@through_torchdata
-def test_torchdata_knows_the_epoch_of_a_restored_loader_only_once_it_is_iterated(stateful_loader):
-    """A difference: StatefulDataLoader keeps a state until its next pass. Count by `step.epoch`, not by `loader.epoch`."""
-    loader = loader_of()
-    source = stateful_loader(StepDataset(loader), batch_size=None)
-    list(source)
-    state = source.state_dict()
-    restored = stateful_loader(StepDataset(loader_of()), batch_size=None)
-    restored.load_state_dict(state)
-    assert restored.dataset.loader.epoch == 0
-    assert next(iter(restored)).epoch == 1
-    assert restored.dataset.loader.epoch == 1
-    restored.dataset.loader.close()
-
-
-# Lightning
-
-through_lightning = pytest.mark.filterwarnings(
-    "ignore"
-)  # it advises (workers, logging), and uses what torch deprecated
-
-
-@pytest.fixture
-def lightning(monkeypatch):
-    found = pytest.importorskip("lightning.pytorch", reason="LIGHTNING MISSING: its Trainer is not tested")
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logger = logging.getLogger(name)
-        monkeypatch.setattr(logger, "level", logging.ERROR)
-    return found
-
-
-class Runs:
-    """Runs of one small model; what each saw and what became of its weights."""
-
-    def __init__(self, lightning, folder):
-        self.lightning = lightning
-        self.folder = folder
-
-    def module(self):
-        class Module(self.lightning.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.automatic_optimization = False  # a step has micro-batches of its own: one call is one update
-                self.weights = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
-                self.seen = []
-
-            def configure_optimizers(self):
-                return torch.optim.AdamW(self.parameters(), lr=0.1)
-
-            def training_step(self, step, index):
-                self.seen.append(what(step))
-                optimizer = self.optimizers()
-                optimizer.zero_grad()
-                for micro_batch in step:
-                    wanted = micro_batch["input_ids"].double().mean()
-                    self.manual_backward((self.weights - wanted).square().sum() / step.num_items_in_batch)
-                optimizer.step()
-
-        return Module()
-
-    def train(self, data, *, resume=None, callbacks=(), **limits):
-        module = self.module()
-        trainer = self.lightning.Trainer(
-            default_root_dir=self.folder,
-            accelerator="cpu",
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=bool(callbacks),
-            callbacks=list(callbacks),
-            **{"max_epochs": EPOCHS, **limits},
-        )
-        trainer.fit(module, data, ckpt_path=resume)
-        return module
-
-    def every_step(self):
-        return self.lightning.callbacks.ModelCheckpoint(
-            dirpath=self.folder, filename="{step}", every_n_train_steps=1, save_top_k=-1
-        )
-
-    def every_epoch(self):
-        return self.lightning.callbacks.ModelCheckpoint(
-            dirpath=self.folder, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=True
-        )
-
-    def data_module(self, dataset):
-        class Data(self.lightning.LightningDataModule):
-            def train_dataloader(self):
-                return dataset
-
-            def state_dict(self):
-                return dataset.state_dict()
-
-            def load_state_dict(self, state_dict):
-                dataset.load_state_dict(state_dict)
-
-        return Data()
-
-
-@pytest.fixture
-def runs(lightning, tmp_path):
-    return Runs(lightning, tmp_path)
-
-
-@through_lightning
-@pytest.mark.parametrize("end", ["drop", pytest.param("pad", marks=pytest.mark.slow)])
-def test_lightning_resumes_at_any_step_of_an_epoch_exactly(runs, end):
-    whole = runs.train(StepDataset(loader_of(end=end)), callbacks=[runs.every_step()])
-    assert whole.seen == list(epochs_of(loader_of(end=end)))
-    per_epoch = len(whole.seen) // EPOCHS
-    for step in (per_epoch - 1, per_epoch, per_epoch + 1):
-        resumed = runs.train(StepDataset(loader_of(end=end)), resume=runs.folder / f"step={step}.ckpt")
-        assert resumed.seen == whole.seen[step:]
-        assert torch.equal(resumed.weights, whole.weights)
-
-
-@through_lightning
-def test_lightning_restores_a_checkpoint_of_an_epochs_end_only_through_a_data_module(runs):
-    """A difference: of a checkpoint saved as an epoch ends Lightning drops the states of iterables, and data repeats."""
-    whole = runs.train(runs.data_module(StepDataset(loader_of())), callbacks=[runs.every_epoch()])
-    bare, held = (
-        runs.train(made(StepDataset(loader_of())), resume=runs.folder / "epoch=0.ckpt")
-        for made in (lambda dataset: dataset, runs.data_module)
-    )
-    per_epoch = len(whole.seen) // EPOCHS
-    assert held.seen == whole.seen[per_epoch:]
-    assert torch.equal(held.weights, whole.weights)
-    assert bare.seen == whole.seen[: 2 * per_epoch]
-
-
-@through_lightning
-def test_lightning_finds_an_empty_pass_after_each_epoch_of_a_bare_loader(runs):
-    """A difference, and why StepDataset is there: Lightning never asks for the step after the last of an epoch."""
-    assert runs.train(loader_of()).seen == list(epochs_of(loader_of(), epochs=2))
-    assert runs.train(StepDataset(loader_of())).seen == list(epochs_of(loader_of()))

@@ -1,7 +1,9 @@
 """Columns beside the ids, as training reads them: each value is at its token, however documents are cut and packed."""
 
+import functools
 import json
 import pickle
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -37,7 +39,8 @@ LAYOUTS = [
 
 @pytest.fixture(scope="module")
 def cache_of(starter, tmp_path_factory):
-    def made(lengths, **pack):
+    @functools.cache
+    def made(*lengths, **pack):
         folder = tmp_path_factory.mktemp("columns") / "cache"
         rows = rows_of(lengths)
         options = {"tokenizer": starter / "tokenizer", "pack": {"block_len": 16, **pack}, **COLUMNS}
@@ -69,7 +72,7 @@ def read(folder, rows, *, resume=None, **layout):
 @percent_of_examples(25)
 @given(st.lists(st.integers(3, 40), min_size=5, max_size=9), st.sampled_from(PACKS), st.sampled_from([None, 1]))
 def test_each_value_is_at_its_token_in_every_layout(cache_of, lengths, pack, resume):
-    folder, rows = cache_of(lengths, **pack)
+    folder, rows = cache_of(*lengths, **pack)
     lines = [json.loads(line) for line in (folder / "rejected.jsonl").read_text("utf-8").splitlines()]
     lost = sum(line["tokens"] for line in lines)
     for layout in LAYOUTS:
@@ -82,7 +85,7 @@ def test_each_value_is_at_its_token_in_every_layout(cache_of, lengths, pack, res
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_column_that_is_shifted_by_one_is_found_by_that_test(cache_of, layout, monkeypatch):
-    folder, rows = cache_of([7, 12, 30, 5, 9, 16], overlong="split")
+    folder, rows = cache_of(7, 12, 30, 5, 9, 16, overlong="split")
 
     def one_late(found, column, right=shards.token_values):
         return [np.roll(values, 1, axis=0) for values in right(found, column)]
@@ -112,7 +115,7 @@ def losses_at(ids, labels, values):
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_kl_and_a_policy_gradient_over_packed_rows_are_those_of_single_documents(cache_of, layout):
-    folder, rows = cache_of([7, 12, 16, 5, 9, 3, 2, 15], align=2)
+    folder, rows = cache_of(7, 12, 16, 5, 9, 3, 2, 15, align=2)
     expected = torch.zeros(2, dtype=torch.float64)
     for row in rows:
         ids, labels = torch.tensor(row["input_ids"]), torch.tensor(row["labels"])
@@ -133,7 +136,7 @@ def test_a_kl_and_a_policy_gradient_over_packed_rows_are_those_of_single_documen
 
 
 def test_items_of_a_dataset_have_them_also_in_another_process(cache_of):
-    folder, rows = cache_of([7, 12, 16, 5, 9, 3, 2, 15, 30], overlong="split", align=2)
+    folder, rows = cache_of(7, 12, 16, 5, 9, 3, 2, 15, 30, overlong="split", align=2)
     items = pickle.loads(pickle.dumps(PackedDataset(folder, columns=NAMES)))
     batch = collate([items[number] for number in range(len(items))])
     found = check_micro_batch(batch, rows)
@@ -158,7 +161,7 @@ def test_pairs_have_the_value_of_their_row_at_both_answers(starter, tmp_path):
 
 
 def test_caches_of_a_mixture_have_the_same_columns(cache_of, starter, tmp_path):
-    folders = [cache_of([7, 12, 30, 5], overlong="split")[0] for _ in range(2)]
+    folders = [cache_of(7, 12, 30, 5, overlong="split", seed=seed)[0] for seed in range(2)]
     rows = rows_of([7, 12, 30, 5])
     loader = PackedLoader(Mixture(dict.fromkeys(folders, 0.5)), columns=NAMES, end="short")
     found = [each for step in loader for batch in step for each in check_micro_batch(batch, rows)]
@@ -178,20 +181,22 @@ def test_caches_of_a_mixture_have_the_same_columns(cache_of, starter, tmp_path):
         PackedLoader(Mixture({folders[0]: 0.5, tmp_path / "c": 0.5}), columns=["at"])
 
 
-@pytest.mark.parametrize("missing", ["1e39", "99999999999", "-1.5"])
-def test_a_forged_manifest_declares_no_value_that_a_column_cannot_have(cache_of, missing):
-    folder, _ = cache_of([7, 12, 13])
-    path = folder / "manifest.json"
-    text = path.read_text("utf-8").replace('"missing":-1', f'"missing":{missing}')
-    path.write_bytes(sealed(b"{\n" + text.split(",\n", 1)[1].encode()))
-    with pytest.raises(CheckError, match="expected a whole number of 32 bits"):
-        PackedLoader(folder, columns=["at"])
+WRITTEN = '"kind":"int32","missing":-1'
 
 
-def test_a_shard_without_the_columns_of_the_recipe_is_refused(cache_of):
-    folder, _ = cache_of([7, 12, 13])
-    path = folder / "manifest.json"
-    text = path.read_text("utf-8").replace('"kind":"int32","missing":-1', '"kind":"float32","missing":-1')
-    path.write_bytes(sealed(b"{\n" + text.split(",\n", 1)[1].encode()))
-    with pytest.raises(CheckError, match="lacks the column at, which the recipe declares"):
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ('"kind":"int32","missing":1e39', "expected a whole number of 32 bits"),
+        ('"kind":"int32","missing":99999999999', "expected a whole number of 32 bits"),
+        ('"kind":"int32","missing":-1.5', "expected a whole number of 32 bits"),
+        ('"kind":"float32","missing":-1', "lacks the column at, which the recipe declares"),
+    ],
+)
+def test_a_forged_manifest_declares_no_column_that_cannot_be_or_is_not_there(cache_of, forged, message, tmp_path):
+    folder = shutil.copytree(cache_of(7, 12, 13)[0], tmp_path / "cache")
+    text = (folder / "manifest.json").read_text("utf-8")
+    assert WRITTEN in text
+    (folder / "manifest.json").write_bytes(sealed(b"{\n" + text.replace(WRITTEN, forged).split(",\n", 1)[1].encode()))
+    with pytest.raises(CheckError, match=message):
         next(iter(PackedLoader(folder, columns=["at"])))

@@ -233,7 +233,6 @@ EXAMPLES = [
     {"input_ids": [11, 12, 13, 14], "labels": [-100, 12, 13, 14]},
     {"input_ids": [15, 16], "labels": [-100, 16]},
 ]
-PACKED = [{"input_ids": [11, 12, 13, 14, 15], "seq_lengths": [3, 2]}, {"input_ids": [16, 17], "seq_lengths": [2]}]
 
 
 @pytest.mark.parametrize("flash", [False, True])
@@ -244,30 +243,6 @@ def test_transformers_flattening_collator_keeps_the_contract(flash):
     unmarked = transformers.DataCollatorWithFlattening(separator_id=11, return_flash_attn_kwargs=flash)
     found = check_batch(unmarked([{"input_ids": [11, 12]}, {"input_ids": [11, 13]}]))
     assert found.failed == ("first_targets",), str(found)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_transformers_language_modeling_collator_trains_first_tokens_behind_padding_on_the_left(side, starter):
-    transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(starter / "tokenizer" / "tokenizer.json"), pad_token="<|endoftext|>", padding_side=side
-    )
-    collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    batch = collator([{"input_ids": example["input_ids"]} for example in EXAMPLES])
-    found = check_batch(batch, num_items_in_batch=4 + (side == "left"), pad_id=tokenizer.pad_token_id)
-    assert found.failed == (("first_targets",) if side == "left" else ()), str(found)
-    assert levels_of(found)["positions"] == "skipped"
-
-
-def test_trl_collator_keeps_the_contract_but_with_a_mask_over_packed_rows():
-    pytest.importorskip("trl")
-    from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
-
-    for options in ({}, {"padding_free": True}, {"padding_free": True, "pad_to_multiple_of": 8}):
-        assert check_batch(DataCollatorForLanguageModeling(0, **options)(EXAMPLES), num_items_in_batch=4, pad_id=0).ok
-    assert check_batch(DataCollatorForLanguageModeling(0, padding_free=True)(PACKED), num_items_in_batch=4).ok
-    found = check_batch(DataCollatorForLanguageModeling(0, return_position_ids=True)(PACKED), pad_id=0)
-    assert found.failed == ("first_targets", "mask"), str(found)
 
 
 def test_a_wrong_first_label_is_named_with_its_place():

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
@@ -52,24 +53,9 @@ def test_collated_items_equal_a_flattened_micro_batch():
     num_seen = 0
     for step, collated in zip(loader, DataLoader(dataset, batch_size=4, collate_fn=collate), strict=True):
         (micro_batch,) = step
-        assert set(collated) == set(micro_batch)
-        for name, value in micro_batch.items():
-            if isinstance(value, torch.Tensor):
-                assert collated[name].dtype == value.dtype
-                assert torch.equal(collated[name], value)
-            else:
-                assert collated[name] == value
-            num_seen += 1
-    assert num_seen == 2 * len(micro_batch)
-
-
-@pytest.mark.slow
-def test_spawned_workers_read_the_same_blocks():
-    dataset = PackedDataset(small_cache(6))
-    workers = DataLoader(dataset, batch_size=2, collate_fn=collate, num_workers=1, multiprocessing_context="spawn")
-    alone = DataLoader(dataset, batch_size=2, collate_fn=collate)
-    expected = [batch["input_ids"].tolist() for batch in alone]
-    assert [batch["input_ids"].tolist() for batch in workers] == expected
+        assert_same(collated, micro_batch)
+        num_seen += 1
+    assert num_seen == 2
 
 
 def test_a_pickled_dataset_opens_the_same_bytes_or_nothing(tmp_path):

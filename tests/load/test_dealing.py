@@ -58,11 +58,6 @@ def test_each_round_the_rank_with_the_least_work_gets_the_most(work, num_ranks):
     assert dealt(np.array(work), num_ranks).tolist() == literal_ranks(work, num_ranks)
 
 
-def test_the_example_of_the_module():
-    work = np.array([9, 5, 4, 8, 1, 3])
-    assert [work[of_rank].tolist() for of_rank in dealt(work, 2)] == [[9, 4, 3], [8, 5, 1]]
-
-
 # In a loader
 
 
@@ -136,14 +131,3 @@ def test_a_step_has_the_rows_and_counts_it_has_without_balance_and_the_ranks_the
     assert num_steps
     states = {json.dumps(loader.state_dict(), sort_keys=True) for loader in (*plain, *balanced)}
     assert len(states) == 1
-
-
-def test_work_counts_the_squares_of_the_sequences_of_a_block():
-    cache = small_cache(30, 16)
-    stored = cache.blocks("train").read(np.arange(30))
-    runs = [
-        stored.seq_lengths[a:b].tolist() for a, b in zip(stored.seq_offsets[:-1], stored.seq_offsets[1:], strict=True)
-    ]
-    asked = np.array([7, 3, 29, 3])
-    assert cache.blocks("train").squares(asked).tolist() == [sum(n * n for n in runs[block]) for block in asked]
-    assert len({sum(n * n for n in of_block) for of_block in runs}) > 3

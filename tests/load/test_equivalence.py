@@ -22,7 +22,7 @@ def sample_documents(seed=0):
     return random_documents(rng, rng.integers(2, 15, 20).tolist())
 
 
-def packed(documents, *, weighted=False):
+def packed(documents, *, weighted=False, align=1):
     """The documents, planned and gathered; doc_ids are indices into the list."""
     lengths = np.array([len(document.input_ids) for document in documents], np.int32)
     columns = DocumentColumns(
@@ -34,7 +34,7 @@ def packed(documents, *, weighted=False):
         length=lengths,
         doc_id=np.arange(len(documents), dtype=np.int64),
     )
-    layout = plan_whole(lengths, BLOCK_LEN)
+    layout = plan_whole(lengths, BLOCK_LEN, align=align)
     return gather(layout, columns, block_len=BLOCK_LEN, pad_id=PAD_ID)
 
 
@@ -70,13 +70,15 @@ def largest_difference(first, second):
     return torch.stack(differences).max().item()  # unlike Python's max, NaN where any is NaN
 
 
-@pytest.mark.parametrize("flatten", [True, False])
-def test_loss_and_gradients_equal_those_of_documents_run_one_by_one(tmp_path, flatten):
+@pytest.mark.parametrize(("flatten", "align"), [(True, 1), (False, 1), (True, 8)])
+def test_loss_and_gradients_equal_those_of_documents_run_one_by_one(tmp_path, flatten, align):
+    """Also of aligned blocks, where the padding behind a document is part of its sequence."""
     documents, model = sample_documents(), TinyDecoder()
     expected = sum(summed_loss(alone(model, document), labels_of(document)) for document in documents)
     actual, num_micro_batches, num_items = 0, 0, 0
-    for step in loader_of(tmp_path, packed(documents), flatten=flatten):
+    for step in loader_of(tmp_path, packed(documents, align=align), flatten=flatten):
         for micro_batch in step:
+            assert not (micro_batch.get("cu_seq_lens_q", torch.zeros(1)) % align).any()
             logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
             actual = actual + summed_loss(logits, micro_batch["labels"])
             num_micro_batches += 1

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from processes import wait_until  # noqa: E402
 from small_blocks import PAD_ID, small_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
 from packer.load import PackedLoader, reading  # noqa: E402
@@ -104,9 +105,9 @@ def test_any_interruptions_with_other_sizes_give_each_epoch_in_order_and_every_b
 
 
 @pytest.mark.parametrize("flatten", [True, False])
-def test_micro_batches_hold_the_blocks_the_step_names(flatten):
+def test_micro_batches_hold_the_blocks_the_step_names_and_say_where_sequences_begin(flatten):
     cache = small_cache(12, 8)
-    stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
+    stored = cache.blocks("train").read(np.arange(12))
     num_seen = 0
     for step in loader_of(cache, micro_batch_size=2, global_batch_size=4, flatten=flatten):
         for i, micro_batch in enumerate(step):
@@ -115,6 +116,19 @@ def test_micro_batches_hold_the_blocks_the_step_names(flatten):
                 assert micro_batch[name].dtype == torch.int64
                 assert micro_batch[name].shape == ((1, 16) if flatten else (2, 8))
                 assert micro_batch[name].reshape(2, 8).tolist() == getattr(stored, name)[blocks].tolist()
+            offsets = (stored.seq_offsets[blocks], stored.seq_offsets[blocks + 1])
+            runs = np.concatenate([stored.seq_lengths[a:b] for a, b in zip(*offsets, strict=True)])
+            if flatten:
+                for side in ("q", "k"):
+                    assert micro_batch[f"cu_seq_lens_{side}"].dtype == torch.int32
+                    assert micro_batch[f"cu_seq_lens_{side}"].tolist() == [0, *np.cumsum(runs).tolist()]
+                    assert micro_batch[f"max_length_{side}"] == runs.max()
+                assert len(micro_batch) == 7
+            else:
+                assert micro_batch["document_ids"].dtype == torch.int32
+                numbers = np.repeat(np.arange(len(runs)), runs)
+                assert micro_batch["document_ids"].flatten().tolist() == numbers.tolist()
+                assert len(micro_batch) == 4
             num_seen += 1
     assert num_seen == 6
 
@@ -125,40 +139,6 @@ def test_a_rank_reads_its_share_of_a_step_in_one_go():
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=6, order="sequential", prefetch=0, balance=0)
     assert [len(step) for step in loader] == [3, 3]
     assert reads == [[3, 4, 5], [9, 10, 11]]
-
-
-def test_flattened_micro_batches_carry_cumulative_lengths_and_no_mask():
-    cache = small_cache(6, 8)
-    stored = cache.blocks("train").read(np.arange(len(cache.blocks("train"))))
-    steps = list(loader_of(cache, micro_batch_size=3, global_batch_size=3, order="sequential"))
-    assert len(steps) == 2
-    for step in steps:
-        (micro_batch,) = step
-        lengths = [
-            length
-            for block in step.block_ids
-            for length in stored.seq_lengths[stored.seq_offsets[block] : stored.seq_offsets[block + 1]].tolist()
-        ]
-        assert micro_batch["cu_seq_lens_q"].tolist() == [0, *np.cumsum(lengths).tolist()]
-        assert micro_batch["cu_seq_lens_k"].tolist() == micro_batch["cu_seq_lens_q"].tolist()
-        assert micro_batch["cu_seq_lens_q"].dtype == torch.int32
-        assert micro_batch["max_length_q"] == micro_batch["max_length_k"] == max(lengths)
-        assert set(micro_batch) == {
-            *("input_ids", "labels", "position_ids"),
-            *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
-        }
-
-
-def test_stacked_micro_batches_carry_document_numbers_that_change_where_positions_restart():
-    steps = list(loader_of(small_cache(6, 8), micro_batch_size=3, global_batch_size=3, flatten=False))
-    assert len(steps) == 2
-    for step in steps:
-        (micro_batch,) = step
-        documents, positions = micro_batch["document_ids"], micro_batch["position_ids"]
-        assert documents.dtype == torch.int32
-        changes = documents.flatten().diff() != 0
-        assert changes.tolist() == (positions.flatten()[1:] == 0).tolist()
-        assert changes.any()
 
 
 def test_what_a_step_says_of_itself():
@@ -246,53 +226,10 @@ def test_pad_fills_the_last_step_with_masked_rows():
     padding = {name: last[1][name][1].tolist() for name in ("input_ids", "labels", "position_ids")}
     assert padding == {"input_ids": [PAD_ID] * 8, "labels": [-100] * 8, "position_ids": list(range(8))}
     assert last[1]["document_ids"][1].unique().numel() == 1
-
-
-def test_pad_can_fill_a_whole_micro_batch():
     *_, last = loader_of(small_cache(5, 8), global_batch_size=4, end="pad")
-    assert last.block_ids[1:].tolist() == [-1, -1, -1]
+    assert last.block_ids[1:].tolist() == [-1, -1, -1], "a whole micro-batch of them"
     assert last[3]["cu_seq_lens_q"].tolist() == [0, 8]
     assert last[3]["labels"].tolist() == [[-100] * 8]
-
-
-# Resume
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("end", ["drop", "pad", "short"])
-def test_resume_at_any_step_goes_on_exactly_as_the_uninterrupted_run(prefetch, end):
-    cache = small_cache(7)
-
-    def run(loader, epochs=3):
-        while loader.epoch < epochs:
-            for step in loader:
-                yield step.index, step.epoch, step.block_ids.tolist(), step.num_items_in_batch, loader.state_dict()
-
-    whole = list(run(loader_of(cache, end=end, prefetch=0)))
-    for i, (*_, state) in enumerate(whole):
-        loader = loader_of(cache, end=end, prefetch=prefetch)
-        loader.load_state_dict(state)
-        assert list(run(loader)) == whole[i + 1 :]
-    assert len(whole) >= 9
-
-
-def test_a_state_counts_what_was_returned_not_what_was_made_ahead():
-    cache, reads = small_cache(20), []
-    watch(cache, reads.extend)
-    with loader_of(cache, prefetch=4) as loader:
-        steps = iter(loader)
-        next(steps)
-        wait_until(lambda: len(reads) >= 8)
-        assert loader.state_dict()["cursor"] == 2
-        assert loader.state_dict()["counters"]["steps"] == 1
-
-
-# Sizes
-
-
-def test_a_step_larger_than_an_epoch_is_refused_where_it_would_drop_everything():
-    with pytest.raises(UsageError, match="would drop them all"):
-        loader_of(small_cache(3), global_batch_size=4)
 
 
 # The thread
@@ -371,20 +308,6 @@ def test_rank_and_world_size_come_from_torch_distributed(tmp_path):
     assert len(step.block_ids) == 2
 
 
-def test_shifted_labels_name_the_target_of_their_own_position_and_keep_the_count():
-    cache = small_cache(8, 16, weighted=True)
-    options = {"weights": "use", "micro_batch_size": 2, "global_batch_size": 4}
-    num_seen = 0
-    for plain, shifted in zip(loader_of(cache, **options), loader_of(cache, labels="shifted", **options), strict=True):
-        for one, other in zip(plain, shifted, strict=True):
-            assert "labels" not in other
-            assert "loss_weights" not in other
-            assert other["shift_labels"].tolist() == [[*one["labels"][0, 1:].tolist(), -100]]
-            assert other["shift_loss_weights"].tolist() == [[*one["loss_weights"][0, 1:].tolist(), 0]]
-            num_seen += 1
-    assert num_seen == 4
-
-
 def test_steps_for_a_device_wait_in_pinned_memory_and_are_copied_when_they_are_returned(monkeypatch):
     """On any machine, by what is called: the test below is for one with a device."""
     pinned, copied = [], []
@@ -417,14 +340,9 @@ def test_micro_batches_on_a_device_equal_those_on_the_host(prefetch):
     num_seen = 0
     for host, device in zip(loader_of(cache, **options), loader_of(cache, device="cuda", **options), strict=True):
         for one, other in zip(host, device, strict=True):
-            for name, value in one.items():
-                if isinstance(value, torch.Tensor):
-                    assert other[name].is_cuda
-                    assert other[name].dtype == value.dtype
-                    assert torch.equal(other[name].cpu(), value)
-                else:
-                    assert other[name] == value
-                num_seen += 1
+            assert all(value.is_cuda for value in other.values() if torch.is_tensor(value))
+            assert_same(one, {name: value.cpu() if torch.is_tensor(value) else value for name, value in other.items()})
+            num_seen += 1
     assert num_seen > 0
 
 

@@ -83,14 +83,6 @@ def test_what_is_kept_is_bounded():
     assert 0 < len(memory._free) <= 64
 
 
-def test_a_part_that_is_held_keeps_out_of_use_no_more_than_its_own_array():
-    memory = ArrayPool()
-    held = memory.empty(LARGE)[:1, :8]
-    places = {address(memory.empty(LARGE)) for _ in range(200)}
-    assert len(places) == 1
-    assert address(held) not in places
-
-
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_steps_that_are_kept_are_not_written_over(prefetch):
     cache = small_cache(64, 1024)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
-from search_effort import one_in, percent_of_examples  # noqa: E402
+from search_effort import percent_of_examples  # noqa: E402
 from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
@@ -179,46 +179,6 @@ def test_epochs_hold_no_row_twice_or_every_row_once(proportions, sizes):
         num_items = mixture.num_items(shares, sizes)
         rows = order_of(proportions, sizes, num_items).rows(0, 0, num_items)
         assert len(rows) == 0 or holds(np.bincount(rows, minlength=sum(sizes)))
-
-
-def test_a_mixture_resumes_exactly_on_other_ranks():
-    mixture = mixed((5, 2, 3), (13, 6, 9))
-
-    def run(loaders, epochs=3):
-        while loaders[0].epoch < epochs:
-            for parts in zip(*loaders, strict=True):
-                rows = sorted(number for part in parts for number in part.block_ids.tolist())
-                yield rows, parts[0].num_items_in_batch, loaders[0].state_dict()
-
-    whole = list(run([loader_of(mixture, prefetch=0)]))
-    assert len(whole) > 12
-    assert sum(whole[-1][2]["taken"]) == whole[-1][2]["epoch"] * loader_of(mixture).num_blocks + whole[-1][2]["cursor"]
-    for taken, (_, _, state) in one_in(2, list(enumerate(whole))):
-        loaders = [loader_of(mixture, rank=rank, world_size=2, prefetch=3) for rank in range(2)]
-        for loader in loaders:
-            loader.load_state_dict(state)
-        assert [step[:2] for step in run(loaders)] == [step[:2] for step in whole[taken + 1 :]]
-        for loader in loaders:
-            loader.close()
-
-
-def test_documents_can_be_mixed_too():
-    (one, first), (two, second) = (
-        small_document_cache(11, fingerprint="11"),
-        small_document_cache(8, seed=1, fingerprint="22"),
-    )
-    documents = [*first, *second]
-    num_seen = 0
-    for step in loader_of(Mixture([(one, 0.5), (two, 0.5)]), batching="padding_free", micro_batch_size=2):
-        expected = [documents[number].input_ids.tolist() for number in step.block_ids]
-        found = [
-            ids
-            for micro_batch in step
-            for ids in micro_batch["input_ids"][0].tensor_split(micro_batch["cu_seq_lens_q"][1:-1].tolist())
-        ]
-        assert [ids.tolist() for ids in found] == expected
-        num_seen += len(expected)
-    assert num_seen == 16
 
 
 def test_of_a_mixture_by_tokens_whole_passes_have_the_proportions_in_tokens():

@@ -38,18 +38,6 @@ def oracle_steps(order, sizes, end, num_epochs):
         yield epoch, step
 
 
-@given(num_blocks=st.integers(1, 200), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 10**6))
-def test_every_epoch_is_a_permutation_of_all_blocks(num_blocks, seed, epoch):
-    assert sorted(epoch_of(order_of(num_blocks, seed=seed), epoch)) == list(range(num_blocks))
-
-
-@given(num_blocks=st.integers(1, 200), bounds=st.tuples(st.integers(0, 200), st.integers(0, 200)))
-def test_a_slice_of_an_order_equals_that_slice_of_the_whole(num_blocks, bounds):
-    order = order_of(num_blocks)
-    start, stop = sorted(min(bound, num_blocks) for bound in bounds)
-    assert order.rows(3, start, stop).tolist() == epoch_of(order, 3)[start:stop]
-
-
 def test_content_seed_and_epoch_each_give_another_order():
     orders = [
         epoch_of(order_of(1000)),
@@ -121,12 +109,6 @@ def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end, 
     assert steps_left(**sizes, num_epochs=num_epochs) == count
 
 
-def test_coverage_is_the_share_of_the_epoch_taken():
-    order = order_of(10)
-    assert plan_step(order, epoch=0, cursor=0, size=4, end="drop").coverage == 0.4
-    assert plan_step(order, epoch=0, cursor=8, size=4, end="pad").coverage == 1.0
-
-
 @pytest.mark.parametrize(
     ("size", "nearest"), [(10, "nearest: 8 or 16"), (3, "nearest: 8"), (0, "nearest: 8"), (-8, "nearest: 8")]
 )
@@ -139,11 +121,11 @@ def test_a_batch_size_that_cannot_be_dealt_names_the_nearest_that_can(size, near
 def test_rows_of_just_over_half_a_budget_are_divided_at_once():
     """Attempts with every number of micro-batches from the smallest on would take minutes."""
     for length, each in ((2100, 1), (1400, 2), (820, 4)):
-        lengths = np.full(20_000, length)
+        lengths = np.full(8_000, length)
         groups = split_by_tokens(lengths, None, budget=4096, multiple=1)
-        assert len(groups) == 20_000 // each and {len(group) for group in groups} == {each}
-    mixed = np.where(np.arange(60_000) % 3, 900, 2500)
-    assert len(split_by_tokens(mixed, None, budget=4096, multiple=1)) == 20_000 + 20_000 // 4
+        assert len(groups) == 8_000 // each and {len(group) for group in groups} == {each}
+    mixed = np.where(np.arange(24_000) % 3, 900, 2500)
+    assert len(split_by_tokens(mixed, None, budget=4096, multiple=1)) == 8_000 + 8_000 // 4
 
 
 @given(

@@ -8,13 +8,12 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from search_effort import each_with_a_kind  # noqa: E402
 from small_micro_batches import flattened, padded, rows  # noqa: E402
 from tiny_decoder import TinyDecoder  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test, shift_labels  # noqa: E402
-from packer.load.adapters import huggingface, overlooks_positions  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
 from packer.load.poison import spans_of  # noqa: E402
 
@@ -28,30 +27,6 @@ SMALL = {
     "num_key_value_heads": 2,
     "pad_token_id": 0,
 }
-MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8, "mamba_chunk_size": 8}
-
-
-POSITIONS_IN_3D = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
-
-
-def vision_model(t, name, attend):
-    """A tiny model that sees, of the given family; no image is shown to it here."""
-    config = t.AutoConfig.for_model(name)
-    text = config.get_text_config()
-    sizes = {**SMALL, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "num_hidden_layers": 4}
-    for key, value in sizes.items():
-        if hasattr(text, key):
-            setattr(text, key, value)
-    text.head_dim = 8
-    text.rope_parameters = {**(text.rope_parameters or {}), **POSITIONS_IN_3D, "partial_rotary_factor": 1.0}
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:4]
-    seen = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "intermediate_size": 32, "num_heads": 2,
-            "out_hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "deepstack_visual_indexes": []}  # fmt: skip
-    for key, value in seen.items():
-        if hasattr(config.vision_config, key):
-            setattr(config.vision_config, key, value)
-    return t.AutoModelForImageTextToText.from_config(config, **attend)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -63,55 +38,28 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+HYBRID = {"mamba_d_state": 8, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_chunk_size": 8}
+MODELS = {
+    "llama": {},
+    "mistral": {"sliding_window": 3},
+    "gpt2": {"n_positions": 64},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "state_size": 8, "n_groups": 2, "chunk_size": 8},
+    "bamba": {**HYBRID, "attn_layer_indices": [1]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1, "num_experts_per_tok": 1, "mamba_d_state": 8,
+              "mamba_dt_rank": 4, "initializer_range": 0.1},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 3, "head_dim": 8},
+    "opt": {"ffn_dim": 32, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
+    "mixtral": {"num_local_experts": 4},
+    "qwen3_5_text": {"num_hidden_layers": 4, "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2},
+}  # fmt: skip
+"""What families want beside the sizes of all. Bamba has a layer of Mamba-2 and one of attention."""
+
+
 def model_of(name, attention="sdpa"):
     t = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
     attend = {"attn_implementation": attention}
     torch.manual_seed(0)
-    match name:
-        case "llama":
-            return t.LlamaForCausalLM(t.LlamaConfig(**SMALL, **attend))
-        case "mistral":
-            return t.MistralForCausalLM(t.MistralConfig(**SMALL, sliding_window=3, **attend))
-        case "gpt2":
-            return t.GPT2LMHeadModel(
-                t.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=64, **attend)
-            )
-        case "mamba2":
-            return t.Mamba2ForCausalLM(
-                t.Mamba2Config(
-                    vocab_size=50, hidden_size=32, num_hidden_layers=2, num_heads=8, head_dim=8, state_size=8,
-                    n_groups=2, chunk_size=8,
-                )
-            )  # fmt: skip
-        case "bamba":  # one layer of Mamba-2, one of attention
-            return t.BambaForCausalLM(t.BambaConfig(**SMALL, **MAMBA, attn_layer_indices=[1], **attend))
-        case "granite4":
-            kinds = {"layer_types": ["mamba", "attention"], "num_local_experts": 0, "shared_intermediate_size": 32}
-            return t.GraniteMoeHybridForCausalLM(t.GraniteMoeHybridConfig(**SMALL, **MAMBA, **kinds, **attend))
-        case "jamba":
-            kinds = {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 1, "num_experts_per_tok": 1}
-            return t.JambaForCausalLM(
-                t.JambaConfig(**SMALL, **kinds, mamba_d_state=8, mamba_dt_rank=4, initializer_range=0.1, **attend)
-            )
-        case "mamba":
-            return t.MambaForCausalLM(t.MambaConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, state_size=8))
-        case "qwen2_vl" | "qwen2_5_vl" | "glm4v" | "glm46v" | "paddleocr_vl" | "qwen3_vl" | "qwen3_5":
-            return vision_model(t, name, attend)
-        case "gpt_oss":
-            sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 3, "head_dim": 8}
-            return t.GptOssForCausalLM(t.GptOssConfig(**SMALL, **sizes, **attend))
-        case "opt":
-            sizes = {"vocab_size": 50, "hidden_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 32}
-            return t.OPTForCausalLM(
-                t.OPTConfig(**sizes, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, **attend)
-            )
-        case "falcon":
-            return t.FalconForCausalLM(
-                t.FalconConfig(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **attend)
-            )
-        case "mixtral":
-            return t.MixtralForCausalLM(t.MixtralConfig(**SMALL, num_local_experts=4, **attend))
-    raise AssertionError(name)
+    return t.AutoModelForCausalLM.from_config(t.AutoConfig.for_model(name, **SMALL | MODELS[name]), **attend)
 
 
 def with_arguments(model, **changed):
@@ -128,15 +76,17 @@ def leaked_into(report):
     return sorted({leak.target for leak in report.leaks})
 
 
-ATTENTION_MODELS = [("llama", "eager"), ("llama", "sdpa"), ("mistral", "sdpa"), ("gpt2", "eager")]
+ATTENTION_MODELS = [("llama", "sdpa"), ("mistral", "sdpa"), ("gpt2", "eager")]
 
 
 # In packer's form, boundaries hold
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_models_honor_the_boundaries_of_a_flattened_micro_batch(name, attention):
-    report = poison_test(model_of(name, attention), flattened(LENGTHS, padding=6), alone=True)
+def test_models_honor_the_boundaries_of_a_flattened_micro_batch_by_masks_that_they_make_themselves(name, attention):
+    model, micro_batch = model_of(name, attention), flattened(LENGTHS, padding=6)
+    assert "attention_mask" not in huggingface(micro_batch, model.config)
+    report = poison_test(model, micro_batch, alone=True)
     assert report, str(report)
     assert "boundaries hold" in str(report) and f"attn_implementation {attention}" in str(report)
     assert report.noise == 0
@@ -155,23 +105,14 @@ def test_models_with_flex_attention_honor_the_boundaries_and_leak_beside_a_cache
     assert not leaking
 
 
-@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("name", "attention", "side"), [("llama", "sdpa", "left"), ("mistral", "sdpa", "right"), ("gpt2", "eager", "left")]
+)
 def test_models_honor_the_rows_and_the_padding_of_a_padded_micro_batch(name, attention, side):
     report = poison_test(model_of(name, attention), padded(LENGTHS, side=side), alone=True)
     assert report, str(report)
     assert sum(span.is_padding for span in report.spans) == 3
     assert len(report.alone) == 4
-
-
-def test_rows_hold_under_sdpa_where_nothing_but_positions_mark_the_boundaries():
-    model = model_of("llama")
-    call = {"use_cache": False}
-    report = poison_test(
-        model, rows(LENGTHS), logits=lambda b: model(b["input_ids"], position_ids=b["position_ids"], **call).logits
-    )
-    assert report, str(report)
-    assert len(report.spans) == 8
 
 
 # Leaks, each with its cause
@@ -188,53 +129,12 @@ def check_leak_of_what_stands_before(report):
 
 
 @pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_a_key_value_cache_makes_neighbors_visible(name, attention):
+@pytest.mark.parametrize(("argument", "value"), [("use_cache", True), ("attention_mask", torch.ones(1, 25).long())])
+def test_a_cache_or_a_mask_of_ones_makes_neighbors_visible(name, attention, argument, value):
     model = model_of(name, attention)
-    report = poison_test(model, flattened(LENGTHS, padding=6), logits=with_arguments(model, use_cache=True))
+    report = poison_test(model, flattened(LENGTHS, padding=6), logits=with_arguments(model, **{argument: value}))
     check_leak_of_what_stands_before(report)
-    assert "use_cache" in str(report)
-
-
-@pytest.mark.parametrize(("name", "attention"), ATTENTION_MODELS)
-def test_a_mask_of_ones_makes_neighbors_visible(name, attention):
-    model, micro_batch = model_of(name, attention), flattened(LENGTHS, padding=6)
-    ones = torch.ones_like(micro_batch["input_ids"])
-    report = poison_test(model, micro_batch, logits=with_arguments(model, attention_mask=ones))
-    check_leak_of_what_stands_before(report)
-    assert "attention_mask" in str(report)
-
-
-def test_rows_with_a_mask_of_ones_beside_their_positions_leak_within_each_row():
-    model = model_of("llama")
-
-    def logits(b):
-        mask = torch.ones_like(b["input_ids"])
-        return model(b["input_ids"], position_ids=b["position_ids"], attention_mask=mask, use_cache=False).logits
-
-    report = poison_test(model, rows(LENGTHS), logits=logits)
-    assert not report
-    assert {leak.is_forward for leak in report.leaks} == {True}
-    assert leaked_into(report) == [1, 2, 3, 5, 6, 7]
-
-
-def test_without_positions_a_flattened_micro_batch_is_one_document():
-    model = model_of("llama")
-    report = poison_test(model, flattened(LENGTHS), logits=lambda b: model(b["input_ids"], use_cache=False).logits)
-    check_leak_of_what_stands_before(report)
-
-
-def test_a_bool_mask_hides_nothing_under_eager_attention():
-    answers = {}
-    for attention in ("eager", "sdpa"):
-        model = model_of("llama", attention)
-        answers[attention] = poison_test(
-            model,
-            flattened(LENGTHS),
-            logits=lambda b, model=model: with_arguments(model, attention_mask=mask_of(b))(b),
-        )
-    assert answers["sdpa"]
-    assert not answers["eager"]
-    assert 0 in leaked_into(answers["eager"])  # not even causal
+    assert argument in str(report)
 
 
 def test_padding_that_no_mask_hides_leaks_from_the_left():
@@ -246,33 +146,7 @@ def test_padding_that_no_mask_hides_leaks_from_the_left():
     assert "padding is attended to" in str(report)
 
 
-def test_a_mask_in_place_of_a_sliding_window_is_seen_by_running_sequences_alone():
-    """Not by poison: boundaries hold. The window is what the mask says, also where a layer should see less."""
-    model, micro_batch = model_of("mistral"), flattened(LENGTHS)
-    model.eval()
-    with torch.no_grad():
-        windowed = model(**huggingface(micro_batch, model.config)).logits
-        masked = with_arguments(model, attention_mask=mask_of(micro_batch))(micro_batch)
-    assert (windowed - masked).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("name", "attention"),
-    each_with_a_kind(["qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "paddleocr_vl", "qwen3_vl"], ["eager", "sdpa"]),
-)
-def test_models_with_positions_in_three_dimensions_honor_the_boundaries_of_text(name, attention):
-    model, micro_batch = model_of(name, attention), flattened(LENGTHS)
-    assert huggingface(micro_batch, model.config)["position_ids"].shape == (4, 1, sum(LENGTHS))
-    report = poison_test(model, micro_batch, alone=True)
-    assert report, str(report)
-    plain = poison_test(model, micro_batch, logits=lambda b: model(**huggingface(b, None)).logits)
-    assert bool(plain) == (name == "qwen3_vl"), "what the adapter guards against: transformers may mend it one day"
-    assert poison_test(model, padded(LENGTHS), alone=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "attention"), [("gpt_oss", "eager"), ("opt", "sdpa"), ("falcon", "eager"), ("falcon", "sdpa")]
-)
+@pytest.mark.parametrize(("name", "attention"), [("gpt_oss", "eager"), ("opt", "sdpa")])
 def test_models_that_make_masks_without_positions_get_masks_with_the_boundaries(name, attention):
     model = model_of(name, attention)
     report = poison_test(model, flattened(LENGTHS), alone=True)
@@ -282,15 +156,8 @@ def test_models_that_make_masks_without_positions_get_masks_with_the_boundaries(
     assert poison_test(model, padded(LENGTHS), alone=True)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gpt2", "mixtral", "qwen2_vl"])
-def test_models_that_hand_positions_over_make_their_masks_themselves(name):
-    config = model_of(name).config
-    assert not overlooks_positions(config)
-    assert "attention_mask" not in huggingface(flattened(LENGTHS), config)
-
-
 def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused():
-    model = model_of("qwen3_5")
+    model = model_of("qwen3_5_text")
     if all(find_spec(kernels) for kernels in ("causal_conv1d", "fla")):
         assert poison_test(model, flattened(LENGTHS))
     else:
@@ -304,10 +171,10 @@ def test_linear_attention_keeps_documents_apart_with_its_kernels_or_is_refused()
 # State space models
 
 
-@pytest.mark.parametrize("name", ["mamba", "mamba2", "jamba"])
+@pytest.mark.parametrize("name", ["mamba2", pytest.param("jamba", marks=pytest.mark.slow)])
 def test_these_leak_in_a_packed_row_with_seq_idx_as_without_and_not_in_padded_rows(name):
     """Their layers make no use of seq_idx; should a release of transformers change it, this test will say so."""
-    model = model_of(name)
+    model = model_of(name, "eager")
     check_leak_of_what_stands_before(poison_test(model, flattened(LENGTHS)))
     report = poison_test(
         model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, model.config, seq_idx=True)).logits
@@ -319,24 +186,19 @@ def test_these_leak_in_a_packed_row_with_seq_idx_as_without_and_not_in_padded_ro
         assert report, str(report)
 
 
-@pytest.mark.parametrize("name", ["bamba", "granite4"])
-def test_hybrids_leak_without_seq_idx_and_refuse_it_without_their_kernels(name):
-    model = model_of(name)
+def test_hybrids_leak_without_seq_idx_and_refuse_it_without_their_kernels():
+    model = model_of("bamba")
     report = poison_test(
         model, flattened(LENGTHS), logits=lambda b: model(**huggingface(b, model.config, seq_idx=False)).logits
     )
     check_leak_of_what_stands_before(report)
     assert "need the seq_idx" in str(report)
     assert poison_test(model, padded(LENGTHS))
-
-    def with_seq_idx():
-        return poison_test(model, flattened(LENGTHS))
-
     if all(find_spec(kernels) for kernels in ("causal_conv1d", "mamba_ssm")):
-        assert with_seq_idx()
+        assert poison_test(model, flattened(LENGTHS))
     else:
         with pytest.raises((ValueError, UsageError), match=r"can't keep packed sequences apart|before 5\.20"):
-            with_seq_idx()
+            poison_test(model, flattened(LENGTHS))
 
 
 def test_experts_may_round_otherwise_and_a_tolerance_allows_it():
@@ -409,20 +271,6 @@ def test_a_mean_over_a_sequence_that_holds_every_id_once_is_caught():
         None, micro_batch, logits=lambda b: table[b["input_ids"]] + table[b["input_ids"]].sum(1, keepdim=True)
     )
     assert leaked_into(report) == [0, 1, 2]
-
-
-def test_experts_of_limited_capacity_leak():
-    """The first five tokens of a micro-batch with an even id get the expert, whoever they belong to."""
-
-    def logits(micro_batch):
-        even = (micro_batch["input_ids"] % 2 == 0).flatten()
-        served = even & (even.cumsum(0) <= 5)
-        ids = micro_batch["input_ids"].float()
-        return torch.stack([ids, served.view(ids.shape).float()], -1)
-
-    report = poison_test(None, flattened(LENGTHS), logits=logits)
-    assert not report
-    assert report.leaks
 
 
 # Not vacuous
@@ -594,12 +442,6 @@ def test_modes_come_back_also_where_the_model_fails():
     assert all(module.training for module in model.modules())
 
 
-def test_dropout_is_off():
-    model = model_of("gpt2").train()
-    assert model.config.resid_pdrop > 0
-    assert poison_test(model, flattened(LENGTHS))
-
-
 # Positions, seen by running sequences alone
 
 
@@ -655,10 +497,7 @@ def test_logits_of_another_shape_are_refused(shape):
     with pytest.raises(UsageError, match="expected") as caught:
         poison_test(None, flattened(LENGTHS), logits=lambda b: torch.zeros(shape))
     assert "logits=" in caught.value.hint
-
-
-def test_logits_without_a_batch_dimension_will_do():
-    assert poison_test(None, flattened(LENGTHS), logits=lambda b: b["input_ids"][0, :, None].float())
+    assert poison_test(None, flattened(LENGTHS), logits=lambda b: b["input_ids"][0, :, None].float()), "without a batch"
 
 
 def test_a_model_without_logits_and_rows_without_a_mask_are_refused():

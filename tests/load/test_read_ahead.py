@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 
 from packer.load import PackedLoader, reading  # noqa: E402
-from packer.load.layouts import sequence_columns, sequence_ids  # noqa: E402
 from packer.load.ordered_rows import PADDING_ROW  # noqa: E402
 from packer.load.reading import group_steps  # noqa: E402
 from packer.load.row_source import StepPlan  # noqa: E402
@@ -62,20 +62,4 @@ def test_steps_and_micro_batches_read_in_one_go_are_those_read_one_by_one(monkey
             assert one.block_ids.tolist() == other.block_ids.tolist()
             assert len(one) == len(other)
             for alone, together in zip(one, other, strict=True):
-                assert list(alone) == list(together)
-                for name, value in alone.items():
-                    assert torch.equal(value, together[name]) if torch.is_tensor(value) else value == together[name]
-
-
-@given(micro_batches=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=6))
-def test_bounds_of_several_micro_batches_are_those_of_each(micro_batches):
-    runs = np.array([run for some in micro_batches for run in some], np.int32)
-    num_runs = [len(some) for some in micro_batches]
-    found = sequence_columns(runs, num_runs)
-    for side in ("q", "k"):
-        assert [piece.tolist() for piece in found[f"cu_seq_lens_{side}"]] == [
-            [sum(some[:i]) for i in range(len(some) + 1)] for some in micro_batches
-        ]
-        assert found[f"max_length_{side}"] == [max(some) for some in micro_batches]
-    literal = [number for some in micro_batches for number, run in enumerate(some) for _ in range(run)]
-    assert sequence_ids(runs, num_runs).tolist() == literal
+                assert_same(alone, together)

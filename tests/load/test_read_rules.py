@@ -1,5 +1,6 @@
 """Rules for the reader in a recipe: kept in the manifest, outside the content, and what a loader does unless told."""
 
+import shutil
 import warnings
 
 import pytest
@@ -14,6 +15,7 @@ from packer.pipeline.from_python import build  # noqa: E402
 from packer.recipe.recipe import load_recipe  # noqa: E402
 from packer.store.cache import Cache  # noqa: E402
 
+FEW = ("sources.limit=40", "pack.block_len=96")
 LEFT = ("read.batching=padded", "read.multiple_of=8", "read.side=left")
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
 
@@ -23,7 +25,7 @@ def ruled(starter, tmp_path_factory):
     """Caches of the starter recipe, as it is and with rules for the reader."""
     folder = tmp_path_factory.mktemp("ruled")
     for name, rules in (("plain", ()), ("left", LEFT)):
-        build(load_recipe(starter / "recipe.yaml", rules), folder / name, jobs=1)
+        build(load_recipe(starter / "recipe.yaml", [*FEW, *rules]), folder / name, jobs=1, fail_above=1)
     return folder
 
 
@@ -64,10 +66,11 @@ def test_caches_whose_recipes_differ_are_mixed_only_with_a_batching_that_is_name
 
 
 def test_rules_change_without_force_and_tokenize_nothing(starter, ruled, tmp_path):
-    build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
-    result = build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1)
+    shutil.copytree(ruled / "plain", tmp_path / "cache")
+    recipe = load_recipe(starter / "recipe.yaml", [*FEW, *LEFT])
+    result = build(recipe, tmp_path / "cache", jobs=1, fail_above=1)
     assert (result.num_partitions_built, result.built) == (0, True)
-    assert not build(load_recipe(starter / "recipe.yaml", LEFT), tmp_path / "cache", jobs=1).built
+    assert not build(recipe, tmp_path / "cache", jobs=1, fail_above=1).built
     packed_again(tmp_path / "cache", tmp_path / "other", {}, ["read.side=right"])
     cache = Cache.open(tmp_path / "other")
     assert cache.manifest.recipe["read"]["side"] == "right"

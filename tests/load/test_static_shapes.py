@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
-from tiny_decoder import TinyDecoder, summed_loss  # noqa: E402
+from tiny_decoder import TinyDecoder  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import PackedLoader, check_batch, poison_test  # noqa: E402
@@ -34,32 +34,6 @@ def test_all_micro_batches_have_one_shape_and_the_sequences_they_have_otherwise(
             assert check_batch(static).failed == check_batch(plain).failed == ()
             num_padded += len(static["cu_seq_lens_q"]) > len(bounds)
     assert len(shapes) == 1 and num_padded
-
-
-@pytest.mark.slow  # what the compiler takes is seconds; that the shapes are one is tested above
-def test_a_compiled_model_is_compiled_once_and_gives_the_losses_of_a_plain_one():
-    """Without static shapes it is compiled for each number of documents."""
-    from torch._dynamo.testing import CompileCounter  # a second that workers which do not run this need not take
-
-    torch.manual_seed(0)
-    model = TinyDecoder()
-    numbers = {}
-    for static in (False, True):
-        torch._dynamo.reset()
-        counter, losses = CompileCounter(), []
-
-        @torch.compile(backend=counter, dynamic=False, fullgraph=True)
-        def logits(ids, positions, bounds):
-            documents = torch.searchsorted(bounds[1:].contiguous(), torch.arange(ids.shape[1]), right=True)
-            return model(ids, positions, block_diagonal_mask(documents)[None, None])
-
-        for step in steps_of(static):
-            for batch in step:
-                found = logits(batch["input_ids"], batch["position_ids"], batch["cu_seq_lens_q"])
-                losses.append(summed_loss(found, batch["labels"]).item())
-        numbers[static] = (counter.frame_count, losses)
-    assert numbers[True][0] == 1 < numbers[False][0]
-    assert numbers[True][1] == pytest.approx(numbers[False][1], rel=1e-12)
 
 
 def test_a_poison_test_takes_micro_batches_of_static_shapes():

@@ -120,39 +120,6 @@ def test_sizes_default_to_one_block_and_one_micro_batch_a_rank():
         assert {len(step) for step in loader} == {1}
 
 
-# A short last step
-
-
-@given(
-    num_blocks=st.integers(1, 30),
-    world_size=st.integers(1, 3),
-    micro=st.integers(1, 3),
-    accumulation=st.integers(1, 4),
-    flatten=st.booleans(),
-)
-def test_a_short_step_is_a_padded_one_without_the_micro_batches_that_hold_nothing(
-    num_blocks, world_size, micro, accumulation, flatten
-):
-    """Every rank has as many, and sums and counts of the whole step are those of ``pad``."""
-    sizes = {"micro_batch_size": micro, "global_batch_size": world_size * micro * accumulation, "flatten": flatten}
-
-    def last_of(end):
-        options = {"end": end, "world_size": world_size, "prefetch": 0, "balance": 0, **sizes}
-        return [list(PackedLoader(small_cache(num_blocks), rank=rank, **options))[-1] for rank in range(world_size)]
-
-    short, padded = last_of("short"), last_of("pad")
-    rows = [row for part in short for row in part.block_ids.tolist()]
-    real = [row for row in rows if row >= 0]
-    assert real == [row for part in padded for row in part.block_ids.tolist() if row >= 0]
-    assert rows == real + [-1] * (len(rows) - len(real))
-    assert len(rows) - len(real) < world_size * micro
-    assert {len(part) for part in short} == {-(-len(real) // (world_size * micro))}
-    assert {part.num_items_in_batch for part in short} == {part.num_items_in_batch for part in padded}
-    targets = [int((batch["labels"][..., 1:] != -100).sum()) for part in short for batch in part]
-    assert sum(targets) == short[0].num_items_in_batch
-    assert {part.num_slots for part in short} == {sum(batch["input_ids"].numel() for part in short for batch in part)}
-
-
 # A step on a device
 
 

@@ -9,18 +9,12 @@ torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not te
 
 from processes import FORKED, HANG_S, in_a_process, start  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
+from small_micro_batches import assert_same  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
 
 NUM_BLOCKS = 40
-
-
-def same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
-    return True
 
 
 # Workers
@@ -47,7 +41,8 @@ def test_workers_give_the_same_batches_and_items_as_no_workers():
 
     alone, apart = batches(0), batches(2)
     assert len(alone) == len(apart) == 2 * 14
-    assert all(same(one, other) for one, other in zip(alone, apart, strict=True))
+    for one, other in zip(alone, apart, strict=True):
+        assert_same(one, other)
 
 
 # Fork

@@ -45,11 +45,22 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    folder = tmp_path / "data"
+    return with_pictures(tmp_path / "data")
+
+
+def with_pictures(folder: Path) -> Path:
     folder.mkdir()
     for number, (name, size) in enumerate({"a.png": (60, 90), "b.png": (200, 40), "c.jpg": (64, 64)}.items()):
         (folder / name).write_bytes(picture(*size, format="JPEG" if name[-3:] == "jpg" else "PNG", seed=number))
     return folder
+
+
+@pytest.fixture(scope="module")
+def shown(model, tmp_path_factory) -> Path:
+    """A cache of all conversations; tests leave it as it is."""
+    return build(
+        model, with_pictures(tmp_path_factory.mktemp("shown") / "data"), [{"messages": c} for c in CHATS.values()]
+    )
 
 
 def build(model: Path, data: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
@@ -86,11 +97,10 @@ CHATS = {
 }
 
 
-def test_documents_have_the_ids_of_the_processor_and_only_answers_are_trained(model, data):
-    cache = build(model, data, [{"messages": chat} for chat in CHATS.values()])
-    made = documents(cache)
-    assert len(made) == len(CHATS) and not rejected(cache)
-    image_ids = read_manifest(cache).model.image_ids
+def test_documents_have_the_ids_of_the_processor_and_only_answers_are_trained(model, shown):
+    made, data = documents(shown), shown.parent / "data"
+    assert len(made) == len(CHATS) and not rejected(shown)
+    image_ids = read_manifest(shown).model.image_ids
     for document, chat in zip(made, CHATS.values(), strict=True):
         ids = own_ids(model, data, chat)
         assert document.input_ids.tolist() == ids[: document.length] and len(ids) - document.length <= 2
@@ -105,24 +115,20 @@ def test_documents_have_the_ids_of_the_processor_and_only_answers_are_trained(mo
         assert not (inside & (document.labels >= 0)).any()
 
 
-def test_every_image_is_stored_once_and_verify_finds_nothing(model, data):
-    cache = build(model, data, [{"messages": chat} for chat in CHATS.values()])
-    (table,) = read_manifest(cache).media
-    shards = MediaShards(cache, [table])
+def test_every_image_is_stored_once_and_verify_finds_nothing(shown):
+    (table,) = read_manifest(shown).media
+    shards = MediaShards(shown, [table])
     assert table.num_rows == len([*shards.digests()]) == 3
     assert {name for name, _ in shards.names()} == {"a.png", "b.png", "c.jpg"}
-    for document in documents(cache):
-        for image in document.media:
-            assert shards.read(image.sha256) in {(data / name).read_bytes() for name in ("a.png", "b.png", "c.jpg")}
-    report = verify(cache, level="full", sources=[data.parent], reencode=True, threads=1)
-    assert not [finding for finding in report.findings if finding.what != "tokenizer"] and report.num_reencoded == len(
-        CHATS
-    )
+    stored = {(shown.parent / "data" / name).read_bytes() for name in ("a.png", "b.png", "c.jpg")}
+    for document in documents(shown):
+        assert all(shards.read(image.sha256) in stored for image in document.media)
+    report = verify(shown, level="full", sources=[shown.parent], reencode=True, threads=1)
+    assert not [finding for finding in report.findings if finding.what != "tokenizer"]
+    assert report.num_reencoded == len(CHATS)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+FORMS = [
         {"messages": [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "A."}], "images": ["a.png"]},
         {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}, answer("A.")], "images": ["a.png"]},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a.png"}}, {"type": "text", "text": "What?"}]}, answer("A.")]},
@@ -131,21 +137,24 @@ def test_every_image_is_stored_once_and_verify_finds_nothing(model, data):
         {"contents": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "@"}}, {"text": "What?"}]}, {"role": "model", "parts": [{"text": "A."}]}]},
         {"query": "<image>What?", "response": "A.", "images": [{"path": "a.png"}]},
         {"messages": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,@"}, {"type": "input_text", "text": "What?"}]}, answer("A.")]},
-    ],
-    ids=["tag", "column", "openai", "anthropic", "llava", "gemini", "swift", "responses"],
-)  # fmt: skip
-def test_an_image_is_the_same_document_in_every_form(model, data, row):
+]  # fmt: skip
+"""As a tag, a column, and as OpenAI, Anthropic, LLaVA, Gemini, ms-swift and the Responses API have it."""
+
+
+def test_an_image_is_the_same_document_in_every_form(model, data):
     encoded = base64.b64encode((data / "a.png").read_bytes()).decode()
-    written = json.loads(json.dumps(row).replace('"@"', f'"{encoded}"').replace(",@", f",{encoded}"))
-    cache = build(model, data, [written])
-    (document,) = documents(cache)
+    files = []
+    for number, row in enumerate(FORMS):
+        written = json.loads(json.dumps(row).replace('"@"', f'"{encoded}"').replace(",@", f",{encoded}"))
+        files.append(str(write_rows(data / f"{number}.jsonl", [written])))
+    media = {"images": "read"}
+    packer.build(files, data.parent / "cache", tokenizer=str(model), media=media, progress=None, fail_above=0)
     expected = own_ids(model, data, [user("@a.png", "What?"), answer("A.")])
-    assert document.input_ids.tolist() == expected[: document.length]
+    found = [document.input_ids.tolist() for document in documents(data.parent / "cache")]
+    assert len(found) == len(FORMS) and all(ids == expected[: len(ids)] for ids in found)
 
 
-@pytest.mark.parametrize(
-    ("row", "code"),
-    [
+REFUSED = [
         ([user("@missing.png", "?"), answer("A.")], "media_missing"),
         ([user("@../outside.png", "?"), answer("A.")], "media_outside"),
         ([user("@link.png", "?"), answer("A.")], "media_outside"),
@@ -163,9 +172,10 @@ def test_an_image_is_the_same_document_in_every_form(model, data, row):
         ([{"role": "user", "content": [{"type": "image"}]}, answer("A.")], "media_count"),
         ([{"role": "user", "content": [{"type": "image", "image": "a.png", "max_pixels": 9}]}, answer("A.")], "media_option"),
         ([{"role": "user", "content": [{"type": "video", "video": "a.mp4"}]}, answer("A.")], "multimodal"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_rejected_with_its_code(model, data, row, code):
+]  # fmt: skip
+
+
+def test_what_cannot_be_used_is_rejected_with_its_code_and_costs_no_other_row(model, data):
     (data.parent / "outside.png").write_bytes((data / "a.png").read_bytes())
     (data / "link.png").symlink_to(data.parent / "outside.png")
     os.mkfifo(data / "pipe.png")
@@ -173,8 +183,8 @@ def test_what_cannot_be_used_is_rejected_with_its_code(model, data, row, code):
     (data / "text.png").write_bytes(b"<html>not found</html>")
     (data / "huge.gif").write_bytes(b"GIF89a\xff\xff\xff\xff\x00\x00\x00,\x00\x00\x00\x00\xff\xff\xff\xff\x00\x02\x00;")
     (data / "wide.png").write_bytes(picture(4000, 10))
-    cache = build(model, data, [{"messages": row}, {"messages": CHATS["first"]}])
-    assert rejected(cache) == [code] and len(documents(cache)) == 1
+    cache = build(model, data, [{"messages": row} for row in (*(row for row, _ in REFUSED), CHATS["first"])])
+    assert rejected(cache) == [code for _, code in REFUSED] and len(documents(cache)) == 1
 
 
 def test_a_placeholder_that_somebody_typed_is_text(model, data):
@@ -240,16 +250,16 @@ def test_the_same_bytes_under_two_names_are_stored_once_and_both_files_are_watch
     )
 
 
-@pytest.mark.parametrize(("text_config", "notes"), [({}, 0), ({"use_bidirectional_attention": "vision"}, 1)])
-def test_a_build_into_blocks_says_which_models_must_be_padded(model, data, tmp_path, text_config, notes):
+def test_a_build_into_blocks_says_which_models_must_be_padded(model, data, tmp_path):
     shutil.copytree(model, tmp_path / "model")
-    (tmp_path / "model" / "config.json").write_text(
-        json.dumps({"model_type": "qwen2_5_vl", "text_config": text_config})
-    )
+    config = {"model_type": "qwen2_5_vl", "text_config": {"use_bidirectional_attention": "vision"}}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
     file = write_rows(data / "rows.jsonl", [{"messages": CHATS["first"]}])
-    keys = ("--tokenizer", tmp_path / "model", "--set", "media.images=read", "--set", "pack.max_pixels=100000")
-    said = run("build", file, "-o", tmp_path / "cache", *keys)
-    assert said.stderr.count("train with batching='padded'") == notes
+    keys = ("--set", "media.images=read", "--set", "pack.max_pixels=100000")
+    for name, notes in (("model", 1), ("plain", 0)):
+        said = run("build", file, "-o", tmp_path / name / "cache", "--tokenizer", tmp_path / "model", *keys)
+        assert said.stderr.count("train with batching='padded'") == notes
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"text_config": {}}))
 
 
 @pytest.mark.parametrize("first", [None, b"<html>", picture(4000, 10)], ids=["missing", "text", "refused"])
@@ -293,23 +303,15 @@ def test_images_in_a_folder_beside_their_rows_are_found_as_the_hint_says(model, 
     assert verify(named, sources=[data], level="full").ok
 
 
-def test_bytes_do_not_depend_on_the_order_of_work(model, data):
-    rows = [{"messages": chat} for chat in CHATS.values()]
-    cache = build(model, data, rows)
-    first = (cache / "manifest.json").read_bytes()
-    cache.rename(data.parent / "old")
-    assert (build(model, data, rows, jobs=1) / "manifest.json").read_bytes() == first
-
-
-@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
-def test_a_flipped_bit_of_an_image_is_found(model, data, place):
+def test_a_flipped_bit_of_an_image_is_found(model, data):
     cache = build(model, data, [{"messages": CHATS["first"]}])
-    (table,) = read_manifest(cache).media
-    content = bytearray((cache / table.path).read_bytes())
-    content[int(len(content) * place)] ^= 1
-    (cache / table.path).write_bytes(content)
-    assert verify(cache, level="full").findings
-    assert verify(cache).findings
+    table = cache / read_manifest(cache).media[0].path
+    whole = table.read_bytes()
+    for place in (0.3, 0.6, 0.9):
+        content = bytearray(whole)
+        content[int(len(content) * place)] ^= 1
+        table.write_bytes(content)
+        assert verify(cache, level="full").findings and verify(cache).findings
 
 
 def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkeypatch):
@@ -399,31 +401,14 @@ def test_a_report_shows_thumbnails_of_images_within_its_limits(model, data, monk
     assert [each["jpeg"] is None for each in images()] == [False] + [True] * (len(shown) - 1)
 
 
-def many(data: Path) -> list[dict[str, Any]]:
-    return [{"messages": chat, "id": f"{number:04}"} for number in range(5) for chat in CHATS.values()]
-
-
 @pytest.mark.slow
 def test_workers_write_the_same_bytes(model, data):
-    cache = build(model, data, many(data), partition_bytes=3000, jobs=1)
+    rows = [{"messages": chat, "id": f"{number:04}"} for number in range(5) for chat in CHATS.values()]
+    cache = build(model, data, rows, partition_bytes=3000, jobs=1)
     first = (cache / "manifest.json").read_bytes()
     assert len(read_manifest(cache).media) > 2
     cache.rename(data.parent / "old")
-    assert (build(model, data, many(data), partition_bytes=3000, jobs=2) / "manifest.json").read_bytes() == first
-
-
-def test_a_build_that_was_stopped_before_its_commit_reads_no_image_again(model, data, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    whole = (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes()
-    (data.parent / "cache").rename(data.parent / "old")
-    with monkeypatch.context() as patch:
-        patch.setattr("packer.pipeline.run.commit", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(model, data, many(data), partition_bytes=3000)
-    monkeypatch.setattr(RowImages, "opened", stop)
-    assert (build(model, data, many(data), partition_bytes=3000) / "manifest.json").read_bytes() == whole
+    assert (build(model, data, rows, partition_bytes=3000, jobs=2) / "manifest.json").read_bytes() == first
 
 
 def test_verifying_reads_no_image_outside_of_the_named_roots(model, data):

@@ -83,7 +83,7 @@ def build(name: str, folder: Path) -> Path:
     return folder / "cache"
 
 
-@pytest.mark.parametrize("name", one_in(2, sorted(OTHERS.keys() - {"Idefics2"})))
+@pytest.mark.parametrize("name", one_in(4, sorted(OTHERS.keys() - {"Idefics2"})))
 def test_documents_have_the_ids_of_a_processor_that_nobody_tried_before(name, tmp_path):
     cache = build(name, tmp_path)
     processor = processor_of({file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()})

@@ -90,6 +90,7 @@ def test_dpo_has_the_loss_and_the_gradients_of_the_processors_own_batches(folder
     trainer.train()
 
 
+@pytest.mark.slow  # images reach a trainer as they do above, partners as they do in tests/trainers
 def test_kto_estimates_its_kl_term_with_the_images_of_the_prompt(folder, models, processor):
     trainer = trainer_of(trainers.PackedKTOTrainer, trl.KTOConfig, folder, models, processor)
     (batch,) = trainer.get_train_dataloader()
@@ -107,7 +108,7 @@ def test_kto_estimates_its_kl_term_with_the_images_of_the_prompt(folder, models,
         trainer_of(trainers.PackedKTOTrainer, trl.KTOConfig, folder, models, processor, precompute_ref_log_probs=True)
 
 
-@pytest.mark.parametrize("name", ["DPO", "KTO"])
+@pytest.mark.parametrize("name", ["DPO", pytest.param("KTO", marks=pytest.mark.slow)])
 def test_images_that_a_cache_only_names_are_those_that_are_stored(folder, models, processor, tmp_path, name):
     kind, config = getattr(trainers, f"Packed{name}Trainer"), getattr(trl, f"{name}Config")
     media = {"images": "read", "keep": "reference"}

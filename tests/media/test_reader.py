@@ -108,24 +108,6 @@ def test_pixels_are_those_of_the_processor_bit_for_bit(cache, processor):
     assert torch.equal(first["pixel_values"], processor.image_processor([image], return_tensors="pt")["pixel_values"])
 
 
-def test_resuming_in_the_middle_gives_the_same_micro_batches(cache):
-    def shown(steps):
-        return [{name: value.tolist() for name, value in micro_batch.items()} for step in steps for micro_batch in step]
-
-    options = {"batching": "padded", "micro_batch_size": 1, "global_batch_size": 2, "seed": 3}
-    loader = PackedLoader(cache, **options)
-    steps = iter(loader)
-    next(steps)
-    state, rest = loader.state_dict(), shown(steps)
-    again = PackedLoader(cache, **options)
-    again.load_state_dict(state)
-    assert shown(again) == rest and len(rest) == 2
-    halves = [PackedLoader(cache, **options, rank=rank, world_size=2) for rank in (0, 1)]
-    for half in halves:
-        half.load_state_dict(state)
-    assert sorted(shown(next(iter(half)) for half in halves), key=str) == sorted(rest, key=str)
-
-
 def test_packed_rows_do_not_leak_and_need_the_models_positions(cache, model):
     (micro_batch,) = micro_batches(cache, batching="padding_free", micro_batch_size=5)
     with pytest.raises(UsageError, match="get_rope_index"):
@@ -221,6 +203,7 @@ def test_a_trainer_trains_on_images_and_resumes(cache, model, tmp_path):
     assert losses(again) == pytest.approx(losses(whole), rel=1e-4) and len(losses(whole)) == 3
 
 
+@pytest.mark.slow  # for TRL; of a PackedSFTTrainer the rest is tested in tests/trainers, and images in a PackedTrainer above
 @pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 def test_trainers_of_transformers_and_of_trl_train_blocks_alike(cache, processor, model, tmp_path):
     trl = pytest.importorskip("trl", reason="TRL MISSING: its SFTTrainer is not tested with images")

@@ -166,27 +166,32 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_file_that_is_not_that_of_the_build_is_named_with_its_rows(model, rows, fault):
+def test_a_file_that_is_not_that_of_the_build_is_named_with_its_rows(model, rows):
     top = rows.parent.parent
+    file, copy, content = top / "shown" / "a.png", top / "shown" / "copy.png", picture(60, 90, seed=1)
     twice = [user("@../shown/a.png", "@../shown/a.png", "Both?"), answer("Ramps.")]
     write_rows(rows, [*map(json.loads, rows.read_text().splitlines()), {"messages": twice}])
     build(model, rows)
     expected = steps(top / "cache", sources=top)
-    fault(top / "shown" / "a.png")
-    assert steps(top / "cache", sources=top) == expected  # copy.png has the same bytes
-    (top / "shown" / "copy.png").rename(top / "spare.png")
-    with pytest.raises(CheckError, match=rf"a\.png: .*{FAULTS[fault]}"):
-        steps(top / "cache", sources=top)
-    (top / "spare.png").rename(top / "shown" / "copy.png")
-    found = {each.path: each for each in verify(top / "cache", sources=[top]).findings if "images" not in each.what}
-    assert found.keys() == {"a.png", "link.png"} and re.search(FAULTS[fault], found["a.png"].found)
-    assert f"({', '.join(f'{rows}:{row}' for row in (0, 2, 3, 5))})" in found["a.png"].found  # that show these bytes
+    for fault, message in FAULTS.items():
+        fault(file)
+        assert steps(top / "cache", sources=top) == expected, "copy.png has the same bytes"
+        copy.rename(top / "spare.png")
+        with pytest.raises(CheckError, match=rf"a\.png: .*{message}"):
+            steps(top / "cache", sources=top)
+        (top / "spare.png").rename(copy)
+        found = {each.path: each for each in verify(top / "cache", sources=[top]).findings if "images" not in each.what}
+        assert found.keys() == {"a.png", "link.png"} and re.search(message, found["a.png"].found)
+        assert (
+            f"({', '.join(f'{rows}:{row}' for row in (0, 2, 3, 5))})" in found["a.png"].found
+        )  # that show these bytes
+        file.unlink(missing_ok=True)
+        file.write_bytes(content)
+    changed(file)
     told = run("verify", top / "cache", "--sources", top, exit_code=1)
     assert "a.png" in told.stdout and "below --sources" in told.stderr
-    if fault is changed:
-        assert build(model, rows).built
-        assert steps(top / "cache", sources=top) and not verify(top / "cache", sources=[top]).findings
+    assert build(model, rows).built
+    assert steps(top / "cache", sources=top) and not verify(top / "cache", sources=[top]).findings
 
 
 def test_without_a_folder_nothing_is_opened_and_every_command_says_so(model, rows, monkeypatch):

@@ -75,16 +75,12 @@ def test_tokens_the_configuration_calls_special_are_control_tokens(tmp_path: Pat
     assert load_model(folder).control["<think>"] == think
 
 
-def test_named_tokens_may_be_objects(tmp_path: Path) -> None:
-    folder = change(twins.byte_level(tmp_path), "tokenizer_config.json", eos_token={"content": "<|endoftext|>"})
-    model = load_model(folder)
+def test_named_tokens_may_be_objects_and_unset_ones_are_no_variables(tmp_path: Path) -> None:
+    named = {"eos_token": {"content": "<|endoftext|>"}, "bos_token": None}
+    model = load_model(change(twins.byte_level(tmp_path), "tokenizer_config.json", **named))
     assert model.named_tokens["eos_token"] == "<|endoftext|>"
-    assert model.eos_id == token_id(folder, "<|endoftext|>")
-
-
-def test_unset_named_tokens_are_no_variables(tmp_path: Path) -> None:
-    folder = change(twins.byte_level(tmp_path), "tokenizer_config.json", bos_token=None)
-    assert "bos_token" not in load_model(folder).named_tokens
+    assert "bos_token" not in model.named_tokens
+    assert model.eos_id == token_id(tmp_path, "<|endoftext|>")
 
 
 @pytest.mark.parametrize(
@@ -128,20 +124,19 @@ def test_a_given_template_beats_the_folders_own(tmp_path: Path) -> None:
     [
         [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}],
         {"default": "plain", "tool_use": "tools", "rag": "documents"},
+        "plain",
     ],
-    ids=["list", "object"],
+    ids=["list", "object", "a file beside it"],
 )
-def test_named_templates_give_the_default_and_the_one_for_tools(tmp_path: Path, templates: Any) -> None:
+def test_the_default_template_and_the_one_for_tools_are_found_where_transformers_saves_them(
+    tmp_path: Path, templates: Any
+) -> None:
     folder = change(twins.byte_level(tmp_path, template=None), "tokenizer_config.json", chat_template=templates)
+    if templates == "plain":
+        (folder / "additional_chat_templates").mkdir()
+        (folder / "additional_chat_templates" / "tool_use.jinja").write_text("tools", "utf-8")
     model = load_model(folder)
     assert (model.template, model.tool_template) == ("plain", "tools")
-
-
-def test_a_template_for_tools_is_found_where_transformers_saves_it(tmp_path: Path) -> None:
-    folder = twins.byte_level(tmp_path)
-    (folder / "additional_chat_templates").mkdir()
-    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("tools", "utf-8")
-    assert load_model(folder).tool_template == "tools"
 
 
 def test_a_model_is_the_same_when_read_from_its_kept_files(tmp_path: Path) -> None:
@@ -298,10 +293,3 @@ def test_a_person_who_interrupts_the_loading_is_heard(tmp_path: Path, monkeypatc
 def test_a_stop_of_the_recipe_must_be_one_token(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"supervision\.stop '<\|stop\|>'"):
         load_model(twins.byte_level(tmp_path), stop=["<|stop|>"])
-
-
-def test_a_missing_template_file_is_named_with_a_hint(tmp_path: Path) -> None:
-    folder = twins.byte_level(tmp_path)
-    with pytest.raises(InputError, match=r"nowhere\.jinja") as raised:
-        load_model(folder, template=tmp_path / "nowhere.jinja")
-    assert raised.value.hint is not None

@@ -140,23 +140,11 @@ def test_a_tokenizer_of_too_many_values_is_refused_before_it_is_decoded(monkeypa
 def test_a_token_that_stands_for_a_book_is_refused(place: str) -> None:
     for length in (tokenizer_folder.MAX_PIECE_LENGTH, tokenizer_folder.MAX_PIECE_LENGTH + 1):
         text = "a" * length
-        added = [
-            {
-                "id": 1,
-                "content": text,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": False,
-            }
-        ]
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+        added = [{"id": 1, "content": text, **flags}]
         pieces = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], [text, -1.0]]}
-        content = json.dumps(
-            definition(added_tokens=added)
-            if place == "added_tokens"
-            else definition(model=pieces if place == "pieces" else MODEL | {"vocab": {"a": 0, text: 1}})
-        ).encode()
+        parts = {"vocab": {"model": MODEL | {"vocab": {"a": 0, text: 1}}}, "pieces": {"model": pieces}}
+        content = json.dumps(definition(**parts.get(place, {"added_tokens": added}))).encode()
         if length == tokenizer_folder.MAX_PIECE_LENGTH:
             assert load_backend(content)
     with pytest.raises(ValueError, match=f"one of its tokens has the length {length}; packer takes up to 1024"):

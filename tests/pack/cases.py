@@ -18,7 +18,7 @@ DOCUMENT_STRIDE = 1000  # id of token t of document d: d · 1000 + 1000 + t
 
 
 @st.composite
-def trained_documents(draw, max_documents=12, max_length=24):
+def corpora(draw, max_documents=12, max_length=24):
     """Lengths and the trained tokens of each document; the first is never trained."""
     lengths = draw(st.lists(st.integers(0, max_length), max_size=max_documents))
     trained = [draw(st.sets(st.integers(1, length - 1))) if length > 1 else set() for length in lengths]
@@ -40,12 +40,6 @@ def counter_of(lengths, trained):
 
 
 @st.composite
-def corpora(draw, max_documents=10, max_length=20):
-    """Lengths, and the trained tokens of each document."""
-    return draw(trained_documents(max_documents, max_length))
-
-
-@st.composite
 def packs(draw, modes=("isolated", "stream"), max_block_len=24):
     """Rules as a recipe may have them."""
     mode = draw(st.sampled_from(modes))
@@ -60,10 +54,10 @@ def packs(draw, modes=("isolated", "stream"), max_block_len=24):
     )
 
 
-def arranged(corpus, pack, dtype=np.int32, pixels=None):
+def arranged(corpus, pack, dtype=np.int32, **options):
     """The plan and the ledger of a corpus."""
     lengths, trained = corpus
-    return arrange(np.array(lengths, dtype), pack, counter_of(lengths, trained), pixels=pixels)
+    return arrange(np.array(lengths, dtype), pack, counter_of(lengths, trained), **options)
 
 
 def make_documents(lengths, seed=0):

@@ -84,49 +84,8 @@ def test_every_target_is_predicted_from_the_token_before_it_in_its_document_in_a
     assert np.array_equal(batch.loss_weights > 0, batch.labels != -100)
 
 
-@given(corpora(), packs())
-def test_the_first_token_of_every_block_and_piece_and_all_that_is_nobodys_is_masked(corpus, pack):
-    _, batch = gathered(corpus, pack)
-    for row in range(batch.num_blocks):
-        ids, labels = batch.input_ids[row].tolist(), batch.labels[row].tolist()
-        assert labels[0] == -100
-        taken = set()
-        for doc_id, start, length, place in pieces_of_row(batch, row):
-            assert labels[place] == -100
-            document = (doc_id - 5) // 31
-            assert [owner(token) for token in ids[place : place + length]] == [
-                (document, start + t) for t in range(length)
-            ]
-            taken |= set(range(place, place + length))
-        rest = set(range(pack.block_len)) - taken
-        assert all(ids[t] == PAD and labels[t] == -100 for t in rest)
-        assert len(taken) == batch.length[row]
-
-
 def aligned(length, pack):
     return -(-length // pack.align) * pack.align
-
-
-@given(corpora(), packs())
-def test_positions_restart_where_runs_start_and_nowhere_else(corpus, pack):
-    """Isolated: at each piece; else at the block alone. And at padding."""
-    _, batch = gathered(corpus, pack)
-    for row in range(batch.num_blocks):
-        pieces = pieces_of_row(batch, row)
-        positions = batch.position_ids[row].tolist()
-        *_, length, place = pieces[-1]
-        if pack.mode == "isolated":
-            starts = [place for *_, place in pieces]
-            filled = place + aligned(length, pack)
-        else:
-            starts = [0]
-            filled = pack.block_len - batch.input_ids[row].tolist().count(PAD)
-        if filled < pack.block_len:
-            starts.append(filled)
-        assert [t for t, position in enumerate(positions) if position == 0] == starts
-        assert positions == [t - max(start for start in starts if start <= t) for t in range(pack.block_len)]
-        runs = batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist()
-        assert runs == np.diff([*starts, pack.block_len]).tolist()
 
 
 def mask(numbers):

@@ -6,13 +6,9 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from pack.oracles import (
-    best_fit_count,
-    literal_best_fit_decreasing,
-    optimum,
-)
+from pack.oracles import best_fit_count, literal_best_fit_decreasing, optimum
 
 from packer.pack.pack_plan import decreasing
 
@@ -34,30 +30,19 @@ def grouped(lengths, capacity):
 
 
 @st.composite
-def items(draw, max_size=60, max_capacity=40):
-    capacity = draw(st.integers(1, max_capacity))
-    return draw(st.lists(st.integers(1, capacity), max_size=max_size)), capacity
+def items(draw):
+    """Many different lengths, or few that repeat; and a capacity."""
+    capacity = draw(st.integers(12, 60))
+    if draw(st.booleans()):
+        return draw(st.lists(st.integers(1, capacity), max_size=60)), capacity
+    histogram = draw(st.dictionaries(st.integers(1, 12), st.integers(1, 30), max_size=8))
+    return [length for length, count in histogram.items() for _ in range(count)], capacity
 
 
+@settings(max_examples=2 * settings.default.max_examples)
 @given(case=items())
-def test_bins_are_those_of_the_literal_algorithm(case):
+def test_bins_are_those_of_literal_best_fit_decreasing(case):
     assert grouped(*case) == literal_best_fit_decreasing(*case)
-
-
-@given(
-    histogram=st.dictionaries(st.integers(1, 12), st.integers(1, 30), max_size=8),
-    capacity=st.integers(12, 60),
-)
-def test_bins_are_those_of_the_literal_algorithm_where_lengths_repeat(histogram, capacity):
-    lengths = [length for length, count in histogram.items() for _ in range(count)]
-    assert grouped(lengths, capacity) == literal_best_fit_decreasing(lengths, capacity)
-
-
-@given(case=items(max_size=8, max_capacity=20))
-def test_bins_are_within_eleven_ninths_of_the_optimum(case):
-    number, best = len(grouped(*case)), optimum(*case)
-    assert best <= number
-    assert 9 * number <= 11 * best + 6
 
 
 @pytest.mark.parametrize(
@@ -76,36 +61,12 @@ def test_bins_of_every_choice_of_up_to_eight_items_are_within_eleven_ninths_of_t
     assert set(excess) == {0} if capacity < 7 else excess[1] > 0
 
 
-def test_the_oracle_of_the_optimum_beats_it_where_it_errs():
-    lengths = [4, 4, 3, 3, 3, 3]
-    assert optimum(lengths, 10) == 2
-    assert len(grouped(lengths, 10)) == len(literal_best_fit_decreasing(lengths, 10)) == 3
-
-
-@pytest.mark.parametrize("capacity", [512, 2048, 8192, 131072])
-def test_the_number_of_bins_is_the_classic_one_for_many_items(capacity):
+@pytest.mark.parametrize("capacity", [512, 131072])
+def test_the_number_of_bins_is_that_of_classic_best_fit_decreasing_for_many_items(capacity):
     random = np.random.default_rng(capacity)
     lengths = np.clip(random.lognormal(5, 1, 5_000), 1, capacity).astype(np.int64).tolist()
     lengths += random.integers(1, capacity, 2_000, endpoint=True).tolist()
     assert runs_of(lengths, capacity).total_bins == best_fit_count(lengths, capacity)
-
-
-def test_no_bin_takes_one_length_in_two_runs():
-    random = np.random.default_rng(3)
-    runs = runs_of(random.integers(1, 60, 5_000).tolist(), 200)
-    bins, lengths = runs.bins(), np.repeat(runs.length, runs.num_bins)
-    assert len(bins) > runs.total_bins
-    assert len(np.unique(bins * 1000 + lengths)) == len(bins)
-
-
-def test_the_depth_of_a_run_is_the_number_of_runs_before_it_in_each_of_its_bins():
-    random = np.random.default_rng(4)
-    runs = runs_of(random.integers(1, 150, 5_000).tolist(), 400)
-    seen = np.zeros(runs.total_bins, np.int64)
-    for first, num_bins, depth in zip(runs.first_bin, runs.num_bins, runs.depth, strict=True):
-        assert (seen[first : first + num_bins] == depth).all()
-        seen[first : first + num_bins] += 1
-    assert runs.depth.max() >= 2
 
 
 def test_the_number_of_runs_does_not_grow_with_the_number_of_items():

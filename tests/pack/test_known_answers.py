@@ -1,11 +1,10 @@
-"""What other packers are known to answer, as values: packer gives the same fill and the same borders.
+"""What other packers are known to answer, as values: packer gives the same borders.
 
 TRL itself is run beside packer in tests/conformance/test_packing_libraries.py.
 
 | source | what it is |
 | --- | --- |
 | LLaMA-Factory v1 | its padding-free collator, with `cutoff_len` |
-| LLaMA-Factory mask | `get_seqlens_in_batch` and `get_unpad_data`, which read masks that number the documents |
 | NeMo Automodel | `pack_dataset` and its variant for context parallel (`cp_size`) |
 
 Where packer differs, on purpose:
@@ -15,36 +14,16 @@ Where packer differs, on purpose:
 - The first token of a row is masked too: flattened, it follows another row's last token.
 - Padding is a run of its own, the last entry of `seq_lengths`, with positions of its own. Others leave it out or count
   it to the last document.
-- A piece of a document that was cut, and a block of a stream, are left out where they train nothing: a lone last token,
-  masked as the first of its piece. Others keep them, and so does packer here, where every piece counts as trained; that
-  it leaves them out otherwise is a test of its own.
 """
 
 import numpy as np
-from whole_documents import cut_documents, plan_pieces
+from pack.cases import make_columns
 
-from packer.batches import DocumentColumns, PackPlan
+from packer.batches import PackPlan
 from packer.layout import offsets_of
 from packer.pack.pieces import gather
 
 PAD = 0
-
-
-def tokens(_, start, end):
-    """Every token is trained but the first of its piece."""
-    return end - start
-
-
-def at_least_one(_, start, end):
-    """And every piece trains something."""
-    return np.maximum(end - start, 1)
-
-
-def packed(documents, block_len, *, overlong="truncate_right", count_trained=at_least_one, **options):
-    """The blocks of whole documents, and of pieces of those that are longer than a block."""
-    lengths = np.array([len(ids) for ids in documents], np.int32)
-    pieces, _ = cut_documents(lengths, block_len, count_trained, overlong=overlong)
-    return laid_out(plan_pieces(pieces, block_len, **options), documents, block_len)
 
 
 def in_order(documents, sizes, block_len, *, align=1):
@@ -57,21 +36,7 @@ def in_order(documents, sizes, block_len, *, align=1):
         slots=-(-lengths // align) * align,
         block_offsets=offsets_of(sizes),
     )
-    return laid_out(layout, documents, block_len)
-
-
-def laid_out(layout, documents, block_len):
-    lengths = np.array([len(ids) for ids in documents], np.int32)
-    flat = np.array([token for ids in documents for token in ids], np.int32)
-    columns = DocumentColumns(
-        input_ids=(flat,),
-        labels=(flat,),
-        loss_weights=None,
-        chunk=np.zeros(len(documents), np.int32),
-        start=np.cumsum(lengths, dtype=np.int64) - lengths,
-        length=lengths,
-        doc_id=np.arange(len(documents), dtype=np.int64),
-    )
+    columns = make_columns([(ids, ids, [1.0] * len(ids)) for ids in documents], [0] * len(documents), weighted=False)
     return gather(layout, columns, block_len=block_len, pad_id=PAD)
 
 
@@ -89,15 +54,6 @@ def rows(batch):
     return found
 
 
-FOUR = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 11], [12]]
-
-
-def test_what_trains_nothing_is_left_out():
-    """The rest of the document of five tokens."""
-    batch = packed(FOUR, 4, overlong="split", count_trained=tokens)
-    assert sorted(rows(batch)) == [([1, 2, 3, 4], [4]), ([6, 7, 12], [2, 1]), ([8, 9, 10, 11], [4])]
-
-
 def test_llama_factory_v1():
     """Its labels are [0, 1, -100, 11, 12]; packer masks the very first token too."""
     documents = [ids[:3] for ids in ([0, 1], [10, 11, 12, 13])]  # cutoff_len 3
@@ -105,16 +61,6 @@ def test_llama_factory_v1():
     assert batch.input_ids.tolist() == [[0, 1, 10, 11, 12]]
     assert batch.position_ids.tolist() == [[0, 1, 0, 1, 2]]
     assert batch.labels.tolist() == [[-100, 1, -100, 11, 12]]
-
-
-def test_llama_factory_mask():
-    """Two rows of 6 with documents of 2, 3 and of 1, 2, 3 tokens; its lengths leave the padding out."""
-    lengths = []
-    for documents in ([[1, 1], [2, 2, 2]], [[1], [2, 2], [3, 3, 3]]):
-        (row,) = rows(in_order(documents, [len(documents)], 6))
-        lengths += row[1]
-    assert lengths == [2, 3, 1, 2, 3]
-    assert offsets_of(lengths).tolist() == [0, 2, 5, 6, 8, 11]
 
 
 NEMO = [[1, 2, 3], [4, 5, 6, 7], [8, 9], [10, 11, 12, 13, 14]]

@@ -10,9 +10,9 @@ import twins
 from hypothesis import given
 from hypothesis import strategies as st
 from supervision_stages import Stages, assistant, chat, samples, user
+from tokenizers import Tokenizer
 
 from packer.batches import Sample, TokenBatch, TurnBatch
-from packer.layout import document_labels
 
 ROWS = (
     [user("Hello!"), assistant("fox dog"), user("How?"), assistant("the quick")],
@@ -101,7 +101,11 @@ def test_a_raw_row_that_its_eos_does_not_close_fails_the_proof(tmp_path: Path, k
     tokens = stages.tokenizing.tokenize(turns)
     assert tokens.ids[-1] == stages.model.eos_id
     assert stages.supervisor.supervise(turns, tokens, {0: None}).rejections == ()
-    for ids in (tokens.ids[:-1], np.append(tokens.ids[:-1], spelled_out(stages, turns)).astype(np.int32)):
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.encode_special_tokens = True
+    spelled = backend.encode("<|im_end|>").ids
+    assert len(spelled) > 1
+    for ids in (tokens.ids[:-1], np.append(tokens.ids[:-1], spelled).astype(np.int32)):
         cut = len(ids) - len(tokens.ids)
         other = replace(
             tokens,
@@ -111,22 +115,6 @@ def test_a_raw_row_that_its_eos_does_not_close_fails_the_proof(tmp_path: Path, k
         )
         supervised = stages.supervisor.supervise(turns, other, {0: None})
         assert [rejection.code for rejection in supervised.rejections] == ["proof_failed"]
-
-
-def spelled_out(stages: Stages, turns: TurnBatch) -> list[int]:
-    """Ordinary ids that spell the EOS the text ends with."""
-    end = len(turns.text)
-    guarded = replace(turns, guarded=np.array([[end - len("<|im_end|>"), end]]))
-    ids = stages.tokenizing.tokenize(guarded).ids
-    bare = stages.tokenizing.tokenize(
-        replace(
-            turns,
-            text=turns.text[: end - 10],
-            text_offsets=turns.text_offsets - [0, 10],
-            completion_end=turns.completion_end - 10,
-        )
-    ).ids
-    return ids[len(bare) :].tolist()
 
 
 def test_a_stop_token_may_contain_the_letter_that_stands_for_a_space(tmp_path: Path) -> None:
@@ -154,26 +142,11 @@ def test_marked_trains_completions_and_texts_which_have_no_marks(tmp_path: Path)
         assert labels[-1] == stages.model.eos_id
 
 
-def test_a_document_ends_with_its_last_terminator(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    ids, labels = stages.document(chat(*ROWS[0], user("and?")))
-    assert ids[-1] == labels[-1] == stages.model.eos_id
-
-
 def test_the_first_token_of_a_document_is_never_trained(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path), "text.append_eos=false")
     assert stages.reasons([Sample(kind="text", row=0, text="a")]) == [
         ("nothing_trained", "the only token to train on is the first of a document")
     ]
-
-
-def test_turns_before_a_merged_border_share_its_document(tmp_path: Path) -> None:
-    """The last turn has a sequence of its own that begins with the turns before it: one document, nothing twice."""
-    stages = Stages.load(twins.double_newline(tmp_path))
-    _, _, supervised = stages.supervise([chat(user("a"), assistant("fox"), user("b"), assistant("\ndog"))])
-    assert supervised.documents.num_documents == 1
-    assert supervised.documents.run_message.tolist() == [1, 3]
-    assert len(supervised.merged) == 1
 
 
 def test_a_turn_goes_to_the_last_document_that_begins_with_it(tmp_path: Path) -> None:
@@ -215,32 +188,10 @@ def test_weights_stay_with_their_runs(tmp_path: Path) -> None:
     assert supervised.documents.run_weight.tolist() == [0.25, 1.0]
 
 
-def test_a_bos_the_template_writes_is_there_once(tmp_path: Path) -> None:
-    for name, twin in (("s", twins.sentencepiece_like), ("m", twins.metaspace_first)):
-        stages = Stages.load(twin(tmp_path / name))
-        ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
-        assert ids.count(stages.model.control["<s>"]) == 1
-        assert ids[0] == stages.model.control["<s>"]
-
-
 def test_a_bos_the_template_does_not_write_is_not_there(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path, bos=True))
     ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
     assert stages.model.control["<|begin|>"] not in ids
-
-
-def test_labels_are_ids_exactly_where_a_run_covers_them(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    turns, tokens = batches(stages)
-    documents = stages.supervisor.supervise(turns, tokens, {0: None, 1: None}).documents
-    labels = document_labels(documents)
-    covered = np.zeros(len(labels), np.bool_)
-    for d, (first, last) in enumerate(zip(documents.run_offsets[:-1], documents.run_offsets[1:], strict=True)):
-        for run in range(first, last):
-            start = documents.offsets[d]
-            covered[start + documents.run_start[run] : start + documents.run_end[run]] = True
-    assert np.array_equal(labels, np.where(covered, documents.input_ids, -100))
-    assert covered.any()
 
 
 def test_an_empty_batch_gives_no_documents(tmp_path: Path) -> None:

@@ -146,23 +146,6 @@ def test_sides_that_differ_in_nothing_trained_are_no_pair(tmp_path: Path) -> Non
     assert rejection.code == "pair_identical"
 
 
-def test_rated_answers_keep_their_rating(tmp_path: Path) -> None:
-    stages = stages_of(twins.byte_level(tmp_path))
-    ratings = [True, False, True]
-    rows = [
-        msgspec.structs.replace(
-            chat(user("Hello!"), assistant("fox"), row=row), preference=Preference(is_desirable=good)
-        )
-        for row, good in enumerate(ratings)
-    ]
-    done = run(stages, *rows)
-    assert done.documents.side is not None
-    assert done.documents.side.tolist() == [DESIRABLE if good else UNDESIRABLE for good in ratings]
-    assert done.documents.margin is not None
-    assert np.isnan(done.documents.margin).all()
-    assert done.documents.sample.tolist() == [0, 1, 2]
-
-
 @given(st.lists(st.booleans(), max_size=6), st.data())
 def test_sides_that_stand_elsewhere_are_found(ratings: list[bool], data: st.DataObject) -> None:
     row = np.repeat(np.arange(len(ratings)), 2)

@@ -24,18 +24,9 @@ def round_trip_and_encoder(twin: Any, folder: Path) -> tuple[RoundTrip, Referenc
 
 
 @pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
-def test_the_ids_of_a_text_spell_it(twin: Any, tmp_path: Path) -> None:
-    round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
-
-    @given(texts)
-    def agree(text: str) -> None:
-        assert round_trip.decodes_to(encoder.encode([text])[0].tolist(), text.encode())
-
-    agree()
-
-
-@pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
-def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
+def test_the_ids_of_a_text_spell_it_and_one_that_is_wrong_lacks_or_is_too_many_is_noticed(
+    twin: Any, tmp_path: Path
+) -> None:
     round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
     noticed = 0
 
@@ -43,8 +34,13 @@ def test_one_wrong_id_is_noticed(twin: Any, tmp_path: Path) -> None:
     def agree(text: str, data: st.DataObject) -> None:
         nonlocal noticed
         ids = encoder.encode([text])[0].tolist()
+        assert round_trip.decodes_to(ids, text.encode())
         assume(ids)
         place = data.draw(st.integers(0, len(ids) - 1))
+        if round_trip.decode([ids[place]]).strip():
+            for count in (0, 2):
+                changed = [*ids[:place], *[ids[place]] * count, *ids[place + 1 :]]
+                assert not round_trip.decodes_to(changed, text.encode())
         wrong = data.draw(st.integers(0, len(round_trip.token_bytes.num_bytes) - 1))
         before, after = (round_trip.decode([i]) for i in (ids[place], wrong))
         assume(before.lstrip(b" ") != after.lstrip(b" "))  # a dummy space may be there or not
@@ -108,35 +104,11 @@ def round_trip_controls(round_trip: RoundTrip) -> list[str]:
     return [entry.decode() for i, entry in entries if entry is not None and round_trip.token_bytes.is_added[i]][:4]
 
 
-@pytest.mark.parametrize("twin", [twins.byte_level, twins.nfc, twins.sentencepiece_like])
-def test_an_id_too_many_or_too_few_is_noticed(twin: Any, tmp_path: Path) -> None:
-    round_trip, encoder = round_trip_and_encoder(twin, tmp_path)
-
-    @given(texts, st.data())
-    def agree(text: str, data: st.DataObject) -> None:
-        ids = encoder.encode([text])[0].tolist()
-        assume(ids)
-        place = data.draw(st.integers(0, len(ids) - 1))
-        assume(round_trip.decode([ids[place]]).strip())
-        assert not round_trip.decodes_to(ids[:place] + ids[place + 1 :], text.encode())
-        assert not round_trip.decodes_to([*ids[: place + 1], *ids[place:]], text.encode())
-
-    agree()
-
-
 def test_the_unknown_token_spells_nothing_that_could_be_proved(tmp_path: Path) -> None:
     model = load_model(twins.sentencepiece_like(tmp_path))
     round_trip = RoundTrip(model)
     assert not round_trip.decodes_to([0], b"<unk>")
     assert round_trip.token_bytes.num_bytes[0] == -1
-
-
-def test_bytes_that_fell_back_spell_themselves(tmp_path: Path) -> None:
-    round_trip, encoder = round_trip_and_encoder(twins.metaspace_first, tmp_path)
-    ids = encoder.encode(["你"])[0].tolist()
-    assert round_trip.decode(ids) == " 你".encode()
-    assert round_trip.decodes_to(ids, "你".encode())
-    assert not round_trip.decodes_to(ids, "好".encode())
 
 
 def test_a_letter_that_stands_for_a_space_elsewhere_may_fall_back_to_bytes(tmp_path: Path) -> None:
@@ -174,14 +146,6 @@ def test_inside_a_text_no_space_may_be_lacking(tmp_path: Path) -> None:
 def test_a_tokenizer_without_a_dummy_space_may_not_have_one(tmp_path: Path) -> None:
     round_trip, encoder = round_trip_and_encoder(twins.byte_level, tmp_path)
     assert not round_trip.decodes_to(encoder.encode([" dog"])[0].tolist(), b"dog")
-
-
-def test_composed_letters_spell_the_decomposed_text(tmp_path: Path) -> None:
-    round_trip, encoder = round_trip_and_encoder(twins.nfc, tmp_path)
-    ids = encoder.encode(["e\u0301"])[0].tolist()
-    assert round_trip.decode(ids) == "é".encode()
-    assert round_trip.decodes_to(ids, "e\u0301".encode())
-    assert not round_trip.decodes_to(ids, b"e")
 
 
 def test_white_space_may_be_missing_only_where_a_token_swallows_it(tmp_path: Path) -> None:

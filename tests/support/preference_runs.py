@@ -9,9 +9,6 @@ import trl
 from tiny_models import tiny_config
 from trainer_runs import arguments
 
-SEEING_PROMPTS = ["ipo", "sigmoid_norm", "sft", "bco_pair", "apo_zero"]
-LOSSES = ["sigmoid", "hinge", *SEEING_PROMPTS]
-
 
 def policy_and_reference(vocab_size=4096):
     """Two models that differ: where they are equal, every loss is the same, whatever is masked."""

@@ -50,3 +50,14 @@ def padded(lengths, *, side="right", **options):
         micro_batch["labels"][row, at] = labels_of(ids)
         micro_batch["position_ids"][row, at] = torch.arange(len(ids))
     return micro_batch
+
+
+def assert_same(one, other):
+    """Two micro-batches hold the same columns, of the same types and values."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        if torch.is_tensor(value):
+            assert value.dtype == other[name].dtype, name
+            assert torch.equal(value, other[name]), name
+        else:
+            assert value == other[name], name

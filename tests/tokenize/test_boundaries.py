@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
@@ -43,23 +43,25 @@ def pieces(stages: Stages, tokens: TokenBatch, turn: int) -> tuple[list[str], li
     return spell(tokens.ids[start:prompt]), spell(tokens.ids[prompt:end])
 
 
-def test_a_turn_begins_after_the_ids_of_its_prompt(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    tokens = tokenized(stages, user("Hello!"), assistant("fox"))
-    prompt, completion = pieces(stages, tokens, 0)
-    assert "".join(prompt).endswith("assistantĊ")
-    assert "".join(completion) == "fox<|im_end|>"
-    assert not tokens.merged.any()
+APART = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
+"""A prompt that ends in a space, which the answer's first word would take."""
+
+BORDERS = {
+    "a border that merges: each side is encoded apart": (twins.double_newline, {}, "\nfox", True, "Ċ", "Ċfox<|im_end|>"),
+    "apart, no dummy space": (twins.sentencepiece_like, {"template": APART}, "fox", True, "▁", "fox▁</s>"),
+    "white space that a role token swallows is in no id": (
+        twins.swallowing, {}, "\n fox", False, "<|assistant|>", "▁fox<|end|>",
+    ),
+}  # fmt: skip
 
 
-def test_a_border_that_merges_gets_prompt_and_completion_encoded_apart(tmp_path: Path) -> None:
-    stages = Stages.load(twins.double_newline(tmp_path))
-    tokens = tokenized(stages, user("Hello!"), assistant("\nfox"))
-    assert tokens.merged.tolist() == [True]
+@pytest.mark.parametrize("name", BORDERS)
+def test_a_turn_begins_after_the_ids_of_its_prompt(name: str, tmp_path: Path) -> None:
+    twin, options, said, merges, last, learned = BORDERS[name]
+    stages = Stages.load(twin(tmp_path, **options))
+    tokens = tokenized(stages, user("Hello!"), assistant(said))
     prompt, completion = pieces(stages, tokens, 0)
-    assert prompt[-1] == "Ċ"
-    assert "".join(completion) == "Ċfox<|im_end|>"
-    assert "ĊĊ" in [stages.model.content(i) for i in tokens.ids[: tokens.offsets[1]].tolist()]
+    assert (tokens.merged.tolist(), prompt[-1], "".join(completion)) == ([merges], last, learned)
 
 
 def test_turns_beside_a_merged_border_stay_in_the_text(tmp_path: Path) -> None:
@@ -69,20 +71,8 @@ def test_turns_beside_a_merged_border_stay_in_the_text(tmp_path: Path) -> None:
     assert tokens.turn_sequence.tolist() == [0, 1, 0]
 
 
-def test_a_completion_apart_starts_without_a_dummy_space(tmp_path: Path) -> None:
-    template = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
-    stages = Stages.load(twins.sentencepiece_like(tmp_path, template=template))
-    tokens = tokenized(stages, user("Hello!"), assistant("fox"))
-    assert tokens.merged.tolist() == [True]
-    prompt, completion = pieces(stages, tokens, 0)
-    assert prompt[-1] == "▁"
-    assert "".join(completion) == "fox▁</s>"
-    assert not completion[0].startswith("▁")
-
-
 def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_text(tmp_path: Path) -> None:
-    template = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
-    stages = Stages.load(twins.sentencepiece_like(tmp_path, template=template), "supervision.control_tokens=allow")
+    stages = Stages.load(twins.sentencepiece_like(tmp_path, template=APART), "supervision.control_tokens=allow")
     text = "fox<unk>dog"
     boundaries = stages.tokenizing._boundaries
     whole = "<s>[INST] a [/INST] " + text + " </s>"
@@ -92,15 +82,6 @@ def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_tex
     assert boundary.ids is not None
     completion = [stages.model.content(i) for i in boundary.ids[boundary.prompt_tokens :].tolist()]
     assert "".join(completion) == "fox<unk>▁dog▁</s>"
-
-
-def test_white_space_a_role_token_swallows_is_in_no_id(tmp_path: Path) -> None:
-    stages = Stages.load(twins.swallowing(tmp_path))
-    tokens = tokenized(stages, user("Hello!"), assistant("\n fox"))
-    prompt, completion = pieces(stages, tokens, 0)
-    assert prompt[-1] == "<|assistant|>"
-    assert "".join(completion) == "▁fox<|end|>"
-    assert not tokens.merged.any()
 
 
 def test_prompts_are_not_encoded_again(tmp_path: Path) -> None:
@@ -147,10 +128,3 @@ def test_normalized_added_tokens_do_not_mislead_a_border(tmp_path: Path) -> None
     tokens = tokenized(stages, user("e\u0301"), assistant("e\u0301fox"), user("ü"), assistant("dog"))
     completions = ["".join(pieces(stages, tokens, t)[1]) for t in (0, 1)]
     assert completions == ["Ã©fox<|im_end|>", "dog<|im_end|>"]
-
-
-def test_an_empty_batch_has_no_sequences(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    tokens = stages.tokenizing.tokenize(stages.render([]))
-    assert tokens.offsets.tolist() == [0]
-    assert tokens.ids.dtype == np.int32

@@ -32,20 +32,9 @@ def only(stages: Stages, sample: Sample) -> tuple[str, str]:
     return "".join(spell(i) for i in ids), "".join(spell(label) for label in labels if label >= 0)
 
 
-def test_a_text_opens_with_the_tokenizers_bos_and_closes_with_eos_once(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), text("fox dog"))
-    assert ids == "<|begin|>foxĠdog<|im_end|>"
-    assert trained == "foxĠdog<|im_end|>"
-
-
-def test_without_a_bos_the_first_token_of_a_text_is_not_trained(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path)), text("? dog"))
-    assert ids == "?Ġdog<|im_end|>"
-    assert trained == "Ġdog<|im_end|>"
-
-
-@pytest.mark.parametrize("append", ["true", "false"])
-@pytest.mark.parametrize("around", ["$A", "<|begin|> $A", "$A <|im_end|>", "<|begin|> $A <|begin|> <|im_end|>"])
+@pytest.mark.parametrize(
+    ("around", "append"), [("$A", "true"), ("<|begin|> $A", "false"), ("<|begin|> $A <|begin|> <|im_end|>", "true")]
+)
 def test_texts_of_a_batch_have_the_ids_of_texts_that_are_looked_at_one_by_one(
     tmp_path: Path, around: str, append: str
 ) -> None:
@@ -64,18 +53,7 @@ def test_texts_of_a_batch_have_the_ids_of_texts_that_are_looked_at_one_by_one(
 @pytest.mark.parametrize("typed", ["text", "reject", "allow"])
 def test_rows_that_are_rendered_together_are_rendered_as_each_alone(tmp_path: Path, typed: str, append: str) -> None:
     stages = Stages.load(twins.byte_level(tmp_path), f"supervision.control_tokens={typed}", f"text.append_eos={append}")
-    odd = [
-        "",
-        "é",
-        "\ud800",
-        "a <|im_end|> b",
-        "<|im_end|> b",
-        "a <|im_end|>",
-        "a </s>\n",
-        " <|user|><|x|> a",
-        "a>",
-        "<b",
-    ]
+    odd = ["", "é", "\ud800", "a <|im_end|> b", "<|im_end|> b", "a <|im_end|>", "a </s>\n", " <|user|><|x|> a", "<b"]
     picture = Images(sources=(), refusal="an image")
     samples = [msgspec.structs.replace(text(content), images=images) for content in odd for images in (None, picture)]
     samples += [completion(prompt, content) for prompt in odd for content in odd]
@@ -94,11 +72,6 @@ def test_rows_that_are_rendered_together_are_rendered_as_each_alone(tmp_path: Pa
             assert np.array_equal(getattr(made, each.name), getattr(expected, each.name)), each.name
 
 
-def test_append_eos_can_be_turned_off(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path, bos=True), "text.append_eos=false")
-    assert only(stages, text("fox"))[0] == "<|begin|>fox"
-
-
 @pytest.mark.parametrize("append", ["true", "false"])
 def test_an_eos_the_tokenizer_adds_itself_is_not_doubled(tmp_path: Path, append: str) -> None:
     folder = twins.byte_level(tmp_path)
@@ -110,27 +83,11 @@ def test_an_eos_the_tokenizer_adds_itself_is_not_doubled(tmp_path: Path, append:
     assert only(stages, text("fox dog"))[0] == "foxĠdog<|im_end|>"
 
 
-def test_a_completion_is_learned_after_its_prompt_and_closed_by_eos(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), completion("Hello!", " fox dog"))
-    assert ids == "<|begin|>Hello!ĠfoxĠdog<|im_end|>"
-    assert trained == "ĠfoxĠdog<|im_end|>"
-
-
-def test_a_completion_whose_border_merges_is_encoded_apart(tmp_path: Path) -> None:
-    stages = Stages.load(twins.double_newline(tmp_path))
-    assert only(stages, completion("Hello!\n", "\nfox"))[1] == "Ċfox<|im_end|>"
-
-
 def test_a_merged_completion_keeps_the_tokenizers_bos(tmp_path: Path) -> None:
     stages = Stages.load(twins.metaspace_first(tmp_path))
     ids, trained = only(stages, completion("Hello ", "fox"))
     assert ids == "<s>▁Hello▁fox</s>"
     assert trained == "fox</s>"
-
-
-def test_a_completion_without_a_prompt_is_trained_throughout(tmp_path: Path) -> None:
-    ids, trained = only(Stages.load(twins.byte_level(tmp_path, bos=True)), completion("", "fox dog"))
-    assert "<|begin|>" + trained == ids
 
 
 def test_a_control_token_typed_in_a_text_is_ordinary_text(tmp_path: Path) -> None:

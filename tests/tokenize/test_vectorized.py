@@ -7,13 +7,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from search_effort import percent_of_examples
+from search_effort import one_in
 
 from packer.batches import TurnBatch
 from packer.model.model import Model, load_model
@@ -101,7 +102,6 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     vars(by_itself)["_locate_vectorized"] = lambda _: None
     seen: Counter[str] = Counter()
 
-    @percent_of_examples(100)
     @given(batches(twin))
     def agree(turns: TurnBatch) -> None:
         located = tokenizing._locate_vectorized(turns)
@@ -118,7 +118,7 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     assert seen["one by one"]
 
 
-@pytest.mark.parametrize("twin", [*BYTE_LEVEL, *SENTENCEPIECE])
+@pytest.mark.parametrize("twin", one_in(2, [*BYTE_LEVEL, *SENTENCEPIECE]))
 def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[..., Path]) -> None:
     """With S the ids of a text up to a turn's end, and P those of its prompt: S begins with P, and the rest is learned."""
     model = model_of(twin)
@@ -126,7 +126,6 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
     anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=False)
     seen: Counter[str] = Counter()
 
-    @percent_of_examples(100)
     @given(batches(twin))
     def follow(turns: TurnBatch) -> None:
         located = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor).locate(
@@ -149,35 +148,42 @@ def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[...
     assert seen["turns"]
 
 
-def test_added_tokens_that_a_merge_makes_are_no_anchors() -> None:
-    """`ab` is an entry by a merge and an added token: its id may come from either."""
-    definition = json.loads(model_of(twins.byte_level).files["tokenizer.json"])
-    merges = definition["model"]["merges"]
-    made = "".join(merges[0].split(" ") if isinstance(merges[0], str) else merges[0])
-    added = definition["model"]["vocab"][made]
-    definition["added_tokens"].append({**definition["added_tokens"][0], "id": added, "content": made})
+def whole_of(definition: Any) -> Any:
+    """Whether each entry of a tokenizer stands for itself in any text: an anchor."""
     definition["added_tokens"].sort(key=lambda token: token["id"])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokenizer.json"
         path.write_text(json.dumps(definition), "utf-8")
-        model = load_model(path)
-    whole = TokenBytes(model).is_whole
-    assert not whole[added]
-    others = [token.id for token in model.added_tokens if token.id != added]
-    assert others
-    assert whole[others].all()
+        return TokenBytes(load_model(path)).is_whole
 
 
-@pytest.mark.parametrize("setting", ["ignore_merges", "end_of_word_suffix"])
-def test_entries_that_come_without_merges_are_no_anchors(setting: str) -> None:
+def test_added_tokens_that_a_merge_makes_or_byte_fallback_writes_are_no_anchors() -> None:
+    """`ab` is an entry by a merge and an added token: its id may come from either. `<0x41>` may come from an `A`."""
+    for twin in (twins.byte_level, twins.sentencepiece_like):
+        definition = json.loads(model_of(twin).files["tokenizer.json"])
+        others = {token["id"] for token in definition["added_tokens"]}
+        if twin is twins.byte_level:
+            merge = definition["model"]["merges"][0]
+            content = "".join(merge.split(" ") if isinstance(merge, str) else merge)
+        else:
+            content = "<0x41>"
+            assert definition["model"]["byte_fallback"]
+            assert others & set(definition["model"]["vocab"].values())
+        added = definition["model"]["vocab"][content]
+        definition["added_tokens"].append({**definition["added_tokens"][0], "id": added, "content": content})
+        whole = whole_of(definition)
+        assert not whole[added]
+        assert others
+        assert whole[sorted(others)].all()
+
+
+@pytest.mark.parametrize("setting", [{"ignore_merges": True}, {"end_of_word_suffix": "</w>"}])
+def test_entries_that_come_without_merges_are_no_anchors(setting: dict[str, Any]) -> None:
     model = model_of(twins.byte_level, in_vocabulary=True)
     assert TokenBytes(model).is_whole.any()
     definition = json.loads(model.files["tokenizer.json"])
-    definition["model"][setting] = "</w>" if setting == "end_of_word_suffix" else True
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        path.write_text(json.dumps(definition), "utf-8")
-        assert not TokenBytes(load_model(path)).is_whole.any()
+    definition["model"] |= setting
+    assert not whole_of(definition).any()
 
 
 def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None:
@@ -195,23 +201,6 @@ def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None
     assert tokens.turn_sequence.tolist() == [0, 3, 1]
     assert turn_ids(tokens, 0) == turn_ids(tokens, 2)
     assert turn_ids(tokens, 0)[1] == turn_ids(tokens, 1)[1][1:]
-
-
-def test_an_added_token_that_byte_fallback_writes_is_no_anchor() -> None:
-    """`<0x41>` may come from an `A` without an entry; the other added tokens of the vocabulary may not."""
-    definition = json.loads(model_of(twins.sentencepiece_like).files["tokenizer.json"])
-    assert definition["model"]["byte_fallback"]
-    byte = definition["model"]["vocab"]["<0x41>"]
-    special = {token["id"] for token in definition["added_tokens"]}
-    assert special & set(definition["model"]["vocab"].values())
-    definition["added_tokens"].append({**definition["added_tokens"][0], "id": byte, "content": "<0x41>"})
-    definition["added_tokens"].sort(key=lambda token: token["id"])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        path.write_text(json.dumps(definition), "utf-8")
-        whole = TokenBytes(load_model(path)).is_whole
-    assert not whole[byte]
-    assert whole[sorted(special)].all()
 
 
 def test_a_pass_that_suits_no_text_of_a_batch_is_not_tried_again() -> None:

@@ -15,7 +15,8 @@ from trainer_runs import adamw, loader_of, plain_loop, same_weights  # noqa: E40
 from packer.load import EvaluationBatches, StepDataset  # noqa: E402
 from packer.load.adapters import huggingface  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # it advises, and uses what torch deprecated
+# It advises, and uses what torch deprecated. What it asks of a StepDataset is asked in tests/load/test_checkpoints.py too.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def module_of(lightning):

@@ -13,13 +13,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 
-from command_line import run  # noqa: E402
 from tiny_models import tiny_config  # noqa: E402
 
 from packer import PackedLoader  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.trainers import TRAINERS  # noqa: E402
-from packer.store.manifest import read_manifest  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to" / "trainers"
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -106,38 +103,6 @@ def test_what_a_page_shows_runs_block_after_block(page, place, starter, monkeypa
     if page == "transformers.md":
         assert len(names["held_out"]) and "eval_loss" in names["trainer"].state.log_history[-1]
         assert list((place / "run").glob("checkpoint-*/trainer_state.json"))
-
-
-@pytest.mark.real
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["pytorch.md", "trl.md"])
-def test_a_page_by_task_leads_from_real_rows_to_a_lower_loss(page, place, real, monkeypatch):
-    """The page from rows to a loss is run on real rows in tests/real; here in shorter blocks, as a CPU is to read them."""
-    datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: the page of TRL is not run")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", place / "datasets")
-    (place / "cache").unlink()
-    lines = (real / "corpora" / "hh_harmless_test_messages.jsonl").read_text("utf-8").splitlines(keepends=True)
-    (place / "rows.jsonl").write_text("".join(lines[:80]), "utf-8")
-    for command in re.findall(r"^packer (.*)$", (FOLDER / page).read_text("utf-8"), re.MULTILINE):
-        run(*command.replace("2048", "640").split())
-    if page == "pytorch.md":
-        as_torchrun_starts_one(monkeypatch)
-    names = {}
-    for block in BLOCKS[page]:
-        exec(compile(re.sub("1e-[35]", "1e-2", block.replace("2048", "640")), page, "exec"), names)
-    trained = names["plain" if page == "pytorch.md" else "model"]
-    assert read_manifest(place / "cache").totals.kept > 75
-    step = next(iter(PackedLoader("cache", global_batch_size=8)))
-    untrained = transformers.AutoModelForCausalLM.from_pretrained("YOUR_MODEL")
-    with torch.no_grad():
-        before, after = (
-            sum(
-                model(**huggingface(batch, model.config, num_items_in_batch=step.num_items_in_batch)).loss
-                for batch in step
-            )
-            for model in (untrained, trained)
-        )
-    assert after < before - 0.1
 
 
 def test_every_page_is_linked_and_those_of_trainers_that_take_a_loader_show_code():

@@ -37,13 +37,10 @@ def test_the_page_leads_from_rows_to_a_loss_that_falls(starter, tmp_path, monkey
         result = CliRunner().invoke(cli, shlex.split(command))
         assert result.exit_code == 0, result.output
     assert "It is 14." in result.output and "I think that 7 is enough" in result.output
-    names = {}
-    for block in python_of(PAGE):  # a learning rate at which a few steps show
+    names, blocks = {}, python_of(PAGE)
+    assert len(blocks) == 4
+    for block in blocks:  # a learning rate at which a few steps show
         exec(compile(block.replace("lr=1e-6", "lr=1e-2"), PAGE, "exec"), names)
     assert names["trainer"].state.global_step == 20  # of KTO: 80 answers, 4 a step
     losses = losses_of(capsys.readouterr().out)
     assert len(losses) == 5 and losses[-1] < losses[0]
-
-
-def test_every_block_of_the_page_is_run():
-    assert len(python_of(PAGE)) == 4

@@ -14,8 +14,6 @@ datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's train
 
 from preference_rows import built, long_pair, pair, rated, without_newlines  # noqa: E402
 from preference_runs import (  # noqa: E402
-    LOSSES,
-    SEEING_PROMPTS,
     batches_of,
     loss_and_gradients,
     per_side,
@@ -58,34 +56,7 @@ def test_batches_losses_and_gradients_are_those_of_trls_own_preparation(pairs, l
     same_losses(ours, own, found[0], expected[0])
 
 
-def test_a_wrong_mask_moves_the_losses_that_see_it(pairs, llama_like, tmp_path):
-    """A learned token of the prompt is invisible to the sigmoid loss alone, as both sides have it."""
-    trainer = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(pairs), llama_like)
-    batch = batches_of(trainer)[0]
-    mask = batch["completion_mask"]
-    prompt_learned, end_unlearned = mask.clone(), mask.clone()
-    for row, values in enumerate(mask):
-        learned = torch.nonzero(values).flatten()
-        prompt_learned[row, learned[0] - 1] = 1
-        end_unlearned[row, learned[-1]] = 0
-
-    def loss_of(mask):
-        with torch.no_grad():
-            return trainer.compute_loss(trainer.model, batch | {"completion_mask": mask}).item()
-
-    moved = {}
-    for loss_type in LOSSES:
-        trainer.loss_types = [loss_type]
-        right = loss_of(mask)
-        moved[loss_type] = abs(loss_of(prompt_learned) - right), abs(loss_of(end_unlearned) - right)
-    assert moved["sigmoid"][0] < 1e-5
-    assert moved["sigmoid"][1] > 1e-4
-    assert all(min(moved[name]) > 1e-4 for name in SEEING_PROMPTS), moved
-    right = per_side(trainer, batch)
-    for wrong in (prompt_learned, end_unlearned):
-        assert (per_side(trainer, batch | {"completion_mask": wrong}) - right).abs().min() > 1e-3
-
-
+@pytest.mark.slow  # what TRL does otherwise
 def test_an_answer_of_several_turns_learns_those_of_the_assistant_alone(llama_like, tmp_path):
     """TRL learns all that stands behind the prompt, the user's turn too."""
     rows = [long_pair(number) for number in range(4)]
@@ -102,6 +73,7 @@ def test_an_answer_of_several_turns_learns_those_of_the_assistant_alone(llama_li
     assert not only_trl[4:].any()
 
 
+@pytest.mark.slow  # what TRL does otherwise
 def test_what_a_template_writes_behind_a_turn_is_learned_by_trl_and_not_here(starter, tmp_path):
     """The newline behind <|im_end|>, which a server never sees: generation has stopped before it."""
     tokenizer = starter / "tokenizer"
@@ -116,7 +88,7 @@ def test_what_a_template_writes_behind_a_turn_is_learned_by_trl_and_not_here(sta
             assert theirs["completion_mask"][row][len(ids)] == 1
 
 
-@pytest.mark.parametrize("loss_type", ["kto", "apo_zero_unpaired"])
+@pytest.mark.parametrize("loss_type", ["kto", pytest.param("apo_zero_unpaired", marks=pytest.mark.slow)])
 def test_kto_batches_losses_and_gradients_are_those_of_trls_own_preparation(answers, llama_like, tmp_path, loss_type):
     options = {"loss_type": loss_type}
     ours = trainer_of(trainers.PackedKTOTrainer, tmp_path, trainers.PreferenceData(answers), llama_like, **options)
@@ -156,8 +128,12 @@ def test_partners_have_another_prompt_and_are_the_nearest_before(prompts, batch_
     assert found.tolist() == [literal(row) for row in range(len(prompts))]
 
 
+REWARDED = (("of some", "<|im_end|>"), ("of none", None))
+
+
 @pytest.mark.parametrize(
-    ("margins", "pad_token"), [("of all", None), ("of some", "<|im_end|>"), ("of some", "!"), ("of none", None)]
+    ("margins", "pad_token"),
+    [("of all", None), ("of some", "!"), *(pytest.param(*each, marks=pytest.mark.slow) for each in REWARDED)],
 )
 def test_a_reward_model_trains_as_with_trls_own_preparation(margins, pad_token, llama_like, tmp_path):
     """Whatever the tokenizer pads with, the score is read where TRL reads it; a pair without a margin has one of 0."""

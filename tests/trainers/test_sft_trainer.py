@@ -21,7 +21,7 @@ from trainer_runs import (  # noqa: E402
 )
 
 from packer.errors import UsageError  # noqa: E402
-from packer.load import PackedDataset, collate, poison_test, trainers  # noqa: E402
+from packer.load import PackedDataset, collate, trainers  # noqa: E402
 from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
@@ -72,15 +72,6 @@ def test_the_model_receives_the_loaders_tensors_and_trains_as_a_plain_loop(token
     assert {"mean_token_accuracy", "coverage", "trained_tokens"} <= set(trainer.state.log_history[0])
 
 
-def test_the_model_keeps_documents_apart_as_the_sft_trainer_calls_it(tokenizer, tmp_path):
-    trainer = sft(tmp_path, tokenizer, max_steps=1)
-    received = Received(trainer.model)
-    trainer.train()
-    given = received.given[0]
-    called = {name: given[name] for name in given if name not in ("labels", "use_cache", "fused_lm_head")}
-    assert poison_test(trainer.model, called, alone=True)
-
-
 @pytest.mark.parametrize("trained_by", ["PackedTrainer", "PackedSFTTrainer"])
 def test_loss_weights_reach_both_trainers(trained_by, tokenizer, tmp_path):
     """Losses of training and of an evaluation are those of a loop that takes each target's loss times its weight."""
@@ -124,15 +115,6 @@ def test_loss_weights_reach_both_trainers(trained_by, tokenizer, tmp_path):
     assert weighted_loss(logits, micro_batch, num_items_in_batch=7.5).item() == pytest.approx(
         loss_of(micro_batch, 7.5).item(), rel=1e-5
     )
-
-
-def test_a_resumed_sft_training_is_the_uninterrupted_one(tokenizer, tmp_path):
-    whole = sft(tmp_path, tokenizer, save_strategy="steps", save_steps=2, max_steps=4)
-    whole.train()
-    resumed = sft(tmp_path / "resumed", tokenizer, max_steps=4)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert losses_of(resumed) == losses_of(whole)
-    same_weights(resumed.model, whole.model)
 
 
 def test_an_sft_evaluation_is_that_of_the_trainer(tokenizer, tmp_path):

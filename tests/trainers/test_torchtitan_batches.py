@@ -7,11 +7,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 
 from small_blocks import small_cache  # noqa: E402
-from tiny_decoder import TinyDecoder  # noqa: E402
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader, poison_test  # noqa: E402
-from packer.load.attention import block_diagonal_mask  # noqa: E402
+from packer.load import PackedLoader  # noqa: E402
 from packer.load.trainers import StepBatches  # noqa: E402
 
 CACHE = small_cache(23, 16)
@@ -46,54 +44,6 @@ def test_of_a_loader_that_flattens_a_batch_is_one_row_with_the_same_documents():
         }
     for batches in (rows, flat):
         batches.loader.close()
-
-
-def torchtitan_loss(model, pairs):
-    """As torchtitan's loop has it: documents begin where positions are 0; summed losses over the labels counted."""
-    total = 0.0
-    counted = sum(int((labels != -100).sum()) for _, labels in pairs)
-    for inputs, labels in pairs:
-        documents = torch.cumsum((inputs["positions"] == 0).int(), dim=1) - 1
-        logits = model(inputs["input"], inputs["positions"], block_diagonal_mask(documents)[:, None])
-        total += torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
-        )
-    return total / counted, counted
-
-
-def test_the_loss_of_a_step_is_the_mean_over_its_documents_alone():
-    model = TinyDecoder()
-    pairs = list(islice(StepBatches(loader_of(prefetch=0)), 4))
-    loss, counted = torchtitan_loss(model, pairs)
-    with loader_of() as loader:
-        step = next(iter(loader))
-    assert counted == step.num_items_in_batch
-    total, num_documents = 0.0, 0
-    for inputs, labels in pairs:
-        for ids, positions, targets in zip(inputs["input"], inputs["positions"], labels, strict=True):
-            starts = torch.nonzero(positions == 0).flatten().tolist()
-            for start, stop in zip(starts, [*starts[1:], 16], strict=True):
-                mask = torch.ones(stop - start, stop - start, dtype=torch.bool).tril()
-                logits = model(ids[None, start:stop], positions[None, start:stop], mask)[0]
-                total += torch.nn.functional.cross_entropy(
-                    logits, targets[start:stop], ignore_index=-100, reduction="sum"
-                )
-                num_documents += 1
-    assert num_documents > 10
-    torch.testing.assert_close(loss, total / counted, rtol=1e-12, atol=0)
-
-
-def test_a_model_with_masks_by_positions_keeps_documents_apart():
-    """Where positions are 0 a document begins: rows of a loader say so at every border, padding's among them."""
-    model = TinyDecoder()
-    loader = loader_of(labels="unshifted", prefetch=0)
-    (micro_batch, *_) = next(iter(loader))
-
-    def logits(rows):
-        documents = torch.cumsum((rows["position_ids"] == 0).int(), dim=1) - 1
-        return model(rows["input_ids"], rows["position_ids"], block_diagonal_mask(documents)[:, None])
-
-    assert poison_test(model, micro_batch, logits=logits, alone=True)
 
 
 def test_a_state_between_steps_goes_on_at_the_next_step_on_other_ranks():
