@@ -2,9 +2,6 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,37 +27,6 @@ from packer.store.folder import (
     write_atomically,
 )
 from packer.store.work_folder import work_folder
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from packer.store.folder import lock
-with lock(Path(sys.argv[1])):
-    print("locked", flush=True)
-    time.sleep(600)
-"""
-
-
-def _holder(cache: Path) -> subprocess.Popen:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(cache)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "locked\n"
-    return process
-
-
-def test_a_second_process_is_kept_out_until_the_first_is_killed(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    with _holder(cache) as process:
-        with pytest.raises(BusyError, match=f"process {process.pid} is writing this cache") as caught, lock(cache):
-            pytest.fail("two writers")
-        assert caught.value.exit_code == 4
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    with lock(cache):
-        pass
 
 
 def test_a_lock_is_free_again_after_its_body_however_it_ends(tmp_path: Path) -> None:
@@ -109,35 +75,6 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path)
         write_atomically(path, chunks())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-CRASH = """
-import os, sys
-from pathlib import Path
-from packer.store import folder
-from packer.store.folder import AtomicFile
-step = sys.argv[2]
-if step == "fsync":
-    os.fsync = lambda descriptor: os._exit(9)
-if step == "rename":
-    os.replace = lambda *_, **__: os._exit(9)
-with AtomicFile(Path(sys.argv[1])) as file:
-    file.write(b"x" * 3_000_000)
-    if step == "write":
-        os._exit(9)
-    file.commit("a.bin")
-"""
-
-
-@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
-def test_a_crash_before_the_rename_leaves_no_visible_file(tmp_path: Path, step: str) -> None:
-    process = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), step], cwd=REPOSITORY, check=False)
-    assert process.returncode == 9
-    left = [path.name for path in tmp_path.iterdir()]
-    assert len(left) == 1
-    assert left[0].startswith(".tmp-")
-    assert sweep_temporary(tmp_path) == tuple(left)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_after(
