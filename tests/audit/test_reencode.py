@@ -307,6 +307,7 @@ def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starte
         file.write("\n")
     (folder / "data" / "tools.jsonl").unlink()
     (folder / "data" / "sharegpt.jsonl").write_text("")
+    assert verify(cache).ok, "inputs are looked at only when asked for"
     rows = {Path(entry.path).name: entry.num_rows for entry in read_manifest(cache).inputs}
     report = verify(cache, sources=["/"], reencode=True, threads=1)
     assert [Path(finding.path).name for finding in report.findings] == ["chat.jsonl", "tools.jsonl", "sharegpt.jsonl"]

@@ -1,17 +1,17 @@
 """Stats: every number equals one counted literally from the Arrow files."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from packed_again import packed_again
 
 from packer.audit.stats import count_lengths, stats
 from packer.errors import CheckError
-from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe
 
 
 def table(folder, kind, split):
@@ -80,8 +80,8 @@ def test_no_documents_have_no_lengths():
     assert count_lengths(np.zeros(0, np.int32)) is None
 
 
-def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_path):
-    build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), tmp_path / "cache", jobs=1, fail_above=1)
+def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter_cache, tmp_path):
+    packed_again(starter_cache, tmp_path / "cache", {"block_len": 64})
     found = stats(tmp_path / "cache")
     lengths = [
         len(row)
@@ -98,21 +98,17 @@ def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_
     )
 
 
-def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
-    build(load_recipe(starter / "recipe.yaml", ["pack.mode=none"]), tmp_path / "cache", jobs=1)
+def test_a_cache_without_blocks_has_numbers_too(starter_cache, tmp_path):
+    packed_again(starter_cache, tmp_path / "cache", {"mode": "none"})
     found = stats(tmp_path / "cache")
-    assert (found.manifest.recipe["pack"]["mode"], found.totals.blocks, found.totals.slots, found.fill) == (
-        "none",
-        0,
-        0,
-        0.0,
-    )
+    assert found.manifest.recipe["pack"]["mode"] == "none"
+    assert (found.totals.blocks, found.totals.slots, found.fill) == (0, 0, 0.0)
     assert found.documents == sum(split.documents for split in found.splits) > 0
 
 
-def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter, tmp_path):
+def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter_cache, tmp_path):
     rules = ["filters=[{name: long, of: answers, chars: {min: 200}}]"]
-    build(load_recipe(starter / "recipe.yaml", rules), tmp_path / "cache", jobs=1)
+    packed_again(starter_cache, tmp_path / "cache", {}, rules)
     found = stats(tmp_path / "cache")
     assert 0 < sum(split.kept for split in found.splits) < found.totals.kept
     for name in ("documents", "tokens", "trained"):
@@ -126,8 +122,8 @@ def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter, tmp_pat
     assert sum(found.num_bytes.values()) == sum(path.stat().st_size for path in files)
 
 
-def test_a_missing_file_is_said(starter, tmp_path):
-    build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
-    (tmp_path / "cache" / "rejected.jsonl").unlink()
+def test_a_missing_file_is_said(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    (cache / "rejected.jsonl").unlink()
     with pytest.raises(CheckError, match=r"rejected\.jsonl"):
-        stats(Path(tmp_path / "cache"))
+        stats(cache)

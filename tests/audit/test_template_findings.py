@@ -1,6 +1,5 @@
 """What a preview finds out about a template: each finding where a small template earns it, and only there."""
 
-import functools
 import json
 import re
 from collections.abc import Callable
@@ -71,29 +70,15 @@ CASES: dict[str, Folder] = {
 }
 
 
-class Cases:
-    """The folder and the preview of each case, made once for all tests that only read them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.preview_of = functools.cache(of)
-
-    def folder(self, code: str) -> Path:
-        folder = self._folder / code
-        return folder if folder.exists() else CASES[code](folder)
-
-    def preview(self, code: str, *overrides: str) -> Preview:
-        return self.preview_of(self.folder(code), *overrides)
-
-
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    return Cases(tmp_path_factory.mktemp("cases"))
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder of each case, made once for all tests that only read them."""
+    return {code: make(tmp_path_factory.mktemp("cases") / code) for code, make in CASES.items()}
 
 
 @pytest.mark.parametrize("code", TEMPLATE_CODES)
-def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, cases: Cases) -> None:
-    found = cases.preview(code)
+def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, folders: dict[str, Path]) -> None:
+    found = of(folders[code])
     assert code in codes(found), codes(found)
     assert len(set(codes(found))) == len(codes(found)), "a code is told twice"
     assert (found.totals.kept, found.inputs) == (1, ())
@@ -103,9 +88,9 @@ def test_a_template_that_renders_everything_as_it_is_gets_no_finding(tmp_path: P
     assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
 
 
-def test_of_a_row_that_is_asked_for_nothing_else_is_said(cases: Cases, tmp_path: Path) -> None:
+def test_of_a_row_that_is_asked_for_nothing_else_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
     (source,) = write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))
-    recipe = make_recipe({"tokenizer": str(cases.folder("opening_learned")), "sources": [source]})
+    recipe = make_recipe({"tokenizer": str(folders["opening_learned"]), "sources": [source]})
     assert codes(preview(recipe, row=(source["path"], 0))) == []
 
 
@@ -121,8 +106,8 @@ def places(found: Preview, code: str) -> list[str]:
     return [each.text[slice(*each.mark)] for each in finding(found, code).examples if each.mark is not None]
 
 
-def test_the_marked_place_is_what_the_finding_is_about(cases: Cases) -> None:
-    assert places(cases.preview("opening_learned"), "opening_learned") == ["Answer: "]
+def test_the_marked_place_is_what_the_finding_is_about(folders: dict[str, Path]) -> None:
+    assert places(of(folders["opening_learned"]), "opening_learned") == ["Answer: "]
 
 
 def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
@@ -211,8 +196,8 @@ def write(path: Path, *rows: Any) -> list[dict[str, str]]:
     return [{"path": str(path)}]
 
 
-def test_rows_that_use_no_template_get_no_findings(cases: Cases, tmp_path: Path) -> None:
-    folder = cases.folder("opening_learned")
+def test_rows_that_use_no_template_get_no_findings(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = folders["opening_learned"]
     sources = write(tmp_path / "rows.jsonl", {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
     assert codes(of(folder, sources=sources)) == []
     sources += write(tmp_path / "chats.jsonl", chat("Hi", "Hello"))

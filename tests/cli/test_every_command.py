@@ -75,6 +75,8 @@ ERRORS = """
 2 usage         inspect {cache} --why chat.jsonl:1                              no such option
 3 input         stats {missing}                                                 is not a cache
 2 usage         verify                                                          missing argument 'CACHE'
+3 input         verify {missing}                                                is not a cache
+3 input         verify {empty}                                                  is not a cache
 2 usage         verify {cache} --reencode                                       add --sources .
 2 usage         verify {cache} --sample 12                                      --reencode
 2 usage         verify {cache} --foreign {foreign}                              not both
