@@ -126,8 +126,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("command", PRINTED)
+@pytest.mark.parametrize(("command", "columns"), [*((each, 80) for each in PRINTED), ("diff {cache} {other}", 120)])
 def test_no_line_is_wider_than_the_terminal_but_for_paths_and_digests(command, columns, places, terminal):
     told = run(*command.format(**places).split(), exit_code=PRINTED[command], env={"COLUMNS": str(columns)}).stdout
     assert told.count("\n") > 2 and "\x1b" not in told
