@@ -15,8 +15,6 @@ from task_pages import python_of
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
 from packer.export import run
 from packer.export.run import Files, export
-from packer.pipeline.from_python import build
-from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 SPLITS = ("train", "eval")
@@ -281,11 +279,8 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
 
 @pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])
 def test_a_split_with_the_name_of_a_file_of_the_export_is_named(name, starter, tmp_path):
-    sources = [
-        {"path": str(starter / "data" / f"{data}.jsonl"), "split": split}
-        for data, split in (("chat", name), ("tools", "train"))
-    ]
-    build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
+    rows = [{"messages": [said("user", "hi"), said("assistant", "well")]}]
+    built(tmp_path / "cache", {name: rows, "train": rows}, starter / "tokenizer")
     with pytest.raises(UsageError, match=f"have the same name: {name}"):
         export(tmp_path / "cache", tmp_path / "out", to="datasets")
     assert not (tmp_path / "out").exists()

@@ -117,13 +117,3 @@ def job_builds(job: Job, cache: Path) -> bool:
     from packer.recipe.recipe import load_recipe
 
     return build(load_recipe(job.recipe), cache, jobs=1).built
-
-
-def test_a_cache_built_again_under_an_open_reader_is_reported(cache: Path, rebuilt: Path) -> None:
-    import pickle
-
-    with Cache.open(cache) as opened:
-        sent = pickle.dumps(opened)
-    shutil.copytree(rebuilt, cache, dirs_exist_ok=True)
-    with pytest.raises(CheckError, match="was built again while in use"):
-        pickle.loads(sent)
