@@ -26,7 +26,7 @@ from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.partition import partition_file
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.row_tables import content_fingerprint, read_rejected, rejected_rows, stage_rejected
+from packer.store.row_tables import content_fingerprint, read_rejected
 from packer.store.shards import DocumentShards
 from packer.store.writing import write_documents
 
@@ -470,28 +470,7 @@ def test_a_cache_packed_again_yields_its_documents_again_from_its_own_tokenizer(
     assert not report.notes
 
 
-def test_the_hint_does_not_send_to_repair_what_it_would_keep(small):
-    cache = forged(small, in_row(3, lambda row: row.update(id="chat-4")))
-    report = verify(cache, sources=["/"], reencode=True, threads=1)
-    assert "another folder" in report.hint
-    (shard,) = read_manifest(cache).shards
-    (cache / shard.path).unlink()
-    assert "makes it again with --repair" in verify(cache, sources=["/"], reencode=True, threads=1).hint
-
-
 def test_a_sample_without_making_again_or_of_no_rows_is_a_mistake(mixed):
     for arguments in ({"sample": 3}, {"sample": 0, "reencode": True}, {"sample": -1, "reencode": True}):
         with pytest.raises(ValueError, match="expected at least 1, with reencode"):
             verify(mixed, **arguments)
-
-
-def test_rejections_of_a_file_for_two_splits_belong_to_the_split_they_were_made_in(mixed, tmp_path):
-    manifest = read_manifest(mixed)
-    found = Counter()
-    documents = [shard for shard in manifest.shards if shard.kind == "documents"]
-    for shard, lines in zip(documents, rejected_rows(mixed, manifest), strict=True):
-        assert all(0 <= line.row - shard.first_row < shard.num_input_rows for line in lines)
-        found[shard.source] += len(lines)
-    assert found == {0: 4, 1: 2, 2: 0, 3: 0, 4: 0}
-    digests = stage_rejected(tmp_path, read_rejected(mixed, manifest))
-    assert digests == (manifest.rejected_sha256, manifest.rejected_content)

@@ -210,28 +210,26 @@ def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
     assert in_block == alone
 
 
-@pytest.mark.parametrize(
-    ("row", "messages"),
-    [
-        ({"text": "Once upon a time"}, [None]),
-        ({"prompt": "Once", "completion": " upon a time"}, [None]),
-        (
-            {
-                "prompt": [{"role": "user", "content": "Once"}],
-                "completion": [{"role": "assistant", "content": "upon a time"}],
-            },
-            [1],
-        ),
-        ({"instruction": "Once", "output": "upon a time"}, [1]),
-    ],
-)
-def test_rows_without_messages_have_no_message_numbers(row, messages, starter, tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
-    recipe = make_recipe({"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")})
+NUMBERLESS = [
+    ({"text": "Once upon a time"}, [None]),
+    ({"prompt": "Once", "completion": " upon a time"}, [None]),
+    (
+        {"prompt": [{"role": "user", "content": "Once"}], "completion": [{"role": "assistant", "content": "upon"}]},
+        [1],
+    ),
+    ({"instruction": "Once", "output": "upon a time"}, [1]),
+]
+
+
+def test_rows_without_messages_have_no_message_numbers(starter, tmp_path):
+    for number, (row, _) in enumerate(NUMBERLESS):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row) + "\n")
+    recipe = make_recipe({"sources": [{"path": str(tmp_path / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")})
     build(recipe, tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
-        (document,) = view_row(cache, "a.jsonl", 0).documents
-    assert [run.message for run in document.runs if run.kind == "trained"] == messages
+        for number, (_, messages) in enumerate(NUMBERLESS):
+            (document,) = view_row(cache, f"{number}.jsonl", 0).documents
+            assert [run.message for run in document.runs if run.kind == "trained"] == messages
 
 
 def test_every_row_of_every_input_is_found_or_says_why_not(opened, starter):

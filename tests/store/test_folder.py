@@ -12,7 +12,6 @@ from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, ResourceError, StorageError
 from packer.host.limits import path_errors
-from packer.host.regular_file import leads_outside
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -332,31 +331,6 @@ def test_without_a_temporary_directory_the_hint_is_a_variable(tmp_path: Path, mo
     with pytest.raises(ResourceError, match=f"No usable temporary directory.*{tmp_path}") as caught, path_errors():
         tempfile.mkdtemp()
     assert "TMPDIR" in (caught.value.hint or "")
-
-
-def test_paths_lead_out_of_a_folder_where_a_link_does(tmp_path: Path) -> None:
-    cache, other = tmp_path / "cache", tmp_path / "other"
-    for folder in (cache / "documents" / "deep", cache / "rows", other):
-        folder.mkdir(parents=True)
-    for file in (cache / "documents" / "a", cache / "documents" / "deep" / "a", cache / "rows" / "a", other / "a"):
-        file.touch()
-    (cache / "documents" / "in").symlink_to(cache / "rows" / "a")
-    (cache / "documents" / "out").symlink_to(other / "a")
-    (cache / "documents" / "deep" / "out").symlink_to(other / "a")
-    (cache / "blocks").symlink_to(other, target_is_directory=True)
-    (cache / "model").symlink_to(cache / "rows", target_is_directory=True)
-    (cache / "circle").symlink_to(cache / "circle")
-    folders = ["documents", "documents/deep", "blocks", "rows", "model", "missing", "circle", "documents/a"]
-    paths = [f"{folder}/{name}" for folder in folders for name in ("a", "in", "out", "missing")]
-    for root in (cache, tmp_path / "link"):
-        if not root.exists():
-            root.symlink_to(cache)
-        found = {path: leads_outside(root, path) for path in paths}
-        assert sorted(path for path, leads in found.items() if leads) == [
-            *(f"blocks/{name}" for name in ("a", "in", "missing", "out")),
-            "documents/deep/out",
-            "documents/out",
-        ]
 
 
 @pytest.mark.parametrize("passes", ["a link", "a link to a link of the cache", "a folder that is a link"])
