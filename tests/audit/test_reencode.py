@@ -207,14 +207,12 @@ def test_a_sample_compares_so_many_rows_and_renders_no_other(mixed, sample, rend
     assert {entry.kind: entry.num_rows for entry in report.checked}["re-encoded"] == sample
 
 
-def asked_otherwise(rows):
-    """Other rows of the same lengths, so that partitions are cut as before."""
-    for row in rows:
-        row["messages"][2]["content"] = "How are you todaz?"
-    return rows
-
-
 def test_a_sample_finds_the_chosen_rows_where_all_are_wrong_and_chooses_the_same_again(small):
+    def asked_otherwise(rows):
+        for row in rows:  # of the same lengths, so that partitions are cut as before
+            row["messages"][2]["content"] = "How are you todaz?"
+        return rows
+
     cache = forged(small, asked_otherwise, partition_bytes=1000)
     assert len(read_manifest(cache).shards) > 9
     report = verify(cache, sources=["/"], reencode=True, sample=9, threads=1)

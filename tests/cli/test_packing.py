@@ -14,15 +14,6 @@ from packer.store.manifest import read_manifest
 from packer_cli.output import stdout
 
 
-def open_ended(starter, folder, *options):
-    """A cache of plain texts without an EOS at their end."""
-    rows = folder.with_suffix(".jsonl")
-    rows.write_text("".join(json.dumps({"text": "one two three " * (3 + i)}) + "\n" for i in range(20)))
-    keys = ("--schema", "text", "--set", "text.append_eos=false", "-j", "1")
-    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", folder, *keys, *options)
-    return folder
-
-
 @pytest.mark.parametrize(("price", "is_told"), [(1.0, False), (1.004, False), (1.5, True)])
 def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, capsys, price, is_told):
     manifest = read_manifest(starter_cache)
@@ -56,7 +47,10 @@ def test_what_is_cut_is_reported_by_tokens_and_reason(starter, tmp_path):
     assert told.splitlines()[2].startswith(warning) and stats.startswith(warning)
     assert "\n  --set pack.overlong=split cuts long documents" in told
     assert expected in stats
-    open_ended(starter, tmp_path / "split", "--block-len", "20", "--set", "pack.overlong=split")
+    rows = tmp_path / "texts.jsonl"
+    rows.write_text("".join(json.dumps({"text": "one two three " * (3 + i)}) + "\n" for i in range(20)))
+    keys = ("--schema", "text", "--set", "text.append_eos=false", "--block-len", "20", "--set", "pack.overlong=split")
+    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "split", *keys, "-j", "1")
     totals = read_manifest(tmp_path / "split").totals
     stats = run("stats", tmp_path / "split").stdout.split()
     assert stats[stats.index("padding") + 1] == f"{totals.padding:,}"
