@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
+from flipped_bits import flip
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_caches import table
 from shorter_starter import shortened
 
 import packer
@@ -23,15 +24,8 @@ from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import Input, read_manifest, write_manifest
 
 
-def table(folder, kind, split):
-    shards = json.loads((folder / "manifest.json").read_text("utf-8"))["shards"]
-    files = [folder / shard["path"] for shard in shards if (shard["kind"], shard["split"]) == (kind, split)]
-    assert files
-    return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files])
-
-
 def doc_ids(folder, split):
-    return Counter(table(folder, "documents", split)["doc_id"].to_pylist())
+    return Counter(row["doc_id"] for row in table(folder, "documents", split))
 
 
 def counts(old, new):
@@ -300,9 +294,7 @@ def test_versions_are_distinguished_from_what_decides_documents(starter_cache, t
 def test_a_flipped_bit_of_an_identity_is_damage_and_no_difference(starter_cache, tmp_path, kind, column):
     copy = Path(shutil.copytree(starter_cache, tmp_path / "copy"))
     shard = next(shard for shard in read_manifest(copy).shards if shard.kind == kind)
-    content = bytearray((copy / shard.path).read_bytes())
-    content[shard.places[0].columns[column] + 4] ^= 1
-    (copy / shard.path).write_bytes(content)
+    flip(copy / shard.path, shard.places[0].columns[column] + 4)
     for pair in ((starter_cache, copy), (copy, starter_cache)):
         with pytest.raises(CheckError, match="copy is damaged"):
             diff(*pair)

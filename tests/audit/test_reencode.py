@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import twins
+from flipped_bits import flip
 from packed_again import packed_again
 from rejected_lines import write_rejected
 
@@ -330,16 +331,14 @@ def test_damaged_files_are_reported_once_and_what_can_be_compared_is(mixed, tmp_
     for name in ("model", "shard", "values", "rejected"):
         cache = Path(shutil.copytree(mixed, tmp_path / name))
         shard = read_manifest(cache).shards[0]
-        place = {"shard": "length", "values": "digest"}
-        path = {"rejected": cache / "rejected.jsonl", "model": next(cache.glob("model/*/tokenizer.json"))}.get(
-            name, cache / shard.path
-        )
-        content = bytearray(path.read_bytes())
-        if name in place:
-            content[shard.places[0].columns[place[name]] + 1] ^= 1
-        else:
-            content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        columns = shard.places[0].columns
+        path, place = {
+            "model": (next(cache.glob("model/*/tokenizer.json")), None),
+            "shard": (cache / shard.path, columns["length"] + 1),
+            "values": (cache / shard.path, columns["digest"] + 1),
+            "rejected": (cache / "rejected.jsonl", None),
+        }[name]
+        flip(path, place)
         plain, report = verify(cache, threads=1), verify(cache, sources=["/"], reencode=True, threads=1)
         assert not plain.ok
         assert report.findings[: len(plain.findings)] == plain.findings

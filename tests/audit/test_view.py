@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flipped_bits import flip
 from packed_again import packed_again
 from single_documents import read_document
 from twins import byte_level, metaspace_first, sentencepiece_like
@@ -19,6 +20,7 @@ from packer.model.model import TOKENIZER_FILE, load_model
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
 
 TEXTS = (
     "Grüße, 世界! 👩‍👩‍👧‍👦 ok",
@@ -277,12 +279,8 @@ def test_an_ambiguous_file_name_is_asked_back(starter, tmp_path):
 
 def test_a_damaged_block_or_tokenizer_is_not_shown(starter_cache, tmp_path):
     folder = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    with Cache.open(folder) as cache:
-        shard = next(shard for shard in cache.manifest.shards if shard.kind == "blocks")
-        place = shard.places[0].columns["input_ids"]
-        content = bytearray((folder / shard.path).read_bytes())
-        content[place] ^= 1
-        (folder / shard.path).write_bytes(content)
+    shard = next(shard for shard in read_manifest(folder).shards if shard.kind == "blocks")
+    flip(folder / shard.path, shard.places[0].columns["input_ids"])
     with Cache.open(folder) as cache, pytest.raises(CheckError, match="row 0"):
         view_block(cache, shard.split, 0)
     with Cache.open(folder) as cache:

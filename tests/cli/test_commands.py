@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import fields, run
+from flipped_bits import flip
 
 from packer.audit.verify import verify
 from packer.store.manifest import read_manifest
@@ -37,9 +38,7 @@ def cache(starter_cache, tmp_path):
 
 def damage(cache):
     path = cache / read_manifest(cache).shards[0].path
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip(path)
     return path.relative_to(cache).as_posix()
 
 

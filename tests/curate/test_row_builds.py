@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from compared_rows import prompt, rows_of_split, some_rows, with_copies
+from flipped_bits import flip
 from packed_again import packed_again
 from packed_caches import table
 from single_documents import read_document
@@ -298,12 +299,6 @@ def forged(cache, folder, content, *, num_rows=None):
     return folder
 
 
-def flip(path, mask=1):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= mask
-    path.write_bytes(content)
-
-
 def compressed(content):
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, content.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -400,7 +395,7 @@ def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
     shutil.copytree(cache, tmp_path / "cache")
     manifest = read_manifest(cache)
     for stored in manifest.tables:
-        flip(tmp_path / "cache" / stored.path, 4)
+        flip(tmp_path / "cache" / stored.path, mask=4)
     findings = verify(tmp_path / "cache").findings
     assert {finding.path for finding in findings} >= {stored.path for stored in manifest.tables} != set()
     with pytest.raises(CheckError, match="damaged"):

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from export import readers
+from flipped_bits import flip
 from preference_rows import built, long_pair, pair, rated, said
 from processes import HANG_S, start
 from task_pages import python_of
@@ -169,10 +170,7 @@ def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_pat
     manifest = json.loads((copy / "manifest.json").read_text())
     for kind, unit in (("documents", "documents"), ("blocks", "blocks")):
         shard = next(s for s in manifest["shards"] if s["kind"] == kind)
-        path = copy / shard["path"]
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        flip(copy / shard["path"])
         with pytest.raises(CheckError):
             export(copy, tmp_path / "out", to="datasets", unit=unit)
         assert [path.name for path in tmp_path.iterdir()] == ["copy"]
