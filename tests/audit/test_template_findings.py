@@ -10,7 +10,7 @@ import pytest
 import twins
 from hints import settings_in
 
-from packer.audit import TEMPLATE_CODES, CodedFinding
+from packer.audit import TEMPLATE_CODES
 from packer.audit.preview import Preview, preview
 from packer.errors import PackerError
 from packer.recipe.recipe import make_recipe
@@ -28,8 +28,6 @@ FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|
 """Renders everything a row can say, and changes nothing of it."""
 
 CONTENT = "{{- m.content or '' }}"
-PROMPT = r"{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-
 Folder = Callable[..., Path]
 
 
@@ -97,23 +95,10 @@ def test_of_a_row_that_is_asked_for_nothing_else_is_said(folders: dict[str, Path
 # -- what a finding shows and says -----------------------------------------------------------------------------------------
 
 
-def finding(found: Preview, code: str) -> CodedFinding:
-    return next(each for each in found.findings if each.code == code)
-
-
-def places(found: Preview, code: str) -> list[str]:
-    """The marked text of each example."""
-    return [each.text[slice(*each.mark)] for each in finding(found, code).examples if each.mark is not None]
-
-
-def test_the_marked_place_is_what_the_finding_is_about(folders: dict[str, Path]) -> None:
-    assert places(of(folders["opening_learned"]), "opening_learned") == ["Answer: "]
-
-
 def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
-    found = of(byte_level(EMPTY_REASONING)(tmp_path))
-    assert places(found, "opening_learned") == ["<think>\n\n</think>\n"]
-    assert finding(found, "opening_learned").level == "warning"
+    (learned,) = (each for each in of(byte_level(EMPTY_REASONING)(tmp_path)).findings if each.code == "opening_learned")
+    places = [each.text[slice(*each.mark)] for each in learned.examples if each.mark is not None]
+    assert (places, learned.level) == (["<think>\n\n</think>\n"], "warning")
 
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
@@ -124,22 +109,6 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 
 
 # -- the plain chat --------------------------------------------------------------------------------------------------------
-
-
-def test_a_refused_chat_is_shown_with_the_key_that_builds_it(tmp_path: Path) -> None:
-    found = of(twins.byte_level(tmp_path, template=twins.NO_TERMINATOR))
-    (row,) = found.rows
-    (excerpt,) = row.excerpts
-    assert [*found.totals.rejected] == ["no_terminator"] and codes(found) == []
-    assert excerpt.mark == (len(excerpt.text), len(excerpt.text)) and row.hint is not None
-    assert of(tmp_path, settings_in(row.hint)[0]).totals.kept == 1
-
-
-def test_a_prompt_that_no_turn_continues_is_shown_beside_it(tmp_path: Path) -> None:
-    found = of(byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'")))(tmp_path))
-    (row,) = found.rows
-    assert [*found.totals.rejected] == ["prompt_diverges"]
-    assert [each.text[slice(*each.mark)] for each in row.excerpts if each.mark is not None] == ["\n", ""]
 
 
 def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_built_as_a_build_does(tmp_path: Path) -> None:

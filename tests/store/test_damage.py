@@ -18,8 +18,6 @@ from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.shards import BlockShards, DocumentShards
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
 
 def _shard(folder: Path, kind: str, weighted: bool) -> Shard:
     weights = (0.5, 1.0) if weighted else (1.0,)
