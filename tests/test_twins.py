@@ -8,14 +8,6 @@ from tokenizers import Tokenizer
 
 from packer.model.backend import load_backend
 from packer.model.model import load_model
-from packer.render.environment import ChatTemplate
-
-CHAT = (
-    {"role": "user", "content": "How are you?"},
-    {"role": "assistant", "content": "Fine.", "reasoning_content": "A greeting."},
-    {"role": "user", "content": "And the dog?"},
-    {"role": "assistant", "content": "It sleeps."},
-)
 
 
 def backend(folder):
@@ -24,15 +16,6 @@ def backend(folder):
 
 def encode(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False)
-
-
-def renderer(source, **variables):
-    template = ChatTemplate(source, date="2026-01-01", variables=variables, max_bytes=2**20)
-
-    def render(messages, *, prompt=False, **kwargs):
-        return template.render(messages, add_generation_prompt=prompt, kwargs=kwargs)
-
-    return render
 
 
 @pytest.mark.parametrize("twin", twins.TWINS)
@@ -44,19 +27,6 @@ def test_a_twin_loads_as_a_model_and_reproduces_plain_text(tmp_path, twin):
     tokenizer = load_backend(model.files["tokenizer.json"])
     text = "Hello! 你好, the 世 lazy dog\n\n  12 + 30 🎉"
     assert tokenizer.decode(encode(tokenizer, text).ids, skip_special_tokens=False) == text
-
-
-@pytest.mark.parametrize("twin", twins.TWINS)
-def test_transformers_loads_a_twin_and_renders_the_same(tmp_path, twin):
-    transformers = pytest.importorskip("transformers")
-    model = load_model(twin(tmp_path / "model"))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    render = renderer(model.template, **model.named_tokens)
-    assert theirs.apply_chat_template(list(CHAT), tokenize=False) == render(CHAT)
-    assert (
-        theirs(render(CHAT), add_special_tokens=False)["input_ids"]
-        == encode(load_backend(model.files["tokenizer.json"]), render(CHAT)).ids
-    )
 
 
 def test_byte_level_adds_a_bos_only_when_asked(tmp_path):
