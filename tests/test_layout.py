@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from packer.batches import DocumentBatch
 from packer.layout import (
-    MASKED,
     concatenated_ranges,
     document_labels,
     document_weights,
@@ -52,10 +51,6 @@ def run_of(runs, t):
     return next((run for run in runs if run[0] <= t < run[1]), None)
 
 
-def test_the_mask_is_that_of_the_field():
-    assert MASKED == -100
-
-
 @given(seq_lengths)
 def test_offsets_bound_every_piece(lengths):
     expected = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
@@ -63,10 +58,6 @@ def test_offsets_bound_every_piece(lengths):
         result = offsets_of(with_reasoning_as)
         assert result.dtype == np.int64
         assert result.tolist() == expected
-
-
-def test_offsets_reach_beyond_32_bits():
-    assert offsets_of(np.full(3, 2**30, np.int32)).tolist() == [0, 2**30, 2**31, 3 * 2**30]
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 9)), max_size=12))
@@ -88,7 +79,8 @@ def test_taken_ranges_are_the_values_of_these_ranges(gaps):
     assert taken_ranges(values, starts, lengths).tolist() == values[concatenated_ranges(starts, lengths)].tolist()
 
 
-def test_concatenated_ranges_reach_beyond_32_bits():
+def test_offsets_and_ranges_reach_beyond_32_bits():
+    assert offsets_of(np.full(3, 2**30, np.int32)).tolist() == [0, 2**30, 2**31, 3 * 2**30]
     assert concatenated_ranges(np.array([2**40]), np.array([2], np.int32)).tolist() == [2**40, 2**40 + 1]
 
 
@@ -107,12 +99,6 @@ def test_labels_are_the_ids_of_the_trained_runs(case):
     assert result.dtype == np.int32
     assert result.tolist() == expected
     assert trained_tokens(batch).tolist() == [label != -100 for label in expected]
-
-
-@given(documents())
-def test_no_document_begins_with_a_label(case):
-    batch, _ = case
-    assert (document_labels(batch)[batch.offsets[:-1]] == MASKED).all()
 
 
 @given(documents())

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.errors import InputError, UsageError, did_you_mean, near, near_paths
+from packer.recipe.recipe import make_recipe
 from packer_cli.main import cli
 
 KNOWN = ("mode", "block_len", "overlong", "max_pixels", "align", "pad_id", "seed")
@@ -135,13 +136,7 @@ def test_a_mistyped_path_is_not_looked_up_on_the_hub(starter, tmp_path, monkeypa
         assert found["error"]["message"] == f"tokenizer {typed.removeprefix('./')}: no such file or folder"
     for typed in ("hf://models/qwen", "models/qwen@main", "org/name"):
         with pytest.raises(AssertionError, match="the Hub was asked"):
-            resolution.pin_recipe(resolution.structs.replace(_recipe(), tokenizer=typed), print)
-
-
-def _recipe():
-    from packer.recipe.recipe import make_recipe
-
-    return make_recipe({})
+            resolution.pin_recipe(make_recipe({"tokenizer": typed}), print)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,6 @@ from tokenizers import Tokenizer
 
 from packer.model.backend import load_backend
 from packer.model.model import load_model
-from packer.render.environment import ChatTemplate
-
-CHAT = (
-    {"role": "user", "content": "How are you?"},
-    {"role": "assistant", "content": "Fine.", "reasoning_content": "A greeting."},
-    {"role": "user", "content": "And the dog?"},
-    {"role": "assistant", "content": "It sleeps."},
-)
 
 
 def backend(folder):
@@ -24,15 +16,6 @@ def backend(folder):
 
 def encode(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False)
-
-
-def renderer(source, **variables):
-    template = ChatTemplate(source, date="2026-01-01", variables=variables, max_bytes=2**20)
-
-    def render(messages, *, prompt=False, **kwargs):
-        return template.render(messages, add_generation_prompt=prompt, kwargs=kwargs)
-
-    return render
 
 
 @pytest.mark.parametrize("twin", twins.TWINS)
@@ -46,45 +29,10 @@ def test_a_twin_loads_as_a_model_and_reproduces_plain_text(tmp_path, twin):
     assert tokenizer.decode(encode(tokenizer, text).ids, skip_special_tokens=False) == text
 
 
-@pytest.mark.parametrize("twin", twins.TWINS)
-def test_a_twin_is_the_same_bytes_every_time_it_is_trained(tmp_path, twin):
-    files = {path.name: path.read_bytes() for path in twin(tmp_path / "first").iterdir()}
-    for build in vars(twins).values():
-        if hasattr(build, "cache_clear"):
-            build.cache_clear()
-    assert {path.name: path.read_bytes() for path in twin(tmp_path / "second").iterdir()} == files
-    assert "tokenizer.json" in files
-
-
-@pytest.mark.parametrize("twin", twins.TWINS)
-def test_transformers_loads_a_twin_and_renders_the_same(tmp_path, twin):
-    transformers = pytest.importorskip("transformers")
-    model = load_model(twin(tmp_path / "model"))
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    render = renderer(model.template, **model.named_tokens)
-    assert theirs.apply_chat_template(list(CHAT), tokenize=False) == render(CHAT)
-    assert (
-        theirs(render(CHAT), add_special_tokens=False)["input_ids"]
-        == encode(load_backend(model.files["tokenizer.json"]), render(CHAT)).ids
-    )
-
-
 def test_byte_level_adds_a_bos_only_when_asked(tmp_path):
     plain, opening = backend(twins.byte_level(tmp_path / "a")), backend(twins.byte_level(tmp_path / "b", bos=True))
     assert plain.encode("Hello").ids == encode(plain, "Hello").ids
     assert opening.encode("Hello").tokens == ["<|begin|>", *encode(opening, "Hello").tokens]
-
-
-def test_double_newline_merges_across_the_border_of_prompt_and_reply(tmp_path):
-    tokenizer = backend(twins.double_newline(tmp_path))
-    prompt, reply = "<|im_start|>assistant\n", "\nHello"
-    whole = encode(tokenizer, prompt + reply).ids
-    apart = encode(tokenizer, prompt).ids
-    assert tokenizer.token_to_id("ĊĊ") in whole
-    assert whole[: len(apart)] != apart
-    # Without the twin's pattern the same text does not merge: the trap lies in the tokenizer, not in the text.
-    harmless = backend(twins.byte_level(tmp_path / "harmless"))
-    assert encode(harmless, prompt + reply).ids == encode(harmless, prompt).ids + encode(harmless, reply).ids
 
 
 def test_nfc_composes_letters_so_that_the_ids_do_not_spell_the_text(tmp_path):
@@ -94,15 +42,6 @@ def test_nfc_composes_letters_so_that_the_ids_do_not_spell_the_text(tmp_path):
     decoded = tokenizer.decode(encode(tokenizer, decomposed).ids)
     assert decoded != decomposed
     assert decoded == unicodedata.normalize("NFC", decomposed)
-
-
-def test_nfc_has_thinking_tags_that_are_tokens_and_not_special(tmp_path):
-    model = load_model(twins.nfc(tmp_path))
-    tags = {token.content: token.special for token in model.added_tokens if "think" in token.content}
-    assert tags == {"<think>": False, "</think>": False}
-    assert not set(tags) & set(model.control)
-    tokenizer = load_backend(model.files["tokenizer.json"])
-    assert encode(tokenizer, "a<think>b").tokens == ["a", "<think>", "b"]
 
 
 def test_added_letters_are_tokens_whose_spelling_is_not_in_the_byte_alphabet(tmp_path):
@@ -123,14 +62,6 @@ def test_added_letters_splits_every_digit(tmp_path):
     tokens = encode(backend(twins.added_letters(tmp_path / "a")), "42 42").tokens
     assert [token for token in tokens if token.strip("Ġ")] == ["4", "2", "4", "2"]
     assert "Ġ42" in encode(backend(twins.byte_level(tmp_path / "b")), "42 42").tokens
-
-
-def test_header_stops_are_the_next_messages_headers(tmp_path):
-    model = load_model(twins.header_stops(tmp_path))
-    assert set(model.stops) == {"<|endoftext|>", "<|user|>", "<|observation|>"}
-    render = renderer(model.template)
-    assert not any(stop in render(CHAT).rpartition("It sleeps.")[2] for stop in model.stops)
-    assert render(CHAT)[len(render(CHAT[:2])) :].startswith("<|user|>")
 
 
 def test_sentencepiece_like_puts_a_dummy_prefix_after_every_special_token(tmp_path):

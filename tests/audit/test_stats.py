@@ -1,45 +1,35 @@
 """Stats: every number equals one counted literally from the Arrow files."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from packed_again import packed_again
+from packed_caches import table
 
 from packer.audit.stats import count_lengths, stats
 from packer.errors import CheckError
-from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe
-
-
-def table(folder, kind, split):
-    shards = json.loads((folder / "manifest.json").read_text("utf-8"))["shards"]
-    files = [folder / shard["path"] for shard in shards if (shard["kind"], shard["split"]) == (kind, split)]
-    assert files
-    return pa.concat_tables([pa.ipc.open_file(file).read_all() for file in files])
-
-
-def rejected_lines(folder):
-    return [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
 
 
 def test_totals_equal_a_literal_count(starter_cache):
     found = stats(starter_cache)
     documents = [table(starter_cache, "documents", split) for split in ("train", "eval")]
     blocks = [table(starter_cache, "blocks", split) for split in ("train", "eval")]
-    labels = [label for part in documents for row in part["labels"].to_pylist() for label in row]
-    codes = Counter(line["code"] for line in rejected_lines(starter_cache) if "document" not in line)
+    labels = [label for part in documents for row in part for label in row["labels"]]
+    lines = [json.loads(line) for line in (starter_cache / "rejected.jsonl").read_text().splitlines()]
+    codes = Counter(line["code"] for line in lines if "document" not in line)
     assert found.totals.rows == 200
     assert found.totals.kept == 200 - sum(codes.values())
     assert found.totals.rejected == codes
-    assert found.documents == sum(part.num_rows for part in documents)
+    assert found.documents == sum(map(len, documents))
     assert found.tokens == len(labels)
     assert found.trained == sum(label != -100 for label in labels)
     assert found.trained_share == found.trained / found.tokens
-    assert found.totals.blocks == sum(part.num_rows for part in blocks)
-    in_blocks = sum(sum(part["length"].to_pylist()) for part in blocks)
+    assert found.totals.blocks == sum(map(len, blocks))
+    in_blocks = sum(row["length"] for part in blocks for row in part)
     assert found.totals.slots == found.totals.blocks * 512
     assert found.totals.padding == found.totals.slots - in_blocks
     assert found.fill == in_blocks / found.totals.slots
@@ -55,12 +45,12 @@ def test_splits_equal_a_literal_count(starter_cache):
     assert (found["train"].kept, found["eval"].kept) == (172, 25)
     for name, split in found.items():
         documents, blocks = table(starter_cache, "documents", name), table(starter_cache, "blocks", name)
-        lengths = sorted(len(row) for row in documents["input_ids"].to_pylist())
+        lengths = sorted(len(row["input_ids"]) for row in documents)
         assert split.documents == len(lengths)
         assert split.tokens == sum(lengths)
-        assert split.trained == sum(documents["num_trained"].to_pylist())
-        assert split.packed_tokens == sum(blocks["length"].to_pylist())
-        assert split.slots == 512 * blocks.num_rows
+        assert split.trained == sum(row["num_trained"] for row in documents)
+        assert split.packed_tokens == sum(row["length"] for row in blocks)
+        assert split.slots == 512 * len(blocks)
         assert (split.lengths.min, split.lengths.max) == (lengths[0], lengths[-1])
 
 
@@ -80,54 +70,47 @@ def test_no_documents_have_no_lengths():
     assert count_lengths(np.zeros(0, np.int32)) is None
 
 
-def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter, tmp_path):
-    build(load_recipe(starter / "recipe.yaml", ["pack.block_len=64"]), tmp_path / "cache", jobs=1, fail_above=1)
+def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter_cache, tmp_path):
+    packed_again(starter_cache, tmp_path / "cache", {"block_len": 64})
     found = stats(tmp_path / "cache")
-    lengths = [
-        len(row)
-        for split in ("train", "eval")
-        for row in table(tmp_path / "cache", "documents", split)["input_ids"].to_pylist()
-    ]
+    documents, blocks = (
+        [row for split in ("train", "eval") for row in table(tmp_path / "cache", kind, split)]
+        for kind in ("documents", "blocks")
+    )
+    lengths = [len(row["input_ids"]) for row in documents]
     overlong = [length for length in lengths if length > 64]
     assert overlong
     ((code, cut),) = found.totals.cut.items()
     assert (code, cut.documents, cut.parts) == ("overlong", len(overlong), len(overlong))
     assert found.cut_tokens == sum(overlong)
-    assert cut.trained == found.trained - sum(
-        sum(table(tmp_path / "cache", "blocks", split)["num_trained"].to_pylist()) for split in ("train", "eval")
-    )
+    assert cut.trained == found.trained - sum(row["num_trained"] for row in blocks)
 
 
-def test_a_cache_without_blocks_has_numbers_too(starter, tmp_path):
-    build(load_recipe(starter / "recipe.yaml", ["pack.mode=none"]), tmp_path / "cache", jobs=1)
+def test_a_cache_without_blocks_has_numbers_too(starter_cache, tmp_path):
+    packed_again(starter_cache, tmp_path / "cache", {"mode": "none"})
     found = stats(tmp_path / "cache")
-    assert (found.manifest.recipe["pack"]["mode"], found.totals.blocks, found.totals.slots, found.fill) == (
-        "none",
-        0,
-        0,
-        0.0,
-    )
+    assert found.manifest.recipe["pack"]["mode"] == "none"
+    assert (found.totals.blocks, found.totals.slots, found.fill) == (0, 0, 0.0)
     assert found.documents == sum(split.documents for split in found.splits) > 0
 
 
-def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter, tmp_path):
+def test_what_rules_leave_out_is_on_disk_and_in_no_other_number(starter_cache, tmp_path):
     rules = ["filters=[{name: long, of: answers, chars: {min: 200}}]"]
-    build(load_recipe(starter / "recipe.yaml", rules), tmp_path / "cache", jobs=1)
+    packed_again(starter_cache, tmp_path / "cache", {}, rules)
     found = stats(tmp_path / "cache")
     assert 0 < sum(split.kept for split in found.splits) < found.totals.kept
     for name in ("documents", "tokens", "trained"):
         assert getattr(found, name) == sum(getattr(split, name) for split in found.splits)
-    in_blocks = sum(
-        sum(table(tmp_path / "cache", "blocks", split.split)["length"].to_pylist()) for split in found.splits
-    )
+    blocks = [row for split in found.splits for row in table(tmp_path / "cache", "blocks", split.split)]
+    in_blocks = sum(row["length"] for row in blocks)
     assert found.cut_tokens == found.tokens - in_blocks
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and ".packer" not in path.parts]
     assert any(path.parent.name == "rows" for path in files)
     assert sum(found.num_bytes.values()) == sum(path.stat().st_size for path in files)
 
 
-def test_a_missing_file_is_said(starter, tmp_path):
-    build(load_recipe(starter / "recipe.yaml"), tmp_path / "cache", jobs=1)
-    (tmp_path / "cache" / "rejected.jsonl").unlink()
+def test_a_missing_file_is_said(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    (cache / "rejected.jsonl").unlink()
     with pytest.raises(CheckError, match=r"rejected\.jsonl"):
-        stats(Path(tmp_path / "cache"))
+        stats(cache)

@@ -1,6 +1,5 @@
 """What a preview finds out about a template: each finding where a small template earns it, and only there."""
 
-import functools
 import json
 import re
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pytest
 import twins
 from hints import settings_in
 
-from packer.audit import TEMPLATE_CODES, CodedFinding
+from packer.audit import TEMPLATE_CODES
 from packer.audit.preview import Preview, preview
 from packer.errors import PackerError
 from packer.recipe.recipe import make_recipe
@@ -29,8 +28,6 @@ FULL = r"""{%- if tools %}{{ '<|im_start|>tools\n' + tools | tojson + '<|im_end|
 """Renders everything a row can say, and changes nothing of it."""
 
 CONTENT = "{{- m.content or '' }}"
-PROMPT = r"{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-
 Folder = Callable[..., Path]
 
 
@@ -71,29 +68,15 @@ CASES: dict[str, Folder] = {
 }
 
 
-class Cases:
-    """The folder and the preview of each case, made once for all tests that only read them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.preview_of = functools.cache(of)
-
-    def folder(self, code: str) -> Path:
-        folder = self._folder / code
-        return folder if folder.exists() else CASES[code](folder)
-
-    def preview(self, code: str, *overrides: str) -> Preview:
-        return self.preview_of(self.folder(code), *overrides)
-
-
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    return Cases(tmp_path_factory.mktemp("cases"))
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder of each case, made once for all tests that only read them."""
+    return {code: make(tmp_path_factory.mktemp("cases") / code) for code, make in CASES.items()}
 
 
 @pytest.mark.parametrize("code", TEMPLATE_CODES)
-def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, cases: Cases) -> None:
-    found = cases.preview(code)
+def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, folders: dict[str, Path]) -> None:
+    found = of(folders[code])
     assert code in codes(found), codes(found)
     assert len(set(codes(found))) == len(codes(found)), "a code is told twice"
     assert (found.totals.kept, found.inputs) == (1, ())
@@ -103,32 +86,19 @@ def test_a_template_that_renders_everything_as_it_is_gets_no_finding(tmp_path: P
     assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
 
 
-def test_of_a_row_that_is_asked_for_nothing_else_is_said(cases: Cases, tmp_path: Path) -> None:
+def test_of_a_row_that_is_asked_for_nothing_else_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
     (source,) = write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))
-    recipe = make_recipe({"tokenizer": str(cases.folder("opening_learned")), "sources": [source]})
+    recipe = make_recipe({"tokenizer": str(folders["opening_learned"]), "sources": [source]})
     assert codes(preview(recipe, row=(source["path"], 0))) == []
 
 
 # -- what a finding shows and says -----------------------------------------------------------------------------------------
 
 
-def finding(found: Preview, code: str) -> CodedFinding:
-    return next(each for each in found.findings if each.code == code)
-
-
-def places(found: Preview, code: str) -> list[str]:
-    """The marked text of each example."""
-    return [each.text[slice(*each.mark)] for each in finding(found, code).examples if each.mark is not None]
-
-
-def test_the_marked_place_is_what_the_finding_is_about(cases: Cases) -> None:
-    assert places(cases.preview("opening_learned"), "opening_learned") == ["Answer: "]
-
-
 def test_an_empty_reasoning_block_that_is_learned_is_a_warning(tmp_path: Path) -> None:
-    found = of(byte_level(EMPTY_REASONING)(tmp_path))
-    assert places(found, "opening_learned") == ["<think>\n\n</think>\n"]
-    assert finding(found, "opening_learned").level == "warning"
+    (learned,) = (each for each in of(byte_level(EMPTY_REASONING)(tmp_path)).findings if each.code == "opening_learned")
+    places = [each.text[slice(*each.mark)] for each in learned.examples if each.mark is not None]
+    assert (places, learned.level) == (["<think>\n\n</think>\n"], "warning")
 
 
 @pytest.mark.parametrize("twin", [twins.byte_level, twins.metaspace_first])
@@ -139,22 +109,6 @@ def test_a_class_that_changes_nothing_is_no_finding(twin: Folder, tmp_path: Path
 
 
 # -- the plain chat --------------------------------------------------------------------------------------------------------
-
-
-def test_a_refused_chat_is_shown_with_the_key_that_builds_it(tmp_path: Path) -> None:
-    found = of(twins.byte_level(tmp_path, template=twins.NO_TERMINATOR))
-    (row,) = found.rows
-    (excerpt,) = row.excerpts
-    assert [*found.totals.rejected] == ["no_terminator"] and codes(found) == []
-    assert excerpt.mark == (len(excerpt.text), len(excerpt.text)) and row.hint is not None
-    assert of(tmp_path, settings_in(row.hint)[0]).totals.kept == 1
-
-
-def test_a_prompt_that_no_turn_continues_is_shown_beside_it(tmp_path: Path) -> None:
-    found = of(byte_level(changed(PROMPT, PROMPT.replace(r"\n'", r"\n\n'")))(tmp_path))
-    (row,) = found.rows
-    assert [*found.totals.rejected] == ["prompt_diverges"]
-    assert [each.text[slice(*each.mark)] for each in row.excerpts if each.mark is not None] == ["\n", ""]
 
 
 def test_a_plain_answer_that_only_a_prompt_for_reasoning_fits_is_built_as_a_build_does(tmp_path: Path) -> None:
@@ -211,8 +165,8 @@ def write(path: Path, *rows: Any) -> list[dict[str, str]]:
     return [{"path": str(path)}]
 
 
-def test_rows_that_use_no_template_get_no_findings(cases: Cases, tmp_path: Path) -> None:
-    folder = cases.folder("opening_learned")
+def test_rows_that_use_no_template_get_no_findings(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = folders["opening_learned"]
     sources = write(tmp_path / "rows.jsonl", {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
     assert codes(of(folder, sources=sources)) == []
     sources += write(tmp_path / "chats.jsonl", chat("Hi", "Hello"))

@@ -1,9 +1,12 @@
 """Views: what is read is what was written, whole characters, with the row it comes from."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from flipped_bits import flip
 from packed_again import packed_again
 from single_documents import read_document
 from twins import byte_level, metaspace_first, sentencepiece_like
@@ -15,8 +18,9 @@ from packer.layout import MASKED
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, load_model
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
 
 TEXTS = (
     "Grüße, 世界! 👩‍👩‍👧‍👦 ok",
@@ -208,28 +212,26 @@ def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
     assert in_block == alone
 
 
-@pytest.mark.parametrize(
-    ("row", "messages"),
-    [
-        ({"text": "Once upon a time"}, [None]),
-        ({"prompt": "Once", "completion": " upon a time"}, [None]),
-        (
-            {
-                "prompt": [{"role": "user", "content": "Once"}],
-                "completion": [{"role": "assistant", "content": "upon a time"}],
-            },
-            [1],
-        ),
-        ({"instruction": "Once", "output": "upon a time"}, [1]),
-    ],
-)
-def test_rows_without_messages_have_no_message_numbers(row, messages, starter, tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
-    recipe = make_recipe({"sources": [{"path": str(tmp_path / "a.jsonl")}], "tokenizer": str(starter / "tokenizer")})
+NUMBERLESS = [
+    ({"text": "Once upon a time"}, [None]),
+    ({"prompt": "Once", "completion": " upon a time"}, [None]),
+    (
+        {"prompt": [{"role": "user", "content": "Once"}], "completion": [{"role": "assistant", "content": "upon"}]},
+        [1],
+    ),
+    ({"instruction": "Once", "output": "upon a time"}, [1]),
+]
+
+
+def test_rows_without_messages_have_no_message_numbers(starter, tmp_path):
+    for number, (row, _) in enumerate(NUMBERLESS):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row) + "\n")
+    recipe = make_recipe({"sources": [{"path": str(tmp_path / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")})
     build(recipe, tmp_path / "cache", jobs=1)
     with Cache.open(tmp_path / "cache") as cache:
-        (document,) = view_row(cache, "a.jsonl", 0).documents
-    assert [run.message for run in document.runs if run.kind == "trained"] == messages
+        for number, (_, messages) in enumerate(NUMBERLESS):
+            (document,) = view_row(cache, f"{number}.jsonl", 0).documents
+            assert [run.message for run in document.runs if run.kind == "trained"] == messages
 
 
 def test_every_row_of_every_input_is_found_or_says_why_not(opened, starter):
@@ -275,15 +277,10 @@ def test_an_ambiguous_file_name_is_asked_back(starter, tmp_path):
             assert view_row(cache, named, 0).documents
 
 
-def test_a_damaged_block_or_tokenizer_is_not_shown(starter, tmp_path):
-    folder = tmp_path / "cache"
-    build(load_recipe(starter / "recipe.yaml"), folder, jobs=1)
-    with Cache.open(folder) as cache:
-        shard = next(shard for shard in cache.manifest.shards if shard.kind == "blocks")
-        place = shard.places[0].columns["input_ids"]
-        content = bytearray((folder / shard.path).read_bytes())
-        content[place] ^= 1
-        (folder / shard.path).write_bytes(content)
+def test_a_damaged_block_or_tokenizer_is_not_shown(starter_cache, tmp_path):
+    folder = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
+    shard = next(shard for shard in read_manifest(folder).shards if shard.kind == "blocks")
+    flip(folder / shard.path, shard.places[0].columns["input_ids"])
     with Cache.open(folder) as cache, pytest.raises(CheckError, match="row 0"):
         view_block(cache, shard.split, 0)
     with Cache.open(folder) as cache:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import fields, run
+from flipped_bits import flip
 
 from packer.audit.verify import verify
 from packer.store.manifest import read_manifest
@@ -37,9 +38,7 @@ def cache(starter_cache, tmp_path):
 
 def damage(cache):
     path = cache / read_manifest(cache).shards[0].path
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip(path)
     return path.relative_to(cache).as_posix()
 
 
@@ -81,30 +80,17 @@ def test_a_cache_is_repaired_by_what_built_it(cache, starter):
 
 
 def test_sources_on_the_command_line_take_the_place_of_the_recipes(tmp_path, starter, rows):
-    found = fields(
-        "build",
-        rows,
-        "-c",
-        starter / "recipe.yaml",
-        "-o",
-        tmp_path / "cache",
-        "--split",
-        "dev",
-        "--schema",
-        "messages",
-        "-j",
-        "1",
-    )
+    options = ("--split", "dev", "--schema", "messages", "-j", "1")
+    found = fields("build", rows, "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", *options)
     manifest = read_manifest(tmp_path / "cache")
-    assert [(entry.path, entry.split, entry.schema) for entry in manifest.inputs] == [
-        (rows.as_posix(), "dev", "messages")
-    ]
+    (entry,) = manifest.inputs
+    assert (entry.path, entry.split, entry.schema) == (rows.as_posix(), "dev", "messages")
     assert manifest.recipe["pack"]["block_len"] == 512
     assert (found["totals"]["rows"], found["totals"]["kept"]) == (3, 2)
 
 
-def test_a_number_of_rows_may_be_larger_than_any_file(starter):
-    run("preview", starter / "data" / "chat.jsonl", "--tokenizer", starter / "tokenizer", "-n", 2**64)
+def test_a_number_of_rows_may_be_larger_than_any_file(starter, rows):
+    run("preview", rows, "--tokenizer", starter / "tokenizer", "-n", 2**64)
 
 
 def test_a_wrong_type_is_reported_with_the_path_of_the_first(tmp_path, starter, rows):

@@ -47,13 +47,6 @@ def test_the_same_cache_is_one_line_and_exit_0(starter_cache):
     assert run("diff", starter_cache, starter_cache, "-q", exit_code=0).output == ""
 
 
-def test_the_same_data_by_the_same_recipe_is_one_line(starter, starter_cache, tmp_path):
-    shutil.copytree(starter, tmp_path / "starter")
-    build(load_recipe(tmp_path / "starter" / "recipe.yaml"), tmp_path / "cache", jobs=1, fail_above=1)
-    told = run("diff", starter_cache, tmp_path / "cache", exit_code=0)
-    assert told.stdout == "the same data by the same recipe; names, places, engine or versions in the manifest differ\n"
-
-
 def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
     told = run("diff", starter_cache, fewer_turns, exit_code=1)
     meaning = "other documents by another recipe: other rules"

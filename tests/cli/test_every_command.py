@@ -75,6 +75,8 @@ ERRORS = """
 2 usage         inspect {cache} --why chat.jsonl:1                              no such option
 3 input         stats {missing}                                                 is not a cache
 2 usage         verify                                                          missing argument 'CACHE'
+3 input         verify {missing}                                                is not a cache
+3 input         verify {empty}                                                  is not a cache
 2 usage         verify {cache} --reencode                                       add --sources .
 2 usage         verify {cache} --sample 12                                      --reencode
 2 usage         verify {cache} --foreign {foreign}                              not both
@@ -124,8 +126,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("command", PRINTED)
+@pytest.mark.parametrize(("command", "columns"), [*((each, 80) for each in PRINTED), ("diff {cache} {other}", 120)])
 def test_no_line_is_wider_than_the_terminal_but_for_paths_and_digests(command, columns, places, terminal):
     told = run(*command.format(**places).split(), exit_code=PRINTED[command], env={"COLUMNS": str(columns)}).stdout
     assert told.count("\n") > 2 and "\x1b" not in told

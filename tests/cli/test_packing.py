@@ -7,24 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import fields, run
+from packed_again import packed_again
 
 from packer.pipeline.messages.build_result import BuildResult
 from packer.store.manifest import read_manifest
 from packer_cli.output import stdout
-
-
-def built(starter, folder, *options):
-    """What a build of the starter's rows says."""
-    return run("build", "-c", starter / "recipe.yaml", "-o", folder, "-j", "1", "--fail-above", "1", *options).stdout
-
-
-def open_ended(starter, folder, *options):
-    """A cache of plain texts without an EOS at their end."""
-    rows = folder.with_suffix(".jsonl")
-    rows.write_text("".join(json.dumps({"text": "one two three " * (3 + i)}) + "\n" for i in range(20)))
-    keys = ("--schema", "text", "--set", "text.append_eos=false", "-j", "1")
-    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", folder, *keys, *options)
-    return folder
 
 
 @pytest.mark.parametrize(("price", "is_told"), [(1.0, False), (1.004, False), (1.5, True)])
@@ -44,7 +31,8 @@ def test_rewritten_history_is_reported_where_it_costs_anything(starter_cache, ca
 
 
 def test_what_is_cut_is_reported_by_tokens_and_reason(starter, tmp_path):
-    told = built(starter, tmp_path / "again", "--block-len", "64")
+    keys = ("-j", "1", "--fail-above", "1", "--block-len", "64")
+    told = run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "again", *keys).stdout
     totals = read_manifest(tmp_path / "again").totals
     trained = totals.cut["overlong"].trained
     assert trained > 0
@@ -59,7 +47,10 @@ def test_what_is_cut_is_reported_by_tokens_and_reason(starter, tmp_path):
     assert told.splitlines()[2].startswith(warning) and stats.startswith(warning)
     assert "\n  --set pack.overlong=split cuts long documents" in told
     assert expected in stats
-    open_ended(starter, tmp_path / "split", "--block-len", "20", "--set", "pack.overlong=split")
+    rows = tmp_path / "texts.jsonl"
+    rows.write_text("".join(json.dumps({"text": "one two three " * (3 + i)}) + "\n" for i in range(20)))
+    keys = ("--schema", "text", "--set", "text.append_eos=false", "--block-len", "20", "--set", "pack.overlong=split")
+    run("build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "split", *keys, "-j", "1")
     totals = read_manifest(tmp_path / "split").totals
     stats = run("stats", tmp_path / "split").stdout.split()
     assert stats[stats.index("padding") + 1] == f"{totals.padding:,}"
@@ -84,8 +75,8 @@ def test_a_script_says_which_share_is_too_much(starter, tmp_path):
         assert found["left_out"]["fits_all"] % 64 == 0 and (folder / "manifest.json").exists()
 
 
-def test_inspect_shows_the_piece_of_a_document_and_what_is_behind_it(starter, tmp_path):
-    built(starter, tmp_path / "split", "--block-len", "64", "--set", "pack.overlong=split")
+def test_inspect_shows_the_piece_of_a_document_and_what_is_behind_it(starter_cache, tmp_path):
+    packed_again(starter_cache, tmp_path / "split", {"block_len": 64, "overlong": "split"})
     assert "from token" in run("inspect", tmp_path / "split").stdout
-    built(starter, tmp_path / "aligned", "--set", "pack.align=64")
+    packed_again(starter_cache, tmp_path / "aligned", {"align": 64})
     assert " padding tokens after it" in run("inspect", tmp_path / "aligned").stdout

@@ -78,7 +78,7 @@ def test_a_terminal_gets_colors_and_no_line_beyond_its_edge(starter_cache):
 
 
 def test_a_build_on_a_terminal_draws_a_bar_and_a_quiet_one_nothing(starter, tmp_path):
-    words = ["build", "-c", starter / "recipe.yaml", "-j", "1", "-o"]
+    words = ["build", "-c", starter / "recipe.yaml", "--limit", "9", "-j", "1", "-o"]
     drawn = on_terminal(*words, tmp_path / "a")
     assert "documents" in drawn
     assert "━" in drawn

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import msgspec
-import pytest
 from command_line import fields, run
 from rejected_lines import write_rejected
 
@@ -19,14 +18,6 @@ def row_of(shown, name):
     """The cells of a line of the table, which is indented."""
     (line,) = (line for line in shown.splitlines() if line.startswith(f"  {name} "))
     return line.split()
-
-
-@pytest.fixture
-def own(starter, tmp_path):
-    """A cache whose inputs a test may change: its folder, and the folder of the inputs."""
-    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
-    build(load_recipe(folder / "recipe.yaml"), tmp_path / "cache", jobs=1)
-    return tmp_path / "cache", folder / "data"
 
 
 def test_a_good_cache_is_made_again_and_the_report_says_how_many_rows(starter_cache):
@@ -48,8 +39,10 @@ def test_a_sample_says_how_many_rows_of_how_many(starter_cache):
     assert (found["checked"][-1]["kind"], found["checked"][-1]["num_rows"]) == ("re-encoded", 12)
 
 
-def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
-    cache, inputs = own
+def test_a_changed_input_exits_1_and_its_rows_are_not_compared(starter, tmp_path):
+    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
+    cache, inputs = tmp_path / "cache", folder / "data"
+    build(load_recipe(folder / "recipe.yaml"), cache, jobs=1)
     with (inputs / "chat.jsonl").open("a") as file:
         file.write("\n")
     result = run("verify", cache, "--sources", "/", "--reencode", "-j", "1", exit_code=1)
@@ -61,8 +54,8 @@ def test_a_changed_input_exits_1_and_its_rows_are_not_compared(own):
     assert row_of(shown, "re-encoded") == ["re-encoded", "0", "not", "compared"]
 
 
-def test_a_row_that_yields_something_else_is_shown_and_exits_1(own):
-    cache, _ = own
+def test_a_row_that_yields_something_else_is_shown_and_exits_1(starter_cache, tmp_path):
+    cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
     path = cache / "rejected.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     codes = [line["code"] for line in lines]

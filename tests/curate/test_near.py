@@ -171,9 +171,3 @@ def test_small_pieces_give_the_same(monkeypatch):
     assert np.array_equal(signed(texts).bands, whole.bands)
     again = near_duplicates(whole, np.arange(len(texts)), 0.8)
     assert found_of(again) == found_of(copies) != {}
-
-
-@pytest.mark.parametrize("texts", [[], [""], ["", "!!", ""]])
-def test_rows_without_words_are_like_nothing(texts):
-    copies = near_duplicates(signed(texts), np.arange(len(texts)), 0.5)
-    assert not len(copies.row)

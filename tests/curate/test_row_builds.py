@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from compared_rows import prompt, rows_of_split, some_rows, with_copies
+from flipped_bits import flip
 from packed_again import packed_again
 from packed_caches import table
 from single_documents import read_document
@@ -259,6 +260,7 @@ def test_traits_by_another_version_are_made_again(names_versions, asked, tmp_pat
         pytest.param(["split.shares.validation=0.6", "split.shares.test=0"], marks=pytest.mark.slow),
         ["deduplicate.exact=bytes", "sources.take={rows: 20}"],
         ["deduplicate=null", "pack.block_len=64"],
+        ["filters=[]", "deduplicate=null", "split=null", "sources.where={}"],
     ],
 )
 def test_other_rules_in_a_cache_give_the_bytes_of_a_new_build(cache, asked, overrides, tmp_path):
@@ -272,33 +274,27 @@ def rows_of(folder, split):
     return [row for rows in rows_of_split(folder, split).values() for row in rows]
 
 
-def test_a_build_without_rules_in_a_cache_with_some_gives_the_bytes_of_a_new_build(asked, tmp_path):
-    values = {**without_rules(asked), "deduplicate": {"exact": "bytes"}}
-    build(make_recipe(values), tmp_path / "cache", jobs=1)
-    packed_again(tmp_path / "cache", tmp_path / "again", {}, ["deduplicate=null"])
-    build(make_recipe(without_rules(asked)), tmp_path / "built", jobs=1)
-    assert digests(tmp_path / "again") == digests(tmp_path / "built")
+def replaced(folder, stored, content):
+    """Another table in the place of a stored one, with its digests; `content` may be bytes that are none."""
+    path = folder / stored.path
+    if isinstance(content, pa.Table):
+        with pa.ipc.new_file(path, content.schema) as writer:
+            writer.write_table(content)
+    else:
+        path.write_bytes(content)
+    raw = path.read_bytes()
+    digests = {"xxh3": xxh3_128_hexdigest(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    return msgspec.structs.replace(stored, num_bytes=len(raw), **digests)
 
 
-def forged(cache, folder, table, *, num_rows=None):
-    """A copy of a cache with another selection and every digest mended; `table` may be bytes that are none."""
+def forged(cache, folder, content, *, num_rows=None):
+    """A copy of a cache with another selection and every digest mended."""
     shutil.copytree(cache, folder)
     manifest = read_manifest(cache)
-    path = folder / manifest.selection.table.path
-    if isinstance(table, pa.Table):
-        with pa.ipc.new_file(path, table.schema) as writer:
-            writer.write_table(table)
-    else:
-        path.write_bytes(table)
-    raw = path.read_bytes()
-    mended = msgspec.structs.replace(
-        manifest.selection.table,
-        num_rows=manifest.selection.table.num_rows if num_rows is None else num_rows,
-        num_bytes=len(raw),
-        xxh3=xxh3_128_hexdigest(raw),
-        sha256=hashlib.sha256(raw).hexdigest(),
-    )
-    selection = msgspec.structs.replace(manifest.selection, table=mended)
+    table = replaced(folder, manifest.selection.table, content)
+    if num_rows is not None:
+        table = msgspec.structs.replace(table, num_rows=num_rows)
+    selection = msgspec.structs.replace(manifest.selection, table=table)
     write_manifest(folder, msgspec.structs.replace(manifest, selection=selection))
     return folder
 
@@ -361,16 +357,9 @@ def test_traits_that_the_rules_do_not_make_are_refused(asked, cache, change, tmp
     """Also by a build that would decide by them which rows it keeps."""
     folder = shutil.copytree(cache, tmp_path / "forged")
     manifest = read_manifest(cache)
-    stored = manifest.selection.traits[0]
+    stored, *others = manifest.selection.traits
     table = change(pa.ipc.open_file(cache / stored.path).read_all())
-    if isinstance(table, bytes):
-        (folder / stored.path).write_bytes(table)
-    else:
-        with pa.ipc.new_file(folder / stored.path, table.schema) as writer:
-            writer.write_table(table)
-    raw = (folder / stored.path).read_bytes()
-    digests = {"num_bytes": len(raw), "xxh3": xxh3_128_hexdigest(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-    mended = (msgspec.structs.replace(stored, **digests), *manifest.selection.traits[1:])
+    mended = (replaced(folder, stored, table), *others)
     selection = msgspec.structs.replace(manifest.selection, traits=mended)
     write_manifest(folder, msgspec.structs.replace(manifest, selection=selection))
     with pytest.raises(CheckError, match=r"is damaged: (expected the columns|it has nulls|it is compressed)"):
@@ -389,9 +378,7 @@ def test_blocks_of_a_damaged_document_shard_are_not_compared(cache, tmp_path):
     """Its documents may be in any split: what is said is which file is damaged."""
     shutil.copytree(cache, tmp_path / "cache")
     path = next((tmp_path / "cache" / "documents").iterdir())
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip(path)
     assert {finding.path for finding in verify(tmp_path / "cache", level="full").findings} == {f"documents/{path.name}"}
 
 
@@ -399,10 +386,7 @@ def test_blocks_are_not_counted_where_the_selection_is_damaged(cache, tmp_path):
     packed_again(cache, tmp_path / "cache", {"block_len": 16, "overlong": "split"})
     manifest = read_manifest(tmp_path / "cache")
     assert manifest.totals.piece_starts > 0
-    path = tmp_path / "cache" / manifest.selection.table.path
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip(tmp_path / "cache" / manifest.selection.table.path)
     found = {finding.path for finding in verify(tmp_path / "cache", level="full").findings}
     assert found == {manifest.selection.table.path}
 
@@ -411,10 +395,7 @@ def test_a_flipped_bit_of_a_table_is_found_and_repaired(asked, cache, tmp_path):
     shutil.copytree(cache, tmp_path / "cache")
     manifest = read_manifest(cache)
     for stored in manifest.tables:
-        path = tmp_path / "cache" / stored.path
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 4
-        path.write_bytes(content)
+        flip(tmp_path / "cache" / stored.path, mask=4)
     findings = verify(tmp_path / "cache").findings
     assert {finding.path for finding in findings} >= {stored.path for stored in manifest.tables} != set()
     with pytest.raises(CheckError, match="damaged"):

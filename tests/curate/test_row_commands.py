@@ -59,10 +59,8 @@ def test_a_build_and_stats_say_which_rows(place):
     assert "duplicate" in shown
 
 
-def test_stats_of_a_cache_without_rules_say_nothing_of_rules(place):
-    folder, tokenizer = place
-    run("build", folder / "a.jsonl", "--tokenizer", tokenizer, "-o", folder / "plain", "-j", 1)
-    assert "selected" not in fields("stats", folder / "plain")
+def test_stats_of_a_cache_without_rules_say_nothing_of_rules(starter_cache):
+    assert "selected" not in fields("stats", starter_cache)
 
 
 def test_a_row_that_was_left_out_is_shown_with_its_reason_and_its_documents(place, tmp_path):
@@ -103,16 +101,14 @@ def test_a_row_of_a_file_that_two_sources_name_is_found_in_the_one_that_reads_it
     recipe = {"version": 1, "sources": sources, "tokenizer": str(tokenizer)}
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     run("build", "-c", tmp_path / "recipe.yaml", "-o", tmp_path / "cache", "-j", 1)
-    for row, said in {
-        2: ("validation", ["filtered"]),
-        7: ("train", []),
-        5: ("", ["filtered"]),
-        11: ("", ["filtered"]),
-    }.items():
+    for row, split, codes in (
+        (2, "validation", ["filtered"]),
+        (7, "train", []),
+        (5, "", ["filtered"]),
+        (11, "", ["filtered"]),
+    ):
         found = fields("inspect", tmp_path / "cache", "--row", f"b.jsonl:{row}")
-        assert ({each["split"] for each in found["documents"]}, [each["code"] for each in found["rejected"]]) == (
-            {said[0]},
-            said[1],
-        )
+        assert {each["split"] for each in found["documents"]} == {split}
+        assert [each["code"] for each in found["rejected"]] == codes
     assert_refused("no row 12 in", "inspect", tmp_path / "cache", "--row", "b.jsonl:12", exit_code=2)
     run("report", tmp_path / "cache", "-o", tmp_path / "page.html")

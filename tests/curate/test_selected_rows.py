@@ -10,9 +10,10 @@ from row_oracle import select
 
 from packer.batches import InputRows
 from packer.curate import TraitRules
-from packer.curate.select import select_rows
+from packer.curate.select import TEST, VALIDATION, select_rows, split_by_hash
 from packer.curate.traits import TraitMaker
 from packer.recipe.recipe import make_recipe
+from packer.recipe.row_rules import Shares, Split
 from packer.rejections import ROW_REASONS
 from packer.source.row import FileRow
 from packer.source.rows import read_batch
@@ -183,9 +184,6 @@ def test_rows_that_are_added_at_the_end_change_nothing_of_those_that_are_there(d
     seed=st.integers(0, 2**63 - 1),
 )
 def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed):
-    from packer.curate.select import TEST, VALIDATION, split_by_hash
-    from packer.recipe.row_rules import Shares, Split
-
     validation, test = sorted(shares[:2]), sorted(shares[2:])
     less, more = (
         split_by_hash(np.array(keys, np.uint64), Split(shares=Shares(validation=v, test=t), seed=seed))
@@ -196,9 +194,16 @@ def test_a_share_that_grows_keeps_every_row_that_was_held_out(keys, shares, seed
 
 
 def test_shares_are_what_is_asked_for():
-    from packer.curate.select import split_by_hash
-    from packer.recipe.row_rules import Shares, Split
-
     found = split_by_hash(np.arange(100_000, dtype=np.uint64), Split(shares=Shares(validation=0.02, test=0.01)))
     counts = np.bincount(found, minlength=3)
     assert abs(counts[1] - 2000) < 4 * 45 and abs(counts[2] - 1000) < 4 * 32
+
+
+def test_a_pattern_that_doubles_with_every_letter_elsewhere_ends():
+    rule = [{"name": "a", "of": "answers", "not_matches": "(a+)+$"}]
+    maker = TraitMaker(TraitRules.of(make_recipe({"sources": [{"path": "x"}], "filters": rule}).row_rules, 0))
+    texts = ["a" * 2**20 + "b", "b" + "a" * 2**20]
+    rows = [{"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]} for text in texts]
+    files = [FileRow(json.dumps(row).encode(), None, 0) for row in rows]
+    batch = read_batch(files, 0, first_line=0, schema="messages", columns={}, roles={})
+    assert maker.make(batch).column("failed").to_pylist() == [0, 1]

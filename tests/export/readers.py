@@ -3,21 +3,16 @@
 import json
 
 import pyarrow as pa
+from packed_caches import table
 
 
 def cache_documents(cache, split):
     """(ids, labels) of every document of a cache, from its Arrow files."""
-    return [(row["input_ids"], row["labels"]) for row in _cache_rows(cache, "documents", split)]
+    return [(row["input_ids"], row["labels"]) for row in table(cache, "documents", split)]
 
 
 def cache_blocks(cache, split):
-    return _cache_rows(cache, "blocks", split)
-
-
-def _cache_rows(cache, kind, split):
-    manifest = json.loads((cache / "manifest.json").read_text("utf-8"))
-    paths = [s["path"] for s in manifest["shards"] if (s["kind"], s["split"]) == (kind, split)]
-    return [row for path in paths for row in pa.ipc.open_file(cache / path).read_all().to_pylist()]
+    return table(cache, "blocks", split)
 
 
 def datasets_rows(folder):

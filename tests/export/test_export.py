@@ -5,31 +5,24 @@ import hashlib
 import json
 import shutil
 import signal
-import tempfile
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from export import readers
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from preference_rows import built, long_pair, pair, rated
+from flipped_bits import flip
+from preference_rows import built, long_pair, pair, rated, said
 from processes import HANG_S, start
 from task_pages import python_of
 
 from packer.errors import BusyError, CheckError, InputError, StorageError, UsageError
-from packer.export import datasets_folder, run
-from packer.export.run import Files, SplitRows, export
-from packer.layout import document_labels
-from packer.pipeline.from_python import build
-from packer.recipe.recipe import make_recipe
+from packer.export import run
+from packer.export.run import Files, export
 from packer.store.cache import Cache
-from packer.store.shards import DocumentShards
 
 SPLITS = ("train", "eval")
 
 
-def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path):
+def test_datasets_documents_are_those_of_the_cache(starter_cache, tmp_path, monkeypatch):
+    monkeypatch.setattr("packer.export.run._TOKENS", 64)  # documents of a window, longer ones alone
     export(starter_cache, tmp_path / "out", to="datasets")
     assert json.loads((tmp_path / "out/dataset_dict.json").read_text()) == {"splits": list(SPLITS)}
     for split in SPLITS:
@@ -95,36 +88,6 @@ def test_datasets_loads_the_folder_as_it_is(starter_cache, tmp_path):
     assert one.num_rows == len(readers.cache_blocks(starter_cache, "eval"))
     assert one[0]["seq_lengths"] == readers.cache_blocks(starter_cache, "eval")[0]["seq_lengths"]
     assert str(one.split) == "eval"
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory):
-    return tmp_path_factory.mktemp("any")
-
-
-@settings(max_examples=10)
-@given(st.data())
-def test_any_documents_come_back(scratch, data):
-    from store.samples import document_batch, write_documents
-
-    folder = Path(tempfile.mkdtemp(dir=scratch))
-    batches = [document_batch(data.draw(st.integers(1, 6)), seed=data.draw(st.integers(0, 99))) for _ in range(2)]
-    expected = []
-    for batch in batches:
-        labels = document_labels(batch)
-        bounds = zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
-        expected += [(batch.input_ids[a:b].tolist(), labels[a:b].tolist()) for a, b in bounds]
-    shards = DocumentShards(folder, [write_documents(folder, [batch]) for batch in batches])
-    with Files(folder) as files:
-        cache = SimpleNamespace(
-            manifest=SimpleNamespace(content_fingerprint="0" * 64, recipe={}),
-            documents=lambda split: shards,
-            has_sides=False,
-            is_paired=False,
-        )
-        rows = SplitRows(cache=cache, split="train", unit="documents", is_alone=True)
-        datasets_folder.write(files, rows, rows.windows())
-    assert [(row["input_ids"], row["labels"]) for row in readers.datasets_rows(folder)] == expected
 
 
 def test_the_same_cache_gives_the_same_bytes_and_the_record_has_their_digests(starter_cache, tmp_path):
@@ -207,10 +170,7 @@ def test_a_damaged_row_ends_the_export_and_leaves_nothing(starter_cache, tmp_pat
     manifest = json.loads((copy / "manifest.json").read_text())
     for kind, unit in (("documents", "documents"), ("blocks", "blocks")):
         shard = next(s for s in manifest["shards"] if s["kind"] == kind)
-        path = copy / shard["path"]
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        flip(copy / shard["path"])
         with pytest.raises(CheckError):
             export(copy, tmp_path / "out", to="datasets", unit=unit)
         assert [path.name for path in tmp_path.iterdir()] == ["copy"]
@@ -235,23 +195,10 @@ def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def weighted_cache(starter, tmp_path_factory):
-    from packer.pipeline.from_python import build
-    from packer.recipe.recipe import make_recipe
-
-    folder = tmp_path_factory.mktemp("weighted")
-    rows = [
-        {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "well " * i, "weight": 0.5}]}
-        for i in range(1, 5)
-    ]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = {"sources": [{"path": str(folder / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
-    build(make_recipe(recipe, ()), folder / "cache", jobs=1)
-    return folder / "cache"
-
-
-def test_fractional_weights_have_a_column_and_a_warning(weighted_cache, tmp_path):
+def test_fractional_weights_have_a_column_and_a_warning(starter, tmp_path):
+    turns = [said("user", "hi"), said("assistant", "well") | {"weight": 0.5}]
+    rows = [{"messages": [turns[0], turns[1] | {"content": "well " * i}]} for i in range(1, 5)]
+    weighted_cache = built(tmp_path / "cache", rows, starter / "tokenizer")
     for unit in ("documents", "blocks"):
         found = export(weighted_cache, tmp_path / unit, to="datasets", unit=unit)
         assert any("loss_weights" in note for note in found.notes)
@@ -330,11 +277,8 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
 
 @pytest.mark.parametrize("name", ["dataset_dict.json", "export.json"])
 def test_a_split_with_the_name_of_a_file_of_the_export_is_named(name, starter, tmp_path):
-    sources = [
-        {"path": str(starter / "data" / f"{data}.jsonl"), "split": split}
-        for data, split in (("chat", name), ("tools", "train"))
-    ]
-    build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
+    rows = [{"messages": [said("user", "hi"), said("assistant", "well")]}]
+    built(tmp_path / "cache", {name: rows, "train": rows}, starter / "tokenizer")
     with pytest.raises(UsageError, match=f"have the same name: {name}"):
         export(tmp_path / "cache", tmp_path / "out", to="datasets")
     assert not (tmp_path / "out").exists()

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from faults.amount import FULL
 from faults.jobs import Job, row, write_job
 from image_models import answer, model_folder, picture, user
 
@@ -26,7 +27,8 @@ from packer.store.manifest import Shard, StoredTable, read_manifest, sealed
 from packer.store.row_tables import content_fingerprint, documents_of
 from packer.store.writing import find_places
 
-KINDS = ("chats", "pairs", "ids", "rated", "selected", *["images"] * (missing_library() is None))
+KINDS = ("chats", "pairs", "ids", "rated", "selected", *["images"] * (FULL and missing_library() is None))
+"""Images not in the small part: to build their cache, transformers is imported for seconds."""
 
 Change = Callable[[Path], None]
 """Forges a cache in place."""

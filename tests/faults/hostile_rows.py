@@ -70,10 +70,10 @@ _NUMBERS = (
     *(b"Infinity", b"nan", b"-1e400", b"1e-400", b"%d" % 2**63, b"1" + b"0" * 308, b"1" + b"0" * 4000),
     *(b"1" + b"0" * 100_000, b"0." + b"1" * 100_000, b"1_000", b"-"),
 )
-_DEEP = amount(small=10_000, full=100_000)
+DEEP = amount(small=10_000, full=100_000)
 _MANY = amount(small=5_000, full=100_000)
 _LONG = amount(small=10**5, full=10**6)
-_DEPTHS = (nested(200), nested(256), nested(257), nested(_DEEP), nested(_DEEP, b'{"a":', b"}", b"1"))
+_DEPTHS = (nested(200), nested(256), nested(257), nested(DEEP), nested(DEEP, b'{"a":', b"}", b"1"))
 
 
 def _everywhere() -> Iterator[Row]:
@@ -212,7 +212,7 @@ SHAREGPT = {
     "unknown_role": (_turns(b'"a"', b'"root"'),),
     "empty": (b'{"conversations":[]}',),
     "bad_tools": (
-        *(_turns(call, b'"function_call"') for call in (b'"f(1)"', b'"7"', b'"' + nested(_DEEP) + b'"')),
+        *(_turns(call, b'"function_call"') for call in (b'"f(1)"', b'"7"', b'"' + nested(DEEP) + b'"')),
         _turns(b'"a"', row=b',"tools":"[{"'),
     ),
     "not_json": (_turns(rb'"\ud800"'),),

@@ -19,6 +19,7 @@ import signal
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +64,7 @@ class Storage:
         """Put the watched calls in place; there is no way back, a process has one build."""
         self._os = {name: getattr(os, name) for name in _OS}
         for name in _OS:
-            setattr(os, name, getattr(self, f"_{name}"))
+            setattr(os, name, partial(self._plain, name, _PLAIN[name]) if name in _PLAIN else getattr(self, f"_{name}"))
         self._io_open, self._fdopen = io.open, os.fdopen
         io.open = builtins.open = self._open_file  # type: ignore[assignment]
         os.fdopen = self._open_descriptor  # type: ignore[assignment]
@@ -161,44 +162,28 @@ class Storage:
         self._call("link", self._at(new, dst_dir_fd), do)
 
     def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
-        def do() -> None:
-            self._os["unlink"](path, dir_fd=dir_fd)
-            if inside:
-                self._record("unlink", inside)
-
-        inside = self._at(path, dir_fd)
-        self._call("unlink", inside, do)
+        self._recorded("unlink", path, dir_fd=dir_fd)
 
     def _mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        self._recorded("mkdir", path, mode, dir_fd=dir_fd)
+
+    def _recorded(self, name: str, path: Any, *more: Any, dir_fd: int | None) -> None:
         def do() -> None:
-            self._os["mkdir"](path, mode, dir_fd=dir_fd)
+            self._os[name](path, *more, dir_fd=dir_fd)
             if inside:
-                self._record("mkdir", inside)
+                self._record(name, inside)
 
         inside = self._at(path, dir_fd)
-        self._call("mkdir", inside, do)
+        self._call(name, inside, do)
 
     def _stat(self, path: Any, *, dir_fd: int | None = None, **options: Any) -> os.stat_result:
         inside = None if isinstance(path, int) else self._at(path, dir_fd)
         found: os.stat_result = self._call("stat", inside, lambda: self._os["stat"](path, dir_fd=dir_fd, **options))
         return found
 
-    def _listdir(self, path: Any = ".") -> Any:
-        return self._call("listdir", self._inside(path), lambda: self._os["listdir"](path))
-
-    def _scandir(self, path: Any = ".") -> Any:
-        return self._call("scandir", self._inside(path), lambda: self._os["scandir"](path))
-
-    def _ftruncate(self, descriptor: int, length: int) -> None:
-        self._call("truncate", self._inside(descriptor), lambda: self._os["ftruncate"](descriptor, length))
-
-    def _pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
-        done: int = self._call("pwrite", self._inside(descriptor), lambda: self._os["pwrite"](descriptor, data, offset))
-        return done
-
-    def _pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        data: bytes = self._call("pread", self._inside(descriptor), lambda: self._os["pread"](descriptor, size, offset))
-        return data
+    def _plain(self, name: str, call: str, target: Any = ".", *more: Any) -> Any:
+        """A call that leaves nothing on the record, of a path or a descriptor."""
+        return self._call(call, self._inside(target), lambda: self._os[name](target, *more))
 
     def _flock(self, descriptor: Any, operation: int) -> None:
         self._call("lock", self._inside(descriptor), lambda: self._flock_done(descriptor, operation))
@@ -219,10 +204,10 @@ class Storage:
         return self._fdopen(descriptor, *arguments, buffering=buffering, **options)
 
 
-_OS = (
-    "open", "close", "fsync", "replace", "link", "unlink", "mkdir", "stat", "listdir", "scandir",
-    "ftruncate", "pwrite", "pread",
-)  # fmt: skip
+_PLAIN = {"listdir": "listdir", "scandir": "scandir", "ftruncate": "truncate", "pwrite": "pwrite", "pread": "pread"}
+"""What it is counted as."""
+
+_OS = ("open", "close", "fsync", "replace", "link", "unlink", "mkdir", "stat", *_PLAIN)
 
 
 class _Raw(io.RawIOBase):

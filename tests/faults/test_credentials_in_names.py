@@ -3,7 +3,7 @@
 import json
 import shutil
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -138,6 +138,17 @@ def test_credentials_in_a_name_stand_in_nothing_that_a_command_prints_or_writes(
     if (tmp_path / "kept").exists():
         assert_unwritten(tmp_path / "kept")
     assert not [path for path in tmp_path.rglob("*") if SECRET in str(path)]
+    tokenizer, samples = starter / "tokenizer", [{"prompt": "a", "completion": "b"}]
+    for call in (
+        lambda: packer.build(name, tmp_path / "x", tokenizer=tokenizer),
+        lambda: packer.build(samples, tmp_path / "x", tokenizer=name),
+        lambda: packer.build(samples, name, tokenizer=tokenizer),
+        lambda: Cache.open(name),
+    ):
+        with pytest.raises(PackerError) as refused:
+            call()
+        assert SECRET not in "".join(traceback.format_exception(refused.value))
+    assert_unwritten(tmp_path / "x")
 
 
 @pytest.mark.parametrize("address", [f"http://user:{SECRET}@127.0.0.1:9", f"user:{SECRET}@host:9000", f"http://user:{SECRET}@host:x",
@@ -182,19 +193,3 @@ def test_credentials_in_the_address_of_the_hub_stand_in_no_error(
         assert code == 3 and SECRET not in text, (words, text)
         told.append(text)
     assert any("http://***@127.0.0.1:9" in text for text in told)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_from_python_too(form: str, starter: Path, tmp_path: Path, quick: None) -> None:
-    name = FORMS[form]
-    calls: list[Callable[[], object]] = [
-        lambda: packer.build(name, tmp_path / "x", tokenizer=starter / "tokenizer"),
-        lambda: packer.build([{"prompt": "a", "completion": "b"}], tmp_path / "x", tokenizer=name),
-        lambda: packer.build([{"prompt": "a", "completion": "b"}], name, tokenizer=starter / "tokenizer"),
-        lambda: Cache.open(name),
-    ]
-    for call in calls:
-        with pytest.raises(PackerError) as refused:
-            call()
-        assert SECRET not in "".join(traceback.format_exception(refused.value))
-    assert_unwritten(tmp_path)

@@ -6,6 +6,7 @@ The names of files that a journal may give are tried in `test_hostile_names.py`.
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,42 +20,26 @@ from packer.store.manifest import MANIFEST_NAME, Shard, read_manifest
 Change = Callable[[PartitionResult], PartitionResult]
 
 
-def of_shard(name: str, change: Callable[[Shard], object]) -> Change:
-    def changed(result: PartitionResult) -> PartitionResult:
-        lie = msgspec.structs.replace(result.shard)
-        msgspec.structs.force_setattr(lie, name, change(result.shard))
-        return with_field(result, "shard", lie)
-
+def lie(value: Any, **fields: object) -> Any:
+    """A copy with fields that its type would refuse."""
+    changed = msgspec.structs.replace(value)
+    for name, field in fields.items():
+        msgspec.structs.force_setattr(changed, name, field)
     return changed
 
 
-def with_field(result: PartitionResult, name: str, value: object) -> PartitionResult:
-    lie = msgspec.structs.replace(result)
-    msgspec.structs.force_setattr(lie, name, value)
-    return lie
-
-
-def with_long_reasons(result: PartitionResult) -> PartitionResult:
-    return with_field(
-        result,
-        "rejected",
-        tuple(msgspec.structs.replace(each, reason="r" * (17 * 2**20)) for each in result.rejected),
+def of_shard(**fields: Callable[[Shard], object]) -> Change:
+    """A lie about the shard alone; each field as a function of what is true."""
+    return lambda result: lie(
+        result, shard=lie(result.shard, **{name: made(result.shard) for name, made in fields.items()})
     )
-
-
-def with_a_row_less(result: PartitionResult) -> PartitionResult:
-    shard = result.shard
-    changed = msgspec.structs.replace(shard, num_input_rows=shard.num_input_rows - 1, num_kept=shard.num_kept - 1)
-    return with_field(result, "shard", changed)
 
 
 def with_rejected(*rejected: RejectedRow) -> Change:
     def changed(result: PartitionResult) -> PartitionResult:
         num_kept = result.shard.num_input_rows - len(rejected)
         shard = msgspec.structs.replace(result.shard, num_rejected=len(rejected), num_kept=num_kept)
-        lie = with_field(result, "shard", shard)
-        msgspec.structs.force_setattr(lie, "rejected", rejected)
-        return lie
+        return lie(result, shard=shard, rejected=rejected)
 
     return changed
 
@@ -64,25 +49,28 @@ CHANGES: dict[str, Change] = {
     "a row before its first": with_rejected(RejectedRow(-1, "not_json", "")),
     "no known reason": with_rejected(RejectedRow(0, "x", "", 1)),
     "a line that no file has": with_rejected(RejectedRow(0, "not_json", "", 2**70)),
-    "one more token": of_shard("num_tokens", lambda shard: shard.num_tokens + 1),
-    "no tokens": of_shard("num_tokens", lambda _: 0),
-    "no trained tokens": of_shard("num_trained", lambda _: 0),
-    "no last tokens": of_shard("num_last_tokens", lambda _: 0),
-    "too many last tokens": of_shard("num_last_tokens", lambda shard: shard.num_tokens + 1),
-    "another digest": of_shard("xxh3", lambda shard: "0" * len(shard.xxh3)),
-    "another digest of rows": of_shard("rows_xxh3", lambda shard: "0" * len(shard.rows_xxh3)),
-    "another digest of values": of_shard("rows_sha256", lambda shard: "0" * len(shard.rows_sha256)),
-    "another key": of_shard("key", lambda shard: "0" * len(str(shard.key))),
+    "one more token": of_shard(num_tokens=lambda shard: shard.num_tokens + 1),
+    "no tokens": of_shard(num_tokens=lambda _: 0),
+    "no trained tokens": of_shard(num_trained=lambda _: 0),
+    "no last tokens": of_shard(num_last_tokens=lambda _: 0),
+    "too many last tokens": of_shard(num_last_tokens=lambda shard: shard.num_tokens + 1),
+    "another digest": of_shard(xxh3=lambda shard: "0" * len(shard.xxh3)),
+    "another digest of rows": of_shard(rows_xxh3=lambda shard: "0" * len(shard.rows_xxh3)),
+    "another digest of values": of_shard(rows_sha256=lambda shard: "0" * len(shard.rows_sha256)),
+    "another key": of_shard(key=lambda shard: "0" * len(str(shard.key))),
     "other places": of_shard(
-        "places",
-        lambda shard: [
+        places=lambda shard: [
             msgspec.structs.replace(place, columns={name: at - 8 for name, at in place.columns.items()})
             for place in shard.places
-        ],
+        ]
     ),
-    "a row less": with_a_row_less,
-    "reasons of 17 MB": with_long_reasons,
-    "names of 1 MB": lambda result: with_field(result, "unread", ("n" * 2**20,)),
+    "a row less": of_shard(
+        num_input_rows=lambda shard: shard.num_input_rows - 1, num_kept=lambda shard: shard.num_kept - 1
+    ),
+    "reasons of 17 MB": lambda result: lie(
+        result, rejected=tuple(msgspec.structs.replace(each, reason="r" * (17 * 2**20)) for each in result.rejected)
+    ),
+    "names of 1 MB": lambda result: lie(result, unread=("n" * 2**20,)),
 }
 
 

@@ -35,7 +35,7 @@ def jobs(memory: Path) -> Path:
 
 
 @pytest.mark.parametrize("part", range(amount(small=1, full=8)))
-@pytest.mark.parametrize("kind", KINDS if FULL else ("chats", "selected", *KINDS[5:]))
+@pytest.mark.parametrize("kind", KINDS if FULL else ("chats", "selected"))
 def test_a_forged_value_is_an_error_of_the_cache_and_never_an_internal_one(
     kind: str, part: int, jobs: Path, tmp_path: Path, tally
 ) -> None:

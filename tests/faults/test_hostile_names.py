@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.audit.verify import verify
-from packer.errors import CheckError, InputError, PackerError, StorageError
+from packer.errors import CheckError, InputError, StorageError
 from packer.export.formats import FORMATS
 from packer.export.run import Files, export
 from packer.names import is_file_name, is_file_path
@@ -114,9 +114,3 @@ def test_an_index_of_a_data_set_names_files_of_its_own_folder_alone(tmp_path: Pa
     for read in (data_set_files, data_set_splits):
         with pytest.raises(InputError, match="filename"):
             read(folder)
-
-
-def test_every_value_that_ends_in_a_newline_is_another_value(starter: Path) -> None:
-    for key, value in (("sources", [{"path": "a.jsonl", "split": "train\n"}]), ("template", {"date": "2026-01-01\n"})):
-        with pytest.raises(PackerError, match=key):
-            make_recipe({key: value}, where="test")

@@ -1,5 +1,6 @@
 """Whatever strangers wrote into names, manifests and messages is shown: nothing of it reaches a terminal as an order."""
 
+import io
 import json
 import logging
 import re
@@ -138,14 +139,13 @@ def test_json_says_it_in_escapes(run: Callable[..., str]) -> None:
     assert EVIL in json.loads(run("verify", "--json", "-q", EVIL))["error"]["message"]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @given(st.text(st.characters(codec=None), max_size=20), st.sampled_from(["", "red", "green bold"]))
 def test_any_text_is_one_line_and_comes_back_from_json(text: str, style: str) -> None:
-    import io
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     stream = Terminal()
     Output(stream).line((text, style))
     shown = STYLES.sub("", stream.getvalue())
@@ -163,8 +163,6 @@ def test_any_text_is_one_line_and_comes_back_from_json(text: str, style: str) ->
 
 
 def test_bars_of_libraries_may_go_back_to_the_beginning_of_their_line() -> None:
-    import io
-
     stream = io.StringIO()
     with redirect_stderr(stream), guarded_streams():
         for text in ("\rfile: 10%", "\n\n", "\x1b[A\x1b[A", "\x1b[A now", "a\rb"):

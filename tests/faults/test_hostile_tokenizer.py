@@ -16,17 +16,6 @@ SMALL = [name for number, name in enumerate(FOLDERS) if number % 5 == 0 and "MB"
 """A fifth, and none that takes long to write."""
 
 
-def rejections(cache: Path) -> str:
-    totals = json.loads((cache / "manifest.json").read_bytes())["totals"]
-    return ", ".join(f"{code} {number}" for code, number in sorted(totals["rejected"].items()))
-
-
-def held_documents(cache: Path) -> str:
-    """What a cache holds, whatever its files are called."""
-    fingerprint: str = json.loads((cache / "manifest.json").read_bytes())["content_fingerprint"]
-    return fingerprint
-
-
 def test_a_hostile_tokenizer_folder_is_refused_by_name_or_neutralised(
     lab: Lab, tiny_job: Job, tmp_path: Path, tally
 ) -> None:
@@ -48,8 +37,10 @@ def test_a_hostile_tokenizer_folder_is_refused_by_name_or_neutralised(
             assert "error: " in done.told and folder.says in done.told, (name, done.told)
             assert not (cache / "manifest.json").exists(), name
         else:
-            assert rejections(cache) == folder.says, name
-            built[name] = held_documents(cache)
+            manifest = json.loads((cache / "manifest.json").read_bytes())
+            rejected = [f"{code} {number}" for code, number in sorted(manifest["totals"]["rejected"].items())]
+            assert ", ".join(rejected) == folder.says, name
+            built[name] = manifest["content_fingerprint"]  # what it holds, whatever its files are called
         assert not (own.folder / "WAS_RUN").exists(), name
         shutil.rmtree(own.folder)
     neutral = [name for name in NEUTRALISED if name in built]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,41 +78,31 @@ def test_a_worker_that_is_aborted_is_reported_by_its_signal() -> None:
         list(run_tasks(aborting, [1, 2, 3, 4], jobs=2))
 
 
-def test_a_small_parquet_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(
-    tmp_path: Path, monkeypatch, tally
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrow dictionary"])
+def test_a_small_table_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(
+    kind: str, tmp_path: Path, monkeypatch, tally
 ) -> None:
     """More than 256 MiB; in the small part, where the limit is lower, 16."""
-    limit, path = amount(small=2**24, full=table_files.MAX_DECODED_BYTES), tmp_path / "cell.parquet"
+    form, limit = kind.partition(" ")[0], amount(small=2**24, full=table_files.MAX_DECODED_BYTES)
     monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", limit)
-    pq.write_table(pa.table({"text": ["x" * (limit + 1)]}), path, compression="zstd")
+    text, path = pa.array(["x" * (limit + 1)]), tmp_path / f"cell.{form}"
+    table = pa.table({"input_ids": text.dictionary_encode() if "dictionary" in kind else text})
+    reads: list[Callable[[], object]] = [
+        lambda: list(table_rows(path, form, {"input_ids": True}, max_row_bytes=99, columns={}))
+    ]
+    if form == "parquet":
+        pq.write_table(table, path, compression="zstd")
+    else:
+        reads.append(lambda: row_groups(path, form))
+        with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
     assert path.stat().st_size < 60_000
     before = pa.default_memory_pool().max_memory()
-    with pytest.raises(InputError, match=r"decodes to [\d,]+"):
-        list(table_rows(path, "parquet", {"text": True}, max_row_bytes=99, columns={}))
-    assert pa.default_memory_pool().max_memory() == before
-    tally("decompression bombs", tried=1, held=1)
-
-
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_a_small_arrow_file_that_decodes_to_gigabytes_is_refused_before_it_is_decoded(
-    dictionary: bool, tmp_path: Path, monkeypatch, tally
-) -> None:
-    limit, path = amount(small=2**24, full=table_files.MAX_DECODED_BYTES), tmp_path / "cell.arrow"
-    monkeypatch.setattr(table_files, "MAX_DECODED_BYTES", limit)
-    text = pa.array(["x" * (limit + 1)])
-    table = pa.table({"input_ids": text.dictionary_encode() if dictionary else text})
-    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    assert path.stat().st_size < 60_000
-    before = pa.default_memory_pool().max_memory()
-    for read in (
-        lambda: [*table_rows(path, "arrow", {"input_ids": True}, max_row_bytes=99, columns={})],
-        lambda: row_groups(path, "arrow"),
-    ):
+    for read in reads:
         with pytest.raises(InputError, match=r"decodes to [\d,]+"):
             read()
     assert pa.default_memory_pool().max_memory() == before
-    tally("decompression bombs", tried=2, held=2)
+    tally("decompression bombs", tried=len(reads), held=len(reads))
 
 
 def test_dictionaries_that_add_to_one_another_are_bounded_together(tmp_path: Path, monkeypatch, tally) -> None:

@@ -169,8 +169,8 @@ def test_a_page_stays_within_its_bytes_and_says_what_it_left_out(starter_cache, 
     assert f"The first {found.items} of {found.chosen}" in page.text()
 
 
-def test_the_same_cache_gives_the_same_bytes(starter_cache, tmp_path):
-    pages = [report(starter_cache, tmp_path / name).path.read_bytes() for name in ("a.html", "b.html")]
+def test_the_same_cache_gives_the_same_bytes(few_blocks, tmp_path):
+    pages = [report(few_blocks, tmp_path / name).path.read_bytes() for name in ("a.html", "b.html")]
     assert pages[0] == pages[1]
 
 
@@ -200,9 +200,9 @@ def test_bins_of_lengths_are_whole_numbers_that_hold_every_document(lengths):
     assert edges == sorted(set(edges)) and edges[0] <= min(lengths) and max(lengths) < edges[-1]
 
 
-def test_plots_count_every_document_and_block(starter_cache):
-    with Cache.open(starter_cache) as cache:
-        found, documents = stats(starter_cache), Documents.of(cache)
+def test_plots_count_every_document_and_block(few_blocks):
+    with Cache.open(few_blocks) as cache:
+        found, documents = stats(few_blocks), Documents.of(cache)
         plots = histograms(cache, documents)
     assert [sum(plot.counts) for plot in plots] == [found.documents, found.documents, found.totals.blocks]
     assert all(len(plot.edges) == len(plot.counts) + 1 for plot in plots)
@@ -220,27 +220,27 @@ def test_reasons_are_counted_and_shown_with_their_rows(hostile_cache, tmp_path):
     assert '{"broken ' not in text, "the rows themselves are in a file outside of the cache"
 
 
-def test_the_command_says_what_it_wrote(starter_cache, tmp_path):
+def test_the_command_says_what_it_wrote(few_blocks, tmp_path):
     path = tmp_path / "page.html"
-    found = fields("report", starter_cache, "-o", path)
+    found = fields("report", few_blocks, "-o", path)
     assert found["command"] == "report" and found["num_bytes"] == path.stat().st_size
     assert found["items"] == found["chosen"] == len(Page(path.read_bytes()).items())
-    assert str(path) in run("report", starter_cache, "-o", path).stdout
-    assert run("report", starter_cache, "-o", path, "-q").stdout == ""
+    assert str(path) in run("report", few_blocks, "-o", path).stdout
+    assert run("report", few_blocks, "-o", path, "-q").stdout == ""
 
 
-def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(starter_cache, starter, tmp_path):
+def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(few_blocks, starter, tmp_path):
     kept = tmp_path / "rows.jsonl"
     kept.write_text('{"text": "of value"}\n', "utf-8")
     (tmp_path / "link.html").symlink_to(kept)
     (tmp_path / "empty.html").touch()
-    manifest = (starter_cache / "manifest.json").read_bytes()
-    command = ("report", starter_cache, "-o")
+    manifest = (few_blocks / "manifest.json").read_bytes()
+    command = ("report", few_blocks, "-o")
     for place in (kept, tmp_path / "link.html", starter / "tokenizer" / "tokenizer.json", tmp_path):
         assert_refused(str(place), *command, place, exit_code=2)
     run(*command, tmp_path / "empty.html")
     run(*command, tmp_path / "empty.html")
     for name in ("manifest.json", "new.html"):
-        assert_refused("is in the cache", *command, starter_cache / name, exit_code=2)
-    assert kept.read_text("utf-8") == '{"text": "of value"}\n' and not (starter_cache / "new.html").exists()
-    assert (starter_cache / "manifest.json").read_bytes() == manifest
+        assert_refused("is in the cache", *command, few_blocks / name, exit_code=2)
+    assert kept.read_text("utf-8") == '{"text": "of value"}\n' and not (few_blocks / "new.html").exists()
+    assert (few_blocks / "manifest.json").read_bytes() == manifest

@@ -262,15 +262,13 @@ def test_without_the_library_the_extra_is_named(monkeypatch, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("said", "message", "hint"),
     [
-        (
-            "Server returned non-2xx status code: 404: <Error>\n<Code>NoSuchBucket</Code>",
-            "there is no bucket 'bucket'",
-            "check its name",
-        ),
-        (
-            "Server returned non-2xx status code: 404: <Error>\n<Code>ContainerNotFound</Code>",
-            "there is no bucket 'bucket'",
-            "check its name",
+        *(
+            (
+                f"Server returned non-2xx status code: 404: <Error>\n<Code>{code}</Code>",
+                "there is no bucket 'bucket'",
+                "check its name",
+            )
+            for code in ("NoSuchBucket", "ContainerNotFound")
         ),
         (
             "Error performing PUT http://169.254.169.254/latest/api/token",

@@ -14,7 +14,7 @@ from rejected_lines import write_rejected
 from single_documents import read_document
 from store.samples import block_batch, document_batch, small_cache, small_manifest
 
-from packer.errors import CheckError, InputError, UsageError
+from packer.errors import CheckError, UsageError
 from packer.store.cache import Cache, DocumentShards, fingerprint
 from packer.store.folder import digest_file
 from packer.store.manifest import write_manifest
@@ -84,13 +84,6 @@ def test_arrays_stay_valid_after_the_cache_is_closed(tmp_path: Path) -> None:
     assert ids.tolist() == expected
 
 
-def test_an_unfinished_build_is_not_a_cache(tmp_path: Path) -> None:
-    small_cache(tmp_path)
-    (tmp_path / "manifest.json").unlink()
-    with pytest.raises(InputError, match="its build did not finish"):
-        Cache.open(tmp_path)
-
-
 def test_a_pickled_cache_opens_the_same_rows_or_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = small_cache(tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
@@ -139,12 +132,6 @@ def test_rejected_rows_come_back_in_order_as_json_lines(tmp_path: Path) -> None:
         {"source": "a.jsonl", "row": 3, "code": "empty", "reason": "the row has no messages"},
         {"source": "ü.jsonl", "row": 0, "code": "overlong", "reason": "9 tokens\nof 8", "document": -5},
     ]
-
-
-def test_no_rejected_rows_are_an_empty_file(tmp_path: Path) -> None:
-    digests = write_rejected(tmp_path, [])
-    assert (tmp_path / "rejected.jsonl").read_bytes() == b""
-    assert list(read_rejected(tmp_path, small_manifest(**digests))) == []
 
 
 @pytest.mark.parametrize("line", [b"{", b"\n", b'{"source": "a"}\n', b'{"extra": 1}\n', b'{"source": "\xff"}\n'])

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from flipped_bits import flip
 from single_documents import read_document
 from store.samples import block_batch, document_batch, small_cache, write_blocks, write_documents
 
@@ -16,8 +17,6 @@ from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.manifest import Shard
 from packer.store.shards import BlockShards, DocumentShards
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def _shard(folder: Path, kind: str, weighted: bool) -> Shard:
@@ -30,11 +29,8 @@ def _shard(folder: Path, kind: str, weighted: bool) -> Shard:
 @pytest.mark.parametrize("kind", ["documents", "blocks"])
 def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: str) -> None:
     shard = _shard(tmp_path, kind, weighted=False)
-    path = tmp_path / shard.path
-    content = bytearray(path.read_bytes())
     column, size = ("doc_id", 8) if kind == "documents" else ("length", 4)
-    content[shard.places[0].columns[column] + size * 3] ^= 1  # of row 3
-    path.write_bytes(content)
+    flip(tmp_path / shard.path, shard.places[0].columns[column] + size * 3)  # of row 3
     reader = DocumentShards(tmp_path, [shard]) if kind == "documents" else BlockShards(tmp_path, [shard])
     message = rf"{shard.path} is damaged: row 3: expected digest [0-9a-f]{{16}}, found [0-9a-f]{{16}}"
     with pytest.raises(CheckError, match=message):

@@ -268,16 +268,6 @@ def test_a_partition_without_documents_is_a_shard_without_rows(tmp_path: Path) -
     assert empty.find(1) is None
 
 
-def test_equal_documents_have_equal_ids_wherever_they_are(tmp_path: Path) -> None:
-    batch = document_batch(6)
-    order = [4, 2, 0, 5, 1, 3]
-    shuffled = select_documents(batch, np.array(order))
-    first = DocumentShards(tmp_path, [write_documents(tmp_path, [batch])])
-    second = DocumentShards(tmp_path, [write_documents(tmp_path, [shuffled])])
-    assert second.doc_ids().tolist() == first.doc_ids()[order].tolist()
-    assert len(set(first.doc_ids().tolist())) == 6
-
-
 def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_path: Path) -> None:
     batch = document_batch(3)
     shard = write_documents(tmp_path, [batch, batch])

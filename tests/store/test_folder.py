@@ -2,9 +2,6 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, ResourceError, StorageError
 from packer.host.limits import path_errors
-from packer.host.regular_file import leads_outside
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
@@ -26,41 +22,9 @@ from packer.store.folder import (
     lock,
     refuse_busy,
     sweep,
-    sweep_temporary,
     write_atomically,
 )
 from packer.store.work_folder import work_folder
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from packer.store.folder import lock
-with lock(Path(sys.argv[1])):
-    print("locked", flush=True)
-    time.sleep(600)
-"""
-
-
-def _holder(cache: Path) -> subprocess.Popen:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(cache)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "locked\n"
-    return process
-
-
-def test_a_second_process_is_kept_out_until_the_first_is_killed(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    with _holder(cache) as process:
-        with pytest.raises(BusyError, match=f"process {process.pid} is writing this cache") as caught, lock(cache):
-            pytest.fail("two writers")
-        assert caught.value.exit_code == 4
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    with lock(cache):
-        pass
 
 
 def test_a_lock_is_free_again_after_its_body_however_it_ends(tmp_path: Path) -> None:
@@ -109,35 +73,6 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path)
         write_atomically(path, chunks())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-CRASH = """
-import os, sys
-from pathlib import Path
-from packer.store import folder
-from packer.store.folder import AtomicFile
-step = sys.argv[2]
-if step == "fsync":
-    os.fsync = lambda descriptor: os._exit(9)
-if step == "rename":
-    os.replace = lambda *_, **__: os._exit(9)
-with AtomicFile(Path(sys.argv[1])) as file:
-    file.write(b"x" * 3_000_000)
-    if step == "write":
-        os._exit(9)
-    file.commit("a.bin")
-"""
-
-
-@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
-def test_a_crash_before_the_rename_leaves_no_visible_file(tmp_path: Path, step: str) -> None:
-    process = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path), step], cwd=REPOSITORY, check=False)
-    assert process.returncode == 9
-    left = [path.name for path in tmp_path.iterdir()]
-    assert len(left) == 1
-    assert left[0].startswith(".tmp-")
-    assert sweep_temporary(tmp_path) == tuple(left)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_after(
@@ -244,17 +179,6 @@ def test_sweep_removes_what_the_manifest_does_not_name_and_nothing_else(tmp_path
         "rejected.jsonl",
     }
     Cache.open(cache).blocks("train").verify()
-
-
-def test_sweep_does_not_follow_a_folder_that_is_a_link(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    manifest = small_cache(cache)
-    outside = (cache / "documents").rename(tmp_path / "outside")
-    (cache / "documents").symlink_to(outside)
-    (outside / "precious.arrow").write_text("x")
-    assert sweep(cache, manifest.named_files) == ()
-    assert sweep_temporary(cache) == ()
-    assert (outside / "precious.arrow").exists()
 
 
 def test_a_body_that_fails_under_the_lock_leaves_no_temporary_files_of_processes_it_ended(tmp_path: Path) -> None:
@@ -395,31 +319,6 @@ def test_without_a_temporary_directory_the_hint_is_a_variable(tmp_path: Path, mo
     with pytest.raises(ResourceError, match=f"No usable temporary directory.*{tmp_path}") as caught, path_errors():
         tempfile.mkdtemp()
     assert "TMPDIR" in (caught.value.hint or "")
-
-
-def test_paths_lead_out_of_a_folder_where_a_link_does(tmp_path: Path) -> None:
-    cache, other = tmp_path / "cache", tmp_path / "other"
-    for folder in (cache / "documents" / "deep", cache / "rows", other):
-        folder.mkdir(parents=True)
-    for file in (cache / "documents" / "a", cache / "documents" / "deep" / "a", cache / "rows" / "a", other / "a"):
-        file.touch()
-    (cache / "documents" / "in").symlink_to(cache / "rows" / "a")
-    (cache / "documents" / "out").symlink_to(other / "a")
-    (cache / "documents" / "deep" / "out").symlink_to(other / "a")
-    (cache / "blocks").symlink_to(other, target_is_directory=True)
-    (cache / "model").symlink_to(cache / "rows", target_is_directory=True)
-    (cache / "circle").symlink_to(cache / "circle")
-    folders = ["documents", "documents/deep", "blocks", "rows", "model", "missing", "circle", "documents/a"]
-    paths = [f"{folder}/{name}" for folder in folders for name in ("a", "in", "out", "missing")]
-    for root in (cache, tmp_path / "link"):
-        if not root.exists():
-            root.symlink_to(cache)
-        found = {path: leads_outside(root, path) for path in paths}
-        assert sorted(path for path, leads in found.items() if leads) == [
-            *(f"blocks/{name}" for name in ("a", "in", "missing", "out")),
-            "documents/deep/out",
-            "documents/out",
-        ]
 
 
 @pytest.mark.parametrize("passes", ["a link", "a link to a link of the cache", "a folder that is a link"])

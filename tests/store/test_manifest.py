@@ -36,9 +36,10 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_bytes_are_canonical(tmp_path: Path) -> None:
-    manifest = small_cache(tmp_path)
+    recipe = {"pack": {"mode": "isolated", "block_len": 32}, "template": {"kwargs": {"z": 1, "a": "ü"}}}
+    manifest = msgspec.structs.replace(small_cache(tmp_path), recipe=recipe)
     content = encode_manifest(manifest)
-    assert encode_manifest(decode_manifest(tmp_path, content)) == content
+    assert encode_manifest(decode_manifest(tmp_path, content)) == content and "ü".encode() in content
     assert content.endswith(b"}\n")
     values = json.loads(content)
 
@@ -51,13 +52,6 @@ def test_the_bytes_are_canonical(tmp_path: Path) -> None:
     lines = content.decode().splitlines()
     shard_lines = [line for line in lines if line.startswith("{") and '"path":' in line and '"places":' in line]
     assert len(shard_lines) == len(manifest.shards) == 4
-
-
-def test_keys_of_the_recipe_are_sorted_and_text_is_utf8(tmp_path: Path) -> None:
-    first = encode_manifest(small_manifest(recipe={"b": {"z": 1, "a": "ü"}, "a": 2}))
-    second = encode_manifest(small_manifest(recipe={"a": 2, "b": {"a": "ü", "z": 1}}))
-    assert first == second
-    assert "ü".encode() in first
 
 
 @pytest.mark.parametrize("folder", ["", "missing", "file", "my cache"])
@@ -79,9 +73,10 @@ def test_a_checksum_of_other_bytes_is_refused_and_so_is_none(tmp_path: Path) -> 
     whole = encode_manifest(small_manifest()).decode()
     first, checksum, rest = whole.split('"', 4)[0:1], whole.split('"')[3], whole.split("\n", 2)[2]
     assert first == ["{\n"] and len(checksum) == 32
-    _write(tmp_path, whole.replace(checksum, "0" * 32))
-    with pytest.raises(CheckError, match=f"its checksum, {'0' * 32}, is not the one of its bytes"):
-        read_manifest(tmp_path)
+    for text in (whole, whole.replace('"engine"', '"unknown"')):  # it is compared before anything is decoded
+        _write(tmp_path, text.replace(checksum, "0" * 32))
+        with pytest.raises(CheckError, match=f"its checksum, {'0' * 32}, is not the one of its bytes"):
+            read_manifest(tmp_path)
     _write(tmp_path, "{\n" + rest)
     with pytest.raises(CheckError, match="does not begin with its checksum"):
         read_manifest(tmp_path)
@@ -140,12 +135,6 @@ def test_what_is_not_json_is_refused(tmp_path: Path) -> None:
             read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_bytes(b'{"engine": "\xff"}')
     with pytest.raises(CheckError, match=r"manifest\.json"):
-        read_manifest(tmp_path)
-
-
-def test_the_checksum_is_compared_before_anything_is_decoded(tmp_path: Path) -> None:
-    _write(tmp_path, json.dumps(_damaged(lambda v: v.update(extra=1))))
-    with pytest.raises(CheckError, match="its checksum"):
         read_manifest(tmp_path)
 
 
