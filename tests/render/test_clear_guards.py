@@ -35,11 +35,6 @@ class Guard(NamedTuple):
     """One that must be taken the fast way."""
 
 
-def looking_ahead(test: str) -> str:
-    """A template that changes the first message if the last text passes a test, but not in prompts."""
-    return f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + framed("") + ENDING
-
-
 PAIR = [user("Why, then?"), assistant("It is so.")]
 MARKED = framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
 TOLD = "{% for c in m.tool_calls or [] %}"
@@ -53,65 +48,67 @@ def calling(arguments: Any, text: str | None = "I look for it.") -> list[dict[st
 
 CALLED = calling({"q": "a place"})
 LATE = said("What of this, then?", "It is so.", "And what of that?", "Not at all, or is it?")
-GUARDS = {
-    "a constant in a later text": Guard(looking_ahead("'Not at' in messages[-1].content"), LATE),
-    "how a later text begins": Guard(looking_ahead("messages[-1].content.startswith('Not')"), LATE),
-    "how a later text ends": Guard(looking_ahead("messages[-1].content.endswith('is it?')"), LATE),
-    "where something stands in a later text": Guard(looking_ahead("messages[-1].content.find('or') > 0"), LATE),
-    "the number of parts of a later text": Guard(
-        looking_ahead("messages[-1].content.split(',') | length > 1"), LATE, None
-    ),
-    "a part of a later text": Guard(looking_ahead("messages[-1].content[:3] == 'Not'"), LATE, None),
-    "the length of a later text": Guard(looking_ahead("messages[-1].content | length > 17"), LATE, None),
-    "the length of a later word": Guard(
-        looking_ahead("messages[-1].content | length == 9"),
+ALL_OF_IT = said("What of this, then?", "It is so.", "And what of that?", "That is it, all of it.")
+AGAIN = said("It is so.", "Is it?", "And what of that?", "It is so.")
+LAST = "messages[-1].content"
+LOOKING: dict[str, tuple[str, list[dict[str, Any]], bool]] = {
+    "a constant in a later text": (f"'Not at' in {LAST}", LATE, True),
+    "how a later text begins": (f"{LAST}.startswith('Not')", LATE, True),
+    "how a later text ends": (f"{LAST}.endswith('is it?')", LATE, True),
+    "where something stands in a later text": (f"{LAST}.find('or') > 0", LATE, True),
+    "the number of parts of a later text": (f"{LAST}.split(',') | length > 1", LATE, False),
+    "a part of a later text": (f"{LAST}[:3] == 'Not'", LATE, False),
+    "the length of a later text": (f"{LAST} | length > 17", LATE, False),
+    "the length of a later word": (
+        f"{LAST} | length == 9",
         said("Why, then?", "It is so.", "And then?", "Wonderful"),
-        None,
+        False,
     ),
-    "a loop over a later text": Guard(looking_ahead("messages[-1].content | list | length > 17"), LATE, None),
+    "a loop over a later text": (f"{LAST} | list | length > 17", LATE, False),
+    "a later text that is a constant": (f"{LAST} == 'That is it, all of it.'", ALL_OF_IT, True),
+    "a constant in small letters": (f"{LAST} | lower == 'that is it, all of it.'", ALL_OF_IT, False),
+    "a later text that was said before": (f"{LAST} == messages[0].content", AGAIN, True),
+    "a later word that was said before": (
+        f"{LAST} == messages[0].content",
+        said("Yes", "Is it?", "And what of that?", "Yes"),
+        True,
+    ),
+    "a later text among others": (f"{LAST} in [messages[0].content, messages[1].content]", AGAIN, False),
+    "a later message that is an earlier one": (
+        "messages | length > 2 and messages[-1] == messages[1]",
+        said("What of it?", "It is so.", "And what of that?", "It is so."),
+        False,
+    ),
+    "an order of texts": (f"{LAST} < messages[0].content", LATE, False),
+    "a later text in capitals": (
+        f"{LAST} is upper",
+        said("Why, then?", "It is so.", "And then?", "IT IS SO."),
+        False,
+    ),
+    "texts in their order": (
+        "(messages | sort(attribute='content') | first).role == 'user'",
+        said("Why, then?", "It is so.", "An example?", "So is this."),
+        False,
+    ),
+    "a text with nothing left": (
+        f"not ({LAST} | replace('So. ', '') | trim)",
+        said("Why, then?", "It is so.", "And then?", "So. So. "),
+        True,
+    ),
+}
+"""What changes the first message by the last text, but not in prompts; a row; whether others are taken the fast way."""
+
+GUARDS = {
+    **{
+        name: Guard(
+            f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + framed("") + ENDING, wrong, TALK if right else None
+        )
+        for name, (test, wrong, right) in LOOKING.items()
+    },
     "letters of a later text": Guard(
         ONCE + "{% for c in messages[-1].content %}{{ '!' if c == 'N' }}{% endfor %}{% endif %}" + framed("") + ENDING,
         LATE,
         None,
-    ),
-    "a later text that is a constant": Guard(
-        looking_ahead("messages[-1].content == 'That is it, all of it.'"),
-        said("What of this, then?", "It is so.", "And what of that?", "That is it, all of it."),
-    ),
-    "a later text that is a constant in small letters": Guard(
-        looking_ahead("messages[-1].content | lower == 'that is it, all of it.'"),
-        said("What of this, then?", "It is so.", "And what of that?", "That is it, all of it."),
-        None,
-    ),
-    "a later text that was said before": Guard(
-        looking_ahead("messages[-1].content == messages[0].content"),
-        said("It is so.", "Is it?", "And what of that?", "It is so."),
-    ),
-    "a later word that was said before": Guard(
-        looking_ahead("messages[-1].content == messages[0].content"), said("Yes", "Is it?", "And what of that?", "Yes")
-    ),
-    "a later text among others": Guard(
-        looking_ahead("messages[-1].content in [messages[0].content, messages[1].content]"),
-        said("It is so.", "Is it?", "And what of that?", "It is so."),
-        None,
-    ),
-    "a later message that is an earlier one": Guard(
-        looking_ahead("messages | length > 2 and messages[-1] == messages[1]"),
-        said("What of it?", "It is so.", "And what of that?", "It is so."),
-        None,
-    ),
-    "an order of texts": Guard(looking_ahead("messages[-1].content < messages[0].content"), LATE, None),
-    "a later text in capitals": Guard(
-        looking_ahead("messages[-1].content is upper"), said("Why, then?", "It is so.", "And then?", "IT IS SO."), None
-    ),
-    "texts in their order": Guard(
-        looking_ahead("(messages | sort(attribute='content') | first).role == 'user'"),
-        said("Why, then?", "It is so.", "An example?", "So is this."),
-        None,
-    ),
-    "a text with nothing left": Guard(
-        looking_ahead("not (messages[-1].content | replace('So. ', '') | trim)"),
-        said("Why, then?", "It is so.", "And then?", "So. So. "),
     ),
     "a constant in the text before a header": Guard(
         framed("").replace(
@@ -343,15 +340,16 @@ BEHIND = CLOSING.replace("<think>{{ m.reasoning_content }}</think>", "<think></t
 
 
 @pytest.mark.parametrize("template", [CLOSING, OPENING, BEHIND])
-@pytest.mark.parametrize("reasoning", [None, "It may be so.", "so"])
-@pytest.mark.parametrize("text", ["It is so.", "so, so", "It may be so. It is so."])
-def test_reasoning_is_shown_as_the_definition_has_it(
-    template: str, reasoning: str | None, text: str, base: Stages
-) -> None:
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
-    more = {} if reasoning is None else {"reasoning_content": reasoning}
-    talk = [user("Why, then?"), assistant(text, **more), user("And then?"), assistant(text, **more)]
-    hold(renderer, [chat(*talk), chat(*talk[:2])])
+def test_reasoning_is_shown_as_the_definition_has_it(template: str, base: Stages) -> None:
+    answers = [
+        assistant(text, **more)
+        for text in ("It is so.", "so, so", "It may be so. It is so.")
+        for more in ({}, {"reasoning_content": "It may be so."}, {"reasoning_content": "so"})
+    ]
+    for answer in answers:
+        renderer = base.with_template(template, make_recipe({}, [])).renderer
+        talk = [user("Why, then?"), answer, user("And then?"), answer]
+        hold(renderer, [chat(*talk), chat(*talk[:2])])
 
 
 def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> None:

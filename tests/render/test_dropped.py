@@ -78,13 +78,6 @@ def test_allow_dropped_lets_exactly_that_kind_through(tmp_path: Path, kind: str)
     ]
 
 
-def test_the_reason_names_the_message(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path, template=SKIPS["tool_result"]))
-    assert stages.reasons([chat(*LONG)]) == [
-        ("dropped_tool_result", "messages[3]: the template does not render its tool result")
-    ]
-
-
 def test_reasoning_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path: Path) -> None:
     talk = (
         user("What is the weather?"),
@@ -101,12 +94,6 @@ def test_a_tool_result_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path:
     forgets = SHOWS_ALL.replace("in messages %}", f"in messages if not (message.role == 'tool' and {asked_again}) %}}")
     talk = (*LONG, user("Thank you very much!"), assistant("Nothing more."))
     assert sorted(outcome(tmp_path, forgets, talk)) == [2, 4, 6]
-
-
-def test_inline_reasoning_that_a_template_strips_rejects_the_row(tmp_path: Path) -> None:
-    strips = SHOWS_ALL.replace("message.content or ''", "message.content.split('</think>')[-1]")
-    talk = (user("What is the weather?"), assistant("<think>Out of the window.</think>It is raining."))
-    assert outcome(tmp_path, strips, talk) == ["dropped_reasoning"]
 
 
 def test_text_a_template_trims_at_its_ends_is_not_lost(tmp_path: Path) -> None:
@@ -151,45 +138,39 @@ def called(**arguments: Any) -> tuple[dict[str, Any], ...]:
 VALUES = [7, 7.5, 123456789012345, True, False, None, [1, [2]], {"a": {"b": 3}}, ["Paris in France"], {"a": ["x"]}]
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("spelled", ["tojson", "string"])
-def test_argument_values_of_every_type_written_as_json_or_python_are_not_lost(
-    tmp_path: Path, value: Any, spelled: str
+@pytest.mark.parametrize(
+    ("spelled", "code"), [("tojson", None), ("string", None), ("list | tojson", "dropped_tool_call")]
+)
+def test_argument_values_of_every_type_are_not_lost_as_json_or_python_and_their_loss_rejects_the_row(
+    tmp_path: Path, spelled: str, code: str | None
 ) -> None:
     template = SHOWS_ALL.replace("arguments | tojson", f"arguments | {spelled}")
-    assert outcome(tmp_path, template, called(city=value)) == [1]
+    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    rows = [chat(*called(city=value), row=row) for row, value in enumerate(VALUES)]
+    found = {each.row: each.code for each in stages.render(rows).rejections}
+    assert [found.get(row) for row in range(len(VALUES))] == [code] * len(VALUES)
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_an_argument_value_of_any_type_that_a_template_drops_rejects_the_row(tmp_path: Path, value: Any) -> None:
-    names = SHOWS_ALL.replace("arguments | tojson", "arguments | list | tojson")
-    assert outcome(tmp_path, names, called(city=value)) == ["dropped_tool_call"]
+STRINGS = "arguments.items() | selectattr(1, 'string') | list | tojson"
 
 
-def test_only_the_strings_of_a_calls_arguments_shown_rejects_the_row(tmp_path: Path) -> None:
-    strings = SHOWS_ALL.replace("arguments | tojson", "arguments.items() | selectattr(1, 'string') | list | tojson")
-    assert outcome(tmp_path, strings, called(city="Paris in France")) == [1]
-    assert outcome(tmp_path, strings, called(city="Paris in France", days=3)) == ["dropped_tool_call"]
-
-
-def test_a_whole_number_written_without_its_fraction_is_not_lost(tmp_path: Path) -> None:
-    whole = SHOWS_ALL.replace("call.function.arguments | tojson", "'days: ' ~ (call.function.arguments.days | int)")
-    assert outcome(tmp_path, whole, called(days=1234567.0)) == [1]
-
-
-def test_arguments_without_their_keys_reject_the_row(tmp_path: Path) -> None:
-    values = SHOWS_ALL.replace("arguments | tojson", "arguments.values() | list | tojson")
-    assert outcome(tmp_path, values, called(city="Paris in France")) == ["dropped_tool_call"]
-
-
-def test_a_call_without_arguments_is_not_lost(tmp_path: Path) -> None:
-    assert outcome(tmp_path, SHOWS_ALL, (user("Hello?"), assistant(None, tool_calls=[call("look", None)]))) == [1]
-
-
-def test_string_arguments_that_a_template_drops_reject_the_row(tmp_path: Path) -> None:
-    names = SHOWS_ALL.replace("call.function.arguments | tojson", "'!'")
-    turn = assistant(None, tool_calls=[call("current_weather", '{"city": "Paris in France"}')])
-    assert outcome(tmp_path, names, (user("What is the weather?"), turn)) == ["dropped_tool_call"]
+@pytest.mark.parametrize(
+    ("shown", "arguments", "found"),
+    [
+        (f"call.function.{STRINGS}", {"city": "Paris in France"}, [1]),
+        (f"call.function.{STRINGS}", {"city": "Paris in France", "days": 3}, ["dropped_tool_call"]),
+        ("'days: ' ~ (call.function.arguments.days | int)", {"days": 1234567.0}, [1]),
+        ("call.function.arguments.values() | list | tojson", {"city": "Paris in France"}, ["dropped_tool_call"]),
+        ("call.function.arguments | tojson", None, [1]),
+        ("'!'", '{"city": "Paris in France"}', ["dropped_tool_call"]),
+    ],
+)
+def test_a_call_that_is_not_shown_with_all_its_arguments_rejects_the_row(
+    tmp_path: Path, shown: str, arguments: Any, found: list[Any]
+) -> None:
+    turn = assistant(None, tool_calls=[call("current_weather", arguments)])
+    template = SHOWS_ALL.replace("call.function.arguments | tojson", shown)
+    assert outcome(tmp_path, template, (user("What is the weather?"), turn)) == found
 
 
 # -- tool definitions ------------------------------------------------------------------------------------------------------
@@ -300,37 +281,31 @@ def test_where_the_template_raises_on_the_probe_the_texts_count(tmp_path: Path) 
     assert outcome(tmp_path, cut, LONG) == ["dropped_system"]
 
 
-def test_nothing_counts_as_lost_in_a_row_on_whose_probe_the_template_raises(tmp_path: Path) -> None:
-    """The template raises on the probe of rows that hold `strict`, and drops all short user messages."""
-    raises = "{% if 'strict' in style and 'Zq' in messages[0].content %}{{ raise_exception('no') }}{% endif %}"
-    template = raises.replace("style", "messages[0].name") + SHOWS_ALL.replace(
-        "message.content or ''", "message.content if message.role != 'user' else 'a b'"
-    )
+RAISES_FOR_STRICT = (
+    "{% if 'strict' in messages[0].name and 'Zq' in messages[0].content %}{{ raise_exception('no') }}{% endif %}"
+)
+DROPS_SHORT = SHOWS_ALL.replace("message.content or ''", "message.content if message.role != 'user' else 'a b'")
+KNOWS_ANN = SHOWS_ALL.replace(
+    "message.content or ''", "message.content if message.role != 'user' or message.name == 'ann' else 'a'"
+)
+QUIET = SHOWS_ALL.replace("message.content or ''", "message.content if not quiet or message.role != 'user' else 'a'")
+
+
+@pytest.mark.parametrize(
+    ("template", "named", "quiet"),
+    [
+        # it raises on the probe of rows with this name, and drops all short user messages
+        (RAISES_FOR_STRICT + DROPS_SHORT, ["strict", "free", "strict", "free"], []),
+        (KNOWS_ANN, ["ann", "bob", "ann", "eve"], []),
+        (QUIET, ["a"] * 4, [1, 3]),
+    ],
+)
+def test_what_a_template_drops_of_a_row_is_not_known_from_another_of_its_shape(
+    tmp_path: Path, template: str, named: list[str], quiet: list[int]
+) -> None:
     stages = Stages.load(twins.byte_level(tmp_path, template=template))
     rows = [
-        chat({"role": "user", "content": "a", "name": name}, assistant("b"), row=row)
-        for row, name in enumerate(["strict", "free", "strict", "free"])
-    ]
-    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
-
-
-def test_what_a_template_drops_may_depend_on_its_variables(tmp_path: Path) -> None:
-    template = SHOWS_ALL.replace(
-        "message.content or ''", "message.content if not quiet or message.role != 'user' else 'a'"
-    )
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
-    rows = [chat(user("a"), assistant("b"), row=row, quiet=row in (1, 2)) for row in range(4)]
-    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (2, "dropped_user")]
-
-
-def test_what_a_template_drops_of_a_row_is_not_known_from_another_of_its_shape(tmp_path: Path) -> None:
-    template = SHOWS_ALL.replace(
-        "message.content or ''", "message.content if message.role != 'user' or message.name == 'ann' else 'a'"
-    )
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
-    rows = [
-        chat({"role": "user", "content": "a", "name": name}, assistant("b"), row=row)
-        for row, name in enumerate(["ann", "bob", "ann", "eve"])
+        chat(user("a") | {"name": name}, assistant("b"), row=row, quiet=row in quiet) for row, name in enumerate(named)
     ]
     assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
 
@@ -445,12 +420,6 @@ def test_a_template_that_cuts_an_answer_drops_it(cut: str, tmp_path: Path) -> No
     )
     said = (user("What is the weather?"), assistant("It rains a great deal in Paris, and has for a week by now."))
     assert outcome(tmp_path, template, said) == ["dropped_content"]
-
-
-def test_reasoning_that_may_be_lost_does_not_take_its_answer_along(tmp_path: Path) -> None:
-    said = (user("Is it?"), assistant("<think>Let me think.</think>Yes it is."))
-    assert outcome(tmp_path / "a", SPLITS, said) == ["dropped_reasoning"]
-    assert outcome(tmp_path / "b", SPLITS, said, "supervision.allow_dropped=[reasoning]") == [1]
 
 
 ESCAPES_LATE = SHOWS_ALL.replace("message.content or ''", "message.content | e | string if WHEN else message.content")

@@ -8,8 +8,6 @@ import twins
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.render.environment import ChatTemplate
-from packer.render.reasoning import split_inline
-from packer.render.switches import means_none
 
 END = "<|im_end|>"
 
@@ -134,27 +132,14 @@ def test_a_block_of_reasoning_in_tags_that_the_template_writes_too_may_begin_an_
 
 ELSEWHERE = (
     *("<think>Count.</think>One.<think>Again.</think>Still one.", "Well.\n<think>Count.</think>\nOne."),
-    *(
-        "Count.\n</think>\n\nOne.",
-        "One. <think> as I said",
-        "One.\n</think>",
-        "Put <think> before and </think> behind it.",
-    ),
-    *(
-        "One. <thinking>Hm.</thinking>",
-        "```\n<think>\n```",
-        "One.<|end_of_thought|>",
-        "One. [/think]",
-        "It is one.</ think >",
-    ),
+    *("Count.\n</think>\n\nOne.", "One. <think> as I said", "One.\n</think>", "It is one.</ think >"),
+    *("Put <think> before and </think> behind it.", "One. <thinking>Hm.</thinking>", "```\n<think>\n```"),
+    *("One.<|end_of_thought|>", "One. [/think]"),
 )
 ODD = (
     *("<think type='deep'>Count.</think>One.", "< think >Count.</ think >One.", "[think]Count.[/think]One."),
-    *(
-        "<|think|>Count.<|/think|>One.",
-        "&lt;think&gt;Count.&lt;/think&gt;One.",
-        "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
-    ),
+    *("<|think|>Count.<|/think|>One.", "&lt;think&gt;Count.&lt;/think&gt;One."),
+    "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
     "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
     "<|open|>think<|sep|>Count.<|close|>think<|sep|><|open|>response<|sep|>One.",
     '<details type="reasoning" done="true">\nCount.\n</details>\nOne.',
@@ -188,34 +173,29 @@ def test_an_opening_tag_within_reasoning_is_text_of_it(tmp_path: Path) -> None:
     assert stages(tmp_path, THINKS).outcomes([chat(ASKED, doubled)]) == ["dropped_reasoning"]
 
 
-@pytest.mark.parametrize(
-    "text", ["One.<think>Hm.</think>Yes.", "Put <think> before it.", "<think>a</think>b<think>c</think>d"]
-)
-def test_a_template_without_tags_takes_all_as_text_but_one_that_closes_nothing(tmp_path: Path, text: str) -> None:
+AS_TEXT = ("One.<think>Hm.</think>Yes.", "Put <think> before it.", "<think>a</think>b<think>c</think>d")
+
+
+def test_a_template_without_tags_takes_all_as_text_but_one_that_closes_nothing(tmp_path: Path) -> None:
     made = stages(tmp_path, twins.CHATML)
-    assert learned(made, ASKED, assistant(text)) == text + END
+    for text in (*AS_TEXT, *(block + "One." for block in BLOCKS)):
+        assert learned(made, ASKED, assistant(text)) == text + END
     assert made.outcomes([chat(ASKED, assistant("Count.\n</think>\n\nOne."))]) == ["dropped_reasoning"]
 
 
-def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_other_tags_code_and_markup_are_text(tmp_path: Path, name: str) -> None:
     said = (
-        "List<Thought> all;",
-        "<ThinkingDots />",
-        '<Thinking level="3"/>',
-        "<thought-card :reason='none' />",
-        "<stop_reason>end</stop_reason>",
-        "because [reasons]",
-        "I <think so",
-        "a <rest> b",
-        "\\\\item[Think] of it",
-        "steps[think]",
+        *("<answer>One.</answer> That is it.", "<b>One</b> it is.", "[NOTE]x[/NOTE] One.", "<html><p>One</p></html>"),
+        *("List<Thought> all;", "<ThinkingDots />", '<Thinking level="3"/>', "<thought-card :reason='none' />"),
+        *("<stop_reason>end</stop_reason>", "because [reasons]", "I <think so", "a <rest> b"),
+        *("\\\\item[Think] of it", "steps[think]", "The element `<Reason>` says why; `</Reason>` ends it."),
         "Vue:\n```vue\n<thought-card>\n  one\n</thought-card>\n```\nDone.",
         "```xml\n<Error><Reason>none</Reason></Error>\n```",
-        "The element `<Reason>` says why; `</Reason>` ends it.",
     )
-    for name, source in TEMPLATES.items():
-        for text in said:
-            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
+    made = stages(tmp_path, TEMPLATES[name])
+    for text in said:
+        assert text in learned(made, ASKED, assistant(text))
 
 
 @pytest.mark.parametrize(
@@ -237,19 +217,6 @@ def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
     has_field = TEMPLATES["thinking"].replace("{%- if m.thinking %}", "{%- if 'thinking' in m %}")
     as_field = stages(tmp_path, has_field, "supervision.reasoning=field")
     assert learned(as_field, ASKED, turn) == " to=user\nOne." + END
-
-
-def test_a_template_without_reasoning_takes_any_tags_as_text(tmp_path: Path) -> None:
-    for block in BLOCKS:
-        assert learned(stages(tmp_path, twins.CHATML), ASKED, assistant(block + "One.")) == f"{block}One.{END}"
-
-
-def test_other_tags_are_text_under_every_template(tmp_path: Path) -> None:
-    said = ("<answer>One.</answer> That is it.", "<b>One</b> it is.", "[NOTE]x[/NOTE] One.", "<html><p>One</p></html>")
-    for name, source in TEMPLATES.items():
-        for text in said:
-            assert split_inline(text) is None
-            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
 
 
 def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_path: Path) -> None:
@@ -279,29 +246,15 @@ def test_a_template_is_tried_with_the_variables_of_the_recipe(tmp_path: Path) ->
     assert "Count." in learned(made, ASKED, assistant("One.", thinking="Count."))
 
 
-FIELDS = ("reasoning_content", "thinking", "reasoning")
-
-
-@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_reasoning_is_given_in_the_form_that_the_template_reads(tmp_path: Path, name: str, field: str) -> None:
+def test_reasoning_is_given_in_the_form_that_the_template_reads(tmp_path: Path, name: str) -> None:
+    """Under any of its names, and without tags of its own."""
     made = stages(tmp_path, TEMPLATES[name])
-    said = learned(made, ASKED, assistant("One.", **{field: "Count."}))
     marked = "[THINK]Count.[/THINK]One." if name == "parts" else " to=self\nCount.\n<|im_start|>assistant to=user\nOne."
-    assert said == marked + END
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-@pytest.mark.parametrize(("opening", "closing"), [("<think>", "</think>"), ("[THINK]\n", "\n[/THINK]")])
-def test_a_field_that_has_tags_of_its_own_is_reasoning_without_them(
-    tmp_path: Path, name: str, opening: str, closing: str
-) -> None:
-    made = stages(tmp_path, TEMPLATES[name])
-    plain, tagged = (
-        learned(made, ASKED, assistant("One.", reasoning_content=text))
-        for text in ("I think.", f"{opening}I think.{closing}")
-    )
-    assert plain == tagged and "I think." in plain
+    for field in ("reasoning_content", "thinking", "reasoning"):
+        assert learned(made, ASKED, assistant("One.", **{field: "Count."})) == marked + END
+    for tagged in ("<think>Count.</think>", "[THINK]\nCount.\n[/THINK]"):
+        assert learned(made, ASKED, assistant("One.", reasoning_content=tagged)) == marked + END
 
 
 def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) -> None:
@@ -311,12 +264,6 @@ def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) ->
     assert turns[0][1].startswith('[THINK]Ask.[/THINK]{"name": "look"')
     assert "[THINK]Ask.[/THINK]" in turns[1][0]
     assert turns[1][1] == f"[THINK]So it does.[/THINK]It rains.{END}"
-
-
-def test_reasoning_that_a_template_with_parts_drops_is_found(tmp_path: Path) -> None:
-    cuts = PARTS.replace("part.thinking +", "part.thinking[:9] +")
-    turn = assistant("One.", reasoning_content="Count and count and count again.")
-    assert stages(tmp_path, cuts).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
 
 
 def test_a_template_that_prints_a_list_as_it_is_shows_no_reasoning(tmp_path: Path) -> None:
@@ -352,7 +299,7 @@ def asked_with(made: Stages, turn: dict[str, Any], **variables: Any) -> str:
     return prompt.partition("effort ")[2].partition(END)[0]
 
 
-@pytest.mark.parametrize("none", ["none", "no_think", "off"])
+@pytest.mark.parametrize("none", ["none", "no_think", "off", "disabled", "no_reasoning", "non-thinking"])
 def test_a_reasoned_answer_is_trained_under_the_word_that_asks_for_reasoning(tmp_path: Path, none: str) -> None:
     made = stages(tmp_path, effort(none, none, "high"))
     assert asked_with(made, REASONED) == "high"
@@ -361,18 +308,17 @@ def test_a_reasoned_answer_is_trained_under_the_word_that_asks_for_reasoning(tmp
     assert asked_with(made, REASONED, reasoning_effort="high") == "high"
 
 
-def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path) -> None:
-    made = stages(tmp_path, effort("normal", "none", "low", "normal"))
-    assert asked_with(made, REASONED) == "normal"
-    assert asked_with(made, PLAIN) == "normal"
+@pytest.mark.parametrize("default", ["normal", "notable", "official"])
+def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path, default: str) -> None:
+    made = stages(tmp_path, effort(default, "none", "low", default))
+    assert asked_with(made, REASONED) == asked_with(made, PLAIN) == default
 
 
-def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path) -> None:
-    made = stages(tmp_path, effort("high", "none", "high"))
-    for rule in ("refuse", "continue"):
-        made = stages(tmp_path, effort("high", "none", "high"), f"supervision.on_prompt_mismatch={rule}")
-        found = made.reasons([chat(ASKED, REASONED, reasoning_effort="none")])
-        assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
+@pytest.mark.parametrize("rule", ["refuse", "continue"])
+def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path, rule: str) -> None:
+    made = stages(tmp_path, effort("high", "none", "high"), f"supervision.on_prompt_mismatch={rule}")
+    found = made.reasons([chat(ASKED, REASONED, reasoning_effort="none")])
+    assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
 
 
 def test_a_plain_answer_is_not_trained_behind_a_prompt_that_opens_reasoning_where_another_fits(tmp_path: Path) -> None:
@@ -553,17 +499,6 @@ def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -
     made = stages(tmp_path, opens)
     assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("<think></think>")
     assert made.turns(chat(ASKED, REASONED))[0][0].endswith("<think>")
-
-
-@pytest.mark.parametrize(
-    ("word", "is_none"),
-    [
-        *((word, True) for word in ("none", "No_Think", "nothink", "off", "disabled", "no_reasoning", "non-thinking")),
-        *((word, False) for word in ("normal", "notable", "low", "high", "minimal", "official", "")),
-    ],
-)
-def test_words_that_mean_none_are_told_from_others(word: str, *, is_none: bool) -> None:
-    assert means_none(word) == is_none
 
 
 CALLS = """\
