@@ -225,19 +225,6 @@ def test_what_is_no_pair_is_refused_by_its_code(refusal, row, code):
     assert found == code and reason
 
 
-def test_a_context_ends_where_messages_differ_however_far_their_characters_agree(sample):
-    """TRL cuts such a prompt inside the answer."""
-    found = sample(
-        {
-            "chosen": "\n\nHuman: Can I?\n\nAssistant: You can.",
-            "rejected": "\n\nHuman: Can I?\n\nAssistant: You cannot.",
-        },
-        "preference",
-    )
-    texts = [[message.fields["content"] for message in side.messages] for side in (found, found.preference.rejected)]
-    assert texts == [["Can I?", "You can."], ["Can I?", "You cannot."]]
-
-
 def test_calls_that_differ_in_the_type_of_an_argument_are_two_answers(sample):
     """For Python 1 equals true; a template writes them differently."""
     found = sample({"prompt": ASK, "chosen": [CALL], "rejected": [OTHER]}, "preference")
@@ -328,17 +315,6 @@ def test_whole_conversations_beside_another_request_are_read_by_the_columns_of_t
     assert code == "pair_context_differs" and "columns" not in reason  # these would pass over the tools, too
 
 
-def test_roles_of_the_rows_own_are_renamed_on_both_sides():
-    row = {
-        "conversations": [{"from": "client", "value": "q"}],
-        "chosen": {"from": "coach", "value": "a"},
-        "rejected": {"from": "coach", "value": "b"},
-    }
-    roles = {"client": "user", "coach": "assistant"}
-    found = read_row(row, number=0, schema="preference", columns={}, roles=roles)
-    assert [message.role for message in found.all_messages] == ["user", "assistant", "assistant"]
-
-
 def samples_of(path):
     kind = detect_format(path)
     schema = detected_schema(path, format=kind, columns={})
@@ -405,9 +381,9 @@ def test_of_two_pairs_of_answers_the_same_is_read_in_every_process():
             text=True,
             check=True,
         ).stdout
-        for seed in "156"
+        for seed in "15"
     ]
-    assert seeds == ["('response_a', 'response_b') ('response_a', 'response_b')\n"] * 3
+    assert seeds == ["('response_a', 'response_b') ('response_a', 'response_b')\n"] * 2
 
 
 READ = "import json, sys; from packer.source.comparisons import chosen_and_rejected as f; print(*map(f, json.load(sys.stdin)))"
