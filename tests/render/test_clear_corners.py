@@ -171,7 +171,7 @@ def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name:
 def test_a_batch_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
     renderer = under(base, SOURCES[name])
     chance = random.Random(name)
-    rows = batch([conversation(chance, row) for row in range(6)])
+    rows = batch([conversation(chance, row) for row in range(4)])
     assert_same(renderer.render(rows), literal(renderer).render(rows))
 
 
@@ -183,7 +183,7 @@ TAKEN = {
 """Those under which clear rows must be cut, so that refusing is not all that is tested."""
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sorted(BODIES) if IS_DEEP else sorted(TAKEN - {"nothing more"}))
 def test_which_templates_are_taken_the_fast_way(name: str, base: Stages) -> None:
     words = ("What of this, then?", "It is so.", "And what of that?", "That is so, too.")
     talk = [role(word) for role, word in zip((user, assistant) * 2, words, strict=True)]
@@ -253,7 +253,7 @@ def test_rows_with_neighbors_for_which_the_fast_way_is_wrong_are_rendered(
     assert asked == [0, 1, *range(2, 20, 2)]
 
 
-LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
+LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(24)))]
 
 
 @pytest.mark.parametrize("source", [twins.CHATML, twins.QWEN3_LIKE])
@@ -262,7 +262,7 @@ def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: 
     fast, letter = renderers(folder, source, "supervision.history_rewrite=as_rendered")
     rows = batch([chat(*LONG, row=0), chat(*LONG[:-1], row=1), chat(*LONG[1:], result("x"), assistant("y"), row=2)])
     one, other = fast.render(rows), letter.render(rows)
-    assert len(one.turn_text) > 100
+    assert len(one.turn_text) > 60
     assert_same(one, other)
     assert hold(fast, rows.samples).cut >= 2
 

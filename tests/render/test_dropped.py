@@ -51,9 +51,15 @@ SHORT = (
 """Every text stands in the rendering by chance, so only a word made for the purpose can tell."""
 
 
-def outcome(folder: Path, template: str, messages: tuple[dict[str, Any], ...], *overrides: str) -> Any:
+def stages_of(folder: Path, template: str, *overrides: str) -> Stages:
+    """The definition; that the fast way loses no less is tested in test_clear_losses."""
     stages = Stages.load(twins.byte_level(folder, template=template), *overrides)
-    batch = stages.render([chat(*messages)])
+    stages.renderer = stages.renderer.by_reference()
+    return stages
+
+
+def outcome(folder: Path, template: str, messages: tuple[dict[str, Any], ...], *overrides: str) -> Any:
+    batch = stages_of(folder, template, *overrides).render([chat(*messages)])
     return [rejection.code for rejection in batch.rejections] or batch.turn_message.tolist()
 
 
@@ -145,7 +151,7 @@ def test_argument_values_of_every_type_are_not_lost_as_json_or_python_and_their_
     tmp_path: Path, spelled: str, code: str | None
 ) -> None:
     template = SHOWS_ALL.replace("arguments | tojson", f"arguments | {spelled}")
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    stages = stages_of(tmp_path, template)
     rows = [chat(*called(city=value), row=row) for row, value in enumerate(VALUES)]
     found = {each.row: each.code for each in stages.render(rows).rejections}
     assert [found.get(row) for row in range(len(VALUES))] == [code] * len(VALUES)
@@ -183,8 +189,7 @@ def tool(name: str) -> dict[str, Any]:
 
 
 def tools_outcome(folder: Path, template: str, *names: str, overrides: tuple[str, ...] = ()) -> Any:
-    stages = Stages.load(twins.byte_level(folder, template=template), *overrides)
-    batch = stages.render([chat(*LONG, tools=[tool(name) for name in names])])
+    batch = stages_of(folder, template, *overrides).render([chat(*LONG, tools=[tool(name) for name in names])])
     return [(rejection.code, rejection.reason) for rejection in batch.rejections] or batch.turn_message.tolist()
 
 
@@ -212,7 +217,7 @@ def test_one_tool_definition_that_is_missing_rejects_the_row(tmp_path: Path) -> 
 def test_parameters_that_a_template_drops_reject_the_row(tmp_path: Path, parameters: dict[str, Any]) -> None:
     tools = [tool("current_weather") | {"function": {"name": "current_weather", "parameters": parameters}}]
     rejected, kept = (
-        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([chat(*LONG, tools=tools)])
+        stages_of(tmp_path / name, template).render([chat(*LONG, tools=tools)])
         for name, template in {
             "names": WITH_TOOLS,
             "all": WITH_TOOLS.replace("tool.function.name", "tool | tojson"),
@@ -229,7 +234,7 @@ def test_a_call_behind_the_end_of_its_turn_is_called_that(tmp_path: Path) -> Non
     assert end in SHOWS_ALL
     early = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- message.content or '' }}" + end)
     reasons = [
-        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([row]).rejections[0].reason
+        stages_of(tmp_path / name, template).render([row]).rejections[0].reason
         for name, template in {"early": early, "none": early.replace("message.tool_calls", "[]")}.items()
     ]
     assert reasons == [
@@ -245,7 +250,7 @@ def test_parameters_that_only_the_calls_show_reject_the_row(tmp_path: Path) -> N
     messages = [{"role": "user", "content": "sun?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
     row = chat(*messages, tools=[{"type": "function", "function": function}])
     rejected, kept = (
-        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([row])
+        stages_of(tmp_path / name, template).render([row])
         for name, template in {"names": WITH_TOOLS, "all": "{{ tools | tojson }}" + SHOWS_ALL}.items()
     )
     assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
@@ -303,7 +308,7 @@ QUIET = SHOWS_ALL.replace("message.content or ''", "message.content if not quiet
 def test_what_a_template_drops_of_a_row_is_not_known_from_another_of_its_shape(
     tmp_path: Path, template: str, named: list[str], quiet: list[int]
 ) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    stages = stages_of(tmp_path, template)
     rows = [
         chat(user("a") | {"name": name}, assistant("b"), row=row, quiet=row in quiet) for row, name in enumerate(named)
     ]
@@ -360,7 +365,7 @@ def test_a_template_that_takes_only_parts_is_given_parts_and_losses_are_still_se
 def test_a_template_that_is_silent_about_strings_is_given_parts(tmp_path: Path) -> None:
     """SmolVLM's goes through the characters of a string as if they were parts, and writes nothing."""
     silent = PARTS_ONLY.replace("part.text + ''", "part.text")
-    stages = Stages.load(twins.byte_level(tmp_path, template=silent))
+    stages = stages_of(tmp_path, silent)
     talk = chat(
         system("Be kind."),
         user("Hi there"),
@@ -453,8 +458,7 @@ def test_each_part_of_a_conversation_is_read_back_once(tmp_path: Path, monkeypat
         return added_escape(text, *rest, **options)
 
     monkeypatch.setattr("packer.render.dropped.added_escape", counted)
-    stages = Stages.load(twins.byte_level(tmp_path, template=SHOWS_ALL))
-    stages.renderer = stages.renderer.by_reference()
+    stages = stages_of(tmp_path, SHOWS_ALL)
     turns = [turn for number in range(40) for turn in (user(f"a &amp; {number}"), assistant(f"b &amp; {number}"))]
     batch = stages.render([chat(*turns)])
     assert len(batch.turn_message) == 40 and len(read) == 80
