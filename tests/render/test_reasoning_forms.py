@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import twins
+from search_effort import one_in
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.render.environment import ChatTemplate
@@ -63,8 +64,15 @@ BLOCKS = (
 ASKED = user("one?")
 
 
-def stages(folder: Path, template: str, *overrides: str) -> Stages:
+def as_built(folder: Path, template: str, *overrides: str) -> Stages:
     return Stages.load(twins.byte_level(folder / "model", template=template), *overrides)
+
+
+def stages(folder: Path, template: str, *overrides: str) -> Stages:
+    """The definition."""
+    made = as_built(folder, template, *overrides)
+    made.renderer = made.renderer.by_reference()
+    return made
 
 
 def learned(made: Stages, *messages: dict[str, Any], **variables: Any) -> str:
@@ -106,15 +114,18 @@ PLANS = """\
 """Reasoning in tags of a name that tells nothing."""
 
 
-@pytest.mark.parametrize(("left", "right"), [("<", ">"), ("[[", "]]"), ("<|", "|>"), ("{", "}")])
-@pytest.mark.parametrize("opened", ["", "LEFTplanRIGHT", "LEFTplanRIGHTLEFT/planRIGHT\\n"])
+MARKS = (("<", ">"), ("[[", "]]"), ("<|", "|>"), ("{", "}"))
+OPENED = ("", "LEFTplanRIGHT", "LEFTplanRIGHTLEFT/planRIGHT\\n")
+
+
+@pytest.mark.parametrize(("left", "right", "opened"), one_in(2, [(*m, o) for m in MARKS for o in OPENED]))
 def test_tags_of_any_name_that_a_template_has_around_reasoning_are_no_text(
     tmp_path: Path, left: str, right: str, opened: str
 ) -> None:
     def own(text: str) -> str:
         return text.replace("LEFT", left).replace("RIGHT", right)
 
-    made = stages(tmp_path, own(PLANS.replace("OPENED", opened)), "engine=auto")
+    made = as_built(tmp_path, own(PLANS.replace("OPENED", opened)), "engine=auto")
     rows = [chat(ASKED, assistant(f"a{k}"), row=k) for k in range(40)]
     inline = chat(ASKED, assistant(own("LEFTplanRIGHTCount.LEFT/planRIGHTOne.")), row=40)
     outcomes = made.outcomes([*rows, inline, chat(ASKED, assistant(own("LEFTplanRIGHT it first.")), row=41)])
@@ -357,7 +368,7 @@ def test_a_closing_tag_that_is_quoted_as_code_ends_no_reasoning_and_a_template_t
 
 @pytest.mark.parametrize("blank", [" ", "\n", " \n\n", "\u2003"])
 def test_reasoning_of_white_space_is_none(tmp_path: Path, blank: str) -> None:
-    made = stages(tmp_path, CUTS)
+    made = as_built(tmp_path, CUTS)
     for plain in (assistant("Two."), assistant("Two.", reasoning_content="")):
         spaced = chat(ASKED, {**plain, "reasoning_content": blank, "thinking": blank})
         assert made.turns(spaced) == made.turns(chat(ASKED, plain))
@@ -376,7 +387,7 @@ def test_a_plain_answer_is_trained_behind_the_empty_block_that_another_mode_adds
         "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
         "{%- if thinking is false %}{{- BLOCK }}{%- endif %}{%- endif %}"
     )
-    made = stages(tmp_path, source.replace("WRITES", writes).replace("BLOCK", repr(block)))
+    made = as_built(tmp_path, source.replace("WRITES", writes).replace("BLOCK", repr(block)))
     said = [system("Be kind."), assistant("Hello!"), ASKED, assistant("Two.")]
     for row in (chat(*said), chat(ASKED, assistant("Hello!"), ASKED, assistant("Two."))):
         turns = made.turns(row)
@@ -602,7 +613,7 @@ def test_no_other_name_of_a_switch_overrides_the_row(tmp_path: Path, name: str, 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, name: str) -> None:
     """Enough of each kind for the ways that render rows at once."""
-    made = stages(tmp_path, TEMPLATES[name])
+    made = as_built(tmp_path, TEMPLATES[name])
     rows = [
         chat(user(f"q{k}?"), assistant(f"a{k}", reasoning_content=f"why {k}"), user("and?"), assistant(f"b{k}"), row=k)
         for k in range(40)
