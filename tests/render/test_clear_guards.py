@@ -35,6 +35,16 @@ class Guard(NamedTuple):
     """One that must be taken the fast way."""
 
 
+def adding(body: str) -> str:
+    """A template that writes something behind every text."""
+    return framed(body) + ENDING
+
+
+def writing(text: str) -> str:
+    """A template that writes texts otherwise."""
+    return framed("").replace("{{ m.content }}", text) + ENDING
+
+
 PAIR = [user("Why, then?"), assistant("It is so.")]
 MARKED = framed("").replace("{{ m.role }}\n", "{{ m.role }}\n{{ '~' if m.role == 'assistant' }}")
 TOLD = "{% for c in m.tool_calls or [] %}"
@@ -80,11 +90,7 @@ LOOKING: dict[str, tuple[str, list[dict[str, Any]], bool]] = {
         False,
     ),
     "an order of texts": (f"{LAST} < messages[0].content", LATE, False),
-    "a later text in capitals": (
-        f"{LAST} is upper",
-        said("Why, then?", "It is so.", "And then?", "IT IS SO."),
-        False,
-    ),
+    "a later text in capitals": (f"{LAST} is upper", said("Why, then?", "It is so.", "And then?", "IT IS SO."), False),
     "texts in their order": (
         "(messages | sort(attribute='content') | first).role == 'user'",
         said("Why, then?", "It is so.", "An example?", "So is this."),
@@ -100,13 +106,11 @@ LOOKING: dict[str, tuple[str, list[dict[str, Any]], bool]] = {
 
 GUARDS = {
     **{
-        name: Guard(
-            f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + framed("") + ENDING, wrong, TALK if right else None
-        )
+        name: Guard(f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + adding(""), wrong, TALK if right else None)
         for name, (test, wrong, right) in LOOKING.items()
     },
     "letters of a later text": Guard(
-        ONCE + "{% for c in messages[-1].content %}{{ '!' if c == 'N' }}{% endfor %}{% endif %}" + framed("") + ENDING,
+        ONCE + "{% for c in messages[-1].content %}{{ '!' if c == 'N' }}{% endfor %}{% endif %}" + adding(""),
         LATE,
         None,
     ),
@@ -123,14 +127,11 @@ GUARDS = {
     ),
     "two questions in a row": Guard(
         "{{ '!' if messages | selectattr('role', 'equalto', 'user') | list | length * 2 > messages | length + 1 }}"
-        + framed("")
-        + ENDING,
+        + adding(""),
         [user("Why, then?"), user("And how?"), assistant("It is so."), user("Yes?"), assistant("It is so, I say.")],
     ),
-    "many messages": Guard("{{ '!' if messages | length > 21 }}" + framed("") + ENDING, TALK * 7),
-    "a message more than fits the largest trial": Guard(
-        "{{ '!' if messages | length > 40 }}" + framed("") + ENDING, TALK * 12
-    ),
+    "many messages": Guard("{{ '!' if messages | length > 21 }}" + adding(""), TALK * 7),
+    "a message more than fits the largest trial": Guard("{{ '!' if messages | length > 40 }}" + adding(""), TALK * 12),
     "white space around an answer that begins otherwise while it is the last": Guard(
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}~{{ m.content | trim }}"
         "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}" + ENDING,
@@ -152,30 +153,26 @@ GUARDS = {
         None,
     ),
     "a mode that changes the turn": Guard(
-        framed("").replace(
-            "{{ m.content }}", "{{ m.content }}{{ '~' if enable_thinking is defined and enable_thinking }}"
-        )
-        + ENDING,
+        writing("{{ m.content }}{{ '~' if enable_thinking is defined and enable_thinking }}"),
         TALK,
         None,
     ),
     "a text that the template says itself": Guard(
-        framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Here is a question' }}")
-        + ENDING,
+        writing("{{ m.content if m.role == 'assistant' else 'Here is a question' }}"),
         said("is a question", "It is so."),
         None,
     ),
     "a role as a text": Guard(
-        framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else '' }}") + ENDING,
+        writing("{{ m.content if m.role == 'assistant' else '' }}"),
         said("user", "It is so."),
         None,
     ),
     "a text in the place of another": Guard(
-        framed("").replace("{{ m.content }}", "{{ messages[-1].content if m.role == 'user' else m.content }}") + ENDING,
+        writing("{{ messages[-1].content if m.role == 'user' else m.content }}"),
         said("It is so.", "It is so."),
         None,
     ),
-    "an escape that the template completes": Guard(framed(";") + ENDING, said("What of R&amp", "It is so.")),
+    "an escape that the template completes": Guard(adding(";"), said("What of R&amp", "It is so.")),
     "a text with which two ways to write it are one": Guard(
         framed("{{ '~' if m.role == 'assistant' and not loop.last }}").replace(
             "{{ m.content }}", "{{ '~' if m.role == 'assistant' and loop.last }}{{ m.content }}"
@@ -184,23 +181,19 @@ GUARDS = {
         said("Why, then?", "~~", "And then?", "It is so."),
         None,
     ),
-    "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
-    "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
-    "a text that an escape changes": Guard(
-        framed("").replace("{{ m.content }}", "{{ m.content | e }}") + ENDING, said("What of <b>, then?", "It's so.")
-    ),
-    "a control token behind the last answer": Guard(framed("") + ENDING, [*TALK, user("<|im_start|>assistant")]),
-    "a tag of reasoning": Guard(framed("") + ENDING, said("Why, then?", "<think>\nhm\n</think>\n\nIt is so.")),
-    "another model's end": Guard(framed("") + ENDING, said("Why, then?", "It is so.</s>")),
-    "another model's header": Guard(framed("") + ENDING, said("Why, then?", "<start_of_turn>model\nIt is so.")),
+    "an empty question": Guard(adding(""), said("", "It is so.")),
+    "an escape": Guard(adding(""), said("What of &amp;, then?", "It is so.")),
+    "a text that an escape changes": Guard(writing("{{ m.content | e }}"), said("What of <b>, then?", "It's so.")),
+    "a control token behind the last answer": Guard(adding(""), [*TALK, user("<|im_start|>assistant")]),
+    "a tag of reasoning": Guard(adding(""), said("Why, then?", "<think>\nhm\n</think>\n\nIt is so.")),
+    "another model's end": Guard(adding(""), said("Why, then?", "It is so.</s>")),
+    "another model's header": Guard(adding(""), said("Why, then?", "<start_of_turn>model\nIt is so.")),
     "a field that means something to the template": Guard(
-        framed("{% if m.extra %}{{ messages[-1].extra }}{% endif %}") + ENDING,
+        adding("{% if m.extra %}{{ messages[-1].extra }}{% endif %}"),
         [user("Why, then?"), assistant("It is so.", extra="a"), user("And then?"), assistant("It is so.", extra="b")],
     ),
-    "a variable of the row": Guard("{% if style %}{{ style }}{% endif %}" + framed("") + ENDING, TALK),
-    "an answer that is all reasoning": Guard(
-        framed("").replace("{{ m.content }}", "<{{ m.content }}>") + ENDING, said("Why, then?", "think")
-    ),
+    "a variable of the row": Guard("{% if style %}{{ style }}{% endif %}" + adding(""), TALK),
+    "an answer that is all reasoning": Guard(writing("<{{ m.content }}>"), said("Why, then?", "think")),
     "a constant that only a prompt looks for": Guard(
         MARKED + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
         said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
@@ -217,23 +210,19 @@ GUARDS = {
     "a header for every second question": Guard(
         MARKED + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"), TALK, None
     ),
-    "a name that the text says, too": Guard(
-        framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING, CALLED
-    ),
+    "a name that the text says, too": Guard(adding(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}"), CALLED),
     "arguments as a string within JSON": Guard(
-        framed(
+        adding(
             TOLD + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
-        )
-        + ENDING,
+        ),
         [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR],
     ),
     "a call as Python, and its arguments as JSON for something else": Guard(
-        framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        adding(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}"),
         CALLED,
     ),
     "an answer behind its stop token": Guard(
-        framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
-        + ENDING,
+        writing("{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}"),
         PAIR,
         None,
     ),
@@ -253,9 +242,7 @@ GUARDS = {
         TALK,
         None,
     ),
-    "a prompt that begins otherwise": Guard(
-        "{{ '!' if add_generation_prompt else '.' }}" + framed("") + ENDING, TALK, None
-    ),
+    "a prompt that begins otherwise": Guard("{{ '!' if add_generation_prompt else '.' }}" + adding(""), TALK, None),
     "a mode that refuses longer chats": Guard(
         "{% if enable_thinking and messages | length > 2 %}{{ raise_exception('no') }}{% endif %}"
         + framed("")
@@ -265,7 +252,7 @@ GUARDS = {
     ),
     "the last question": Guard(
         "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
-        "{% endif %}{% endfor %}" + framed("{{ '!' if loop.index0 == ns.last }}") + ENDING,
+        "{% endif %}{% endfor %}" + adding("{{ '!' if loop.index0 == ns.last }}"),
         TALK,
         None,
     ),
@@ -290,25 +277,24 @@ GUARDS = {
         [user("Why, then?"), {**assistant("It is so."), "name": "assistant_bob"}, *TALK[2:]],
     ),
     "a null that is printed": Guard(
-        framed(TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        adding(TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}"),
         calling({"q": "a place"}, None),
     ),
     "an escaped quotation mark beside a call": Guard(
-        framed(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}') + ENDING,
+        adding(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}'),
         calling({"q": "a place"}),
     ),
     "arguments once more without quotation marks": Guard(
-        framed(
+        adding(
             TOLD
             + "{{ c.function.name }}: "
             + BY_KEY
             + "<{{ k }}>{{ v }}</{{ k }}> ({{ k }}={{ v }}){% endfor %}{% endfor %}"
-        )
-        + ENDING,
+        ),
         calling({"q": "a place"}),
     ),
     "an argument with quotation marks": Guard(
-        framed(TOLD + "{{ c.function.name }}: " + BY_KEY + '"{{ k }}": "{{ v }}"; {% endfor %}{% endfor %}') + ENDING,
+        adding(TOLD + "{{ c.function.name }}: " + BY_KEY + '"{{ k }}": "{{ v }}"; {% endfor %}{% endfor %}'),
         calling({"q": 'a "place" or so'}),
     ),
 }
@@ -369,7 +355,7 @@ def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> Non
 
 
 def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
-    template = "{{ '!' if flag and messages | length > 2 }}" + framed("") + ENDING
+    template = "{{ '!' if flag and messages | length > 2 }}" + adding("")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     rows = [chat(*TALK, row=row, flag=flag) for row, flag in enumerate((False, True, False, True))]
     assert hold(renderer, rows).cut >= 2
@@ -390,7 +376,7 @@ CALLS = TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% end
 
 @pytest.mark.parametrize("where", ["nowhere", "behind", "tools", "calls"])
 def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, base: Stages) -> None:
-    template = "{{ tools | tojson }}" + framed(CALLS) + ENDING
+    template = "{{ tools | tojson }}" + adding(CALLS)
     renderer = base.with_template(template, make_recipe({}, ["supervision.control_tokens=reject"])).renderer
     said = {where: "<|im_start|>"}
     tool = {"name": "look", "description": said.get("tools", "Looks."), "parameters": {"type": "object"}}
@@ -440,7 +426,7 @@ def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stage
 
 
 def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:
-    template = "{{ tools | tojson if messages[0].role == 'system' }}" + framed("") + ENDING
+    template = "{{ tools | tojson if messages[0].role == 'system' }}" + adding("")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
     found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
@@ -448,13 +434,13 @@ def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) ->
 
 
 def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> None:
-    renderer = base.with_template(framed(CALLS) + ENDING, make_recipe({}, [])).renderer
+    renderer = base.with_template(adding(CALLS), make_recipe({}, [])).renderer
     told = assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})], reasoning_content="a place")
     assert hold(renderer, [chat(user("Where is it?"), told, result("Found."), *PAIR[1:])] * 2).kept == 0
 
 
 def test_tools_are_those_of_another_row_only_if_they_are_the_same(base: Stages) -> None:
-    template = "{{ tools | tojson }}" + framed("") + ENDING
+    template = "{{ tools | tojson }}" + adding("")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     values = [None, float("nan"), 1, 1.0, True, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "1", None, 1]
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"default": value}}} for value in values]

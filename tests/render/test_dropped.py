@@ -211,50 +211,48 @@ def test_one_tool_definition_that_is_missing_rejects_the_row(tmp_path: Path) -> 
     assert tools_outcome(tmp_path, first, "current_weather", "current_time") == DROPPED_TOOLS
 
 
+POSTCODE = {"postcode": {}, "calendar": {}}
+ASKING = (user("sun?"), assistant(None, tool_calls=[call("current_weather", {"city": "Oslo"})]))
+"""A call names every parameter that it fills; a model that is asked later has to know them beforehand."""
+
+
 @pytest.mark.parametrize(
-    "parameters", [{"type": "object", "properties": {"postcode": {}, "calendar": {}}}, {"postcode": {}, "calendar": {}}]
+    ("messages", "parameters"),
+    [
+        (LONG, {"type": "object", "properties": POSTCODE}),
+        (LONG, POSTCODE),
+        (ASKING, {"type": "object", "properties": {"city": {}}, "required": ["city"]}),
+    ],
 )
-def test_parameters_that_a_template_drops_reject_the_row(tmp_path: Path, parameters: dict[str, Any]) -> None:
+def test_parameters_that_a_template_drops_or_only_the_calls_show_reject_the_row(
+    tmp_path: Path, messages: Any, parameters: dict[str, Any]
+) -> None:
     tools = [tool("current_weather") | {"function": {"name": "current_weather", "parameters": parameters}}]
     rejected, kept = (
-        stages_of(tmp_path / name, template).render([chat(*LONG, tools=tools)])
-        for name, template in {
-            "names": WITH_TOOLS,
-            "all": WITH_TOOLS.replace("tool.function.name", "tool | tojson"),
-        }.items()
+        stages_of(tmp_path / name, template).render([chat(*messages, tools=tools)])
+        for name, template in {"names": WITH_TOOLS, "all": "{{ tools | tojson }}" + SHOWS_ALL}.items()
     )
     assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
     assert not kept.rejections
 
 
+CALLED = (
+    user("Weather in Paris?"),
+    assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
+)
+BEHIND = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
+
+
 def test_a_call_behind_the_end_of_its_turn_is_called_that(tmp_path: Path) -> None:
-    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
-    row = chat({"role": "user", "content": "sun?"}, {"role": "assistant", "content": "I look.", "tool_calls": [call]})
-    end = "{{- '<|im_end|>\\n' }}"
-    assert end in SHOWS_ALL
-    early = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- message.content or '' }}" + end)
+    row = chat(*CALLED)
     reasons = [
         stages_of(tmp_path / name, template).render([row]).rejections[0].reason
-        for name, template in {"early": early, "none": early.replace("message.tool_calls", "[]")}.items()
+        for name, template in {"early": BEHIND, "none": BEHIND.replace("message.tool_calls", "[]")}.items()
     ]
     assert reasons == [
         "messages[1]: the template writes its tool call behind the stop token that ends the turn, where nothing is trained",
         "messages[1]: the template does not render its tool call",
     ]
-
-
-def test_parameters_that_only_the_calls_show_reject_the_row(tmp_path: Path) -> None:
-    """A call names every parameter that it fills; a model that is asked later has to know them beforehand."""
-    function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}, "required": ["city"]}}
-    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
-    messages = [{"role": "user", "content": "sun?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
-    row = chat(*messages, tools=[{"type": "function", "function": function}])
-    rejected, kept = (
-        stages_of(tmp_path / name, template).render([row])
-        for name, template in {"names": WITH_TOOLS, "all": "{{ tools | tojson }}" + SHOWS_ALL}.items()
-    )
-    assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
-    assert not kept.rejections
 
 
 def test_tools_renamed_by_a_template_are_not_lost(tmp_path: Path) -> None:
@@ -328,20 +326,11 @@ def test_a_message_is_missed_even_where_another_one_says_the_same(tmp_path: Path
     assert outcome(tmp_path / "shows", SHOWS_ALL, messages) == [2, 4]
 
 
-CALLED = (
-    user("Weather in Paris?"),
-    assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
-)
-
-
 def test_a_call_behind_the_stop_token_of_its_text_is_lost(tmp_path: Path) -> None:
     """Generation ends at the first stop token, so that the call would never be learned."""
-    behind = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
-    assert outcome(tmp_path / "a", SHOWS_ALL, CALLED) == [1]
-    assert outcome(tmp_path / "b", behind, CALLED) == ["dropped_tool_call"]
     short = (user("?"), assistant("b", tool_calls=[call("f", {"x": "d"})]))
-    assert outcome(tmp_path / "c", behind, short) == ["dropped_tool_call"]
-    assert outcome(tmp_path / "d", behind, CALLED, "supervision.allow_dropped=[tool_call]") == ["nothing_trained"]
+    assert outcome(tmp_path / "c", BEHIND, short) == ["dropped_tool_call"]
+    assert outcome(tmp_path / "d", BEHIND, CALLED, "supervision.allow_dropped=[tool_call]") == ["nothing_trained"]
 
 
 PARTS_ONLY = """\

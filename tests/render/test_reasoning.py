@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import continuation, opened_by, with_reasoning_as, without_ending
+from packer.render.reasoning import continuation, opened_by, without_ending
 
 Make = Callable[..., Stages]
 
@@ -124,15 +124,6 @@ def test_a_text_that_closes_the_reasoning_which_its_prompt_opens_is_learned_as_i
     assert learned(make(PREFILLS), ASKED, turn) == [("<think>\n", "Count.\n</think>\n\nOne.<|im_end|>")]
 
 
-def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
-    """History is shown without reasoning, so that each turn is a document of its own."""
-    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
-    (outcome,) = stages.outcomes([chat(ASKED, FIELD, user("two?"), assistant("Two."))])
-    assert not isinstance(outcome, str)
-    assert len(outcome) == 2
-    assert all(any(label >= 0 for label in labels) for _, labels in outcome)
-
-
 def test_continue_is_not_misled_by_an_answer_that_says_what_the_reasoning_said(make: Make) -> None:
     """The template writes no reasoning; that its word stands in the answer does not show it."""
     fitting = (
@@ -160,7 +151,6 @@ def test_continue_takes_a_block_the_template_leaves_for_the_reasoning(make: Make
 def test_reasoning_that_holds_a_closing_tag_is_not_cut_there(make: Make) -> None:
     """Nobody can tell where it ends, so it stays inline, and a template that cuts it is found out."""
     message = assistant("<think>I close with `</think>` here.</think>the answer")
-    assert with_reasoning_as(message, "field") == message
     cuts = twins.CHATML.replace("message.content", "message.content.split('</think>')[-1]")
     assert make(cuts, "supervision.reasoning=field").outcomes([chat(ASKED, message)]) == ["dropped_reasoning"]
 
@@ -235,14 +225,6 @@ def test_field_lets_a_template_place_inline_reasoning_itself(make: Make) -> None
     template = twins.CHATML.replace("message.content", "(message.reasoning_content or '-') + '|' + message.content")
     ((_, completion),) = learned(make(template, "supervision.reasoning=field"), ASKED, INLINE)
     assert completion == "Count.|One.<|im_end|>"
-
-
-def test_both_forms_say_the_same() -> None:
-    inline, field = with_reasoning_as(FIELD, "inline"), with_reasoning_as(INLINE, "field")
-    assert inline == INLINE
-    assert field == {**FIELD, "thinking": "Count."}
-    assert with_reasoning_as(FIELD, "field") == FIELD
-    assert with_reasoning_as(INLINE, "inline") == INLINE
 
 
 @pytest.mark.parametrize(
@@ -325,15 +307,6 @@ def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make, o
         assert code == "dropped_reasoning" and reason.endswith("as part of the answer: <think>")
     for rule in ("supervision.reasoning=field", "supervision.on_prompt_mismatch=continue"):
         assert learned(make(tagged, rule), ASKED, INLINE) == [(opening, f"Count.{closing}One.<|im_end|>")]
-
-
-def test_an_empty_block_is_not_learned_behind_a_closed_one(make: Make) -> None:
-    """As the plain answers of Qwen3 have it."""
-    turn = assistant("<think>\n\n</think>\n\nOne.")
-    assert make(HYBRID).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
-    as_field = make(HYBRID, "supervision.reasoning=field")
-    assert learned(as_field, ASKED, turn) == [("</think>", "One.<|im_end|>")]
-    assert learned(make(RAW.replace("<think>\\n", "")), ASKED, turn) == [("", turn["content"] + "<|im_end|>")]
 
 
 def test_reasoning_behind_an_empty_block_of_the_template_is_not_learned_as_text(make: Make) -> None:

@@ -280,8 +280,6 @@ def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) ->
 def test_a_template_that_prints_a_list_as_it_is_shows_no_reasoning(tmp_path: Path) -> None:
     prints = twins.CHATML.replace("(message.content or '')", "message.content | string")
     assert prints != twins.CHATML
-    template = ChatTemplate(prints, date="2026-01-01", variables={}, max_bytes=2**20)
-    assert not template.reasoning.around
     turn = assistant("One.", reasoning_content="Count.")
     assert stages(tmp_path, prints).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
 
@@ -323,13 +321,6 @@ def test_a_reasoned_answer_is_trained_under_the_word_that_asks_for_reasoning(tmp
 def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path, default: str) -> None:
     made = stages(tmp_path, effort(default, "none", "low", default))
     assert asked_with(made, REASONED) == asked_with(made, PLAIN) == default
-
-
-@pytest.mark.parametrize("rule", ["refuse", "continue"])
-def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path, rule: str) -> None:
-    made = stages(tmp_path, effort("high", "none", "high"), f"supervision.on_prompt_mismatch={rule}")
-    found = made.reasons([chat(ASKED, REASONED, reasoning_effort="none")])
-    assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
 
 
 def test_a_plain_answer_is_not_trained_behind_a_prompt_that_opens_reasoning_where_another_fits(tmp_path: Path) -> None:
@@ -496,22 +487,6 @@ def test_words_that_come_to_the_same_prompt_are_one(tmp_path: Path) -> None:
     assert asked_with(stages(tmp_path, same), REASONED) == "some"
 
 
-def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -> None:
-    """As a switch does: the prompt opens a block by default, and closes it under this word."""
-    opens = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.role == 'assistant' %}{{ '<think>' + (m.reasoning_content or '') + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n<think>' + ('</think>' if reasoning_effort == 'none' else '') }}
-{%- endif %}"""
-    made = stages(tmp_path, opens)
-    assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("<think></think>")
-    assert made.turns(chat(ASKED, REASONED))[0][0].endswith("<think>")
-
-
 CALLS = """\
 {%- for m in messages %}
 {{- '<|im_start|>' + m.role + '\\n' }}
@@ -530,38 +505,6 @@ def test_a_closing_tag_among_arguments_does_not_close_the_reasoning(tmp_path: Pa
     turns[1]["reasoning_content"] = "Search."
     said = learned(stages(tmp_path, CALLS), ASKED, turns[1])
     assert said == f'Search.</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
-
-
-PACED = """\
-{%- set pace = DEFAULT if reasoning_pace is not defined else reasoning_pace %}
-{{- '<|im_start|>system\\npace: ' + pace + '<|im_end|>\\n' }}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content and SHOWN %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think></think>' if pace == 'instant' and CLOSED else '') }}{% endif %}"""
-"""Whose word for none is in no list: it closes the reasoning, or hides it."""
-
-
-def paced(default: str, *, shown: str = "true", closed: str = "true") -> str:
-    known = "{%- if reasoning_pace in ['instant', 'deep'] %}{% endif %}"
-    return known + PACED.replace("DEFAULT", repr(default)).replace("SHOWN", shown).replace("CLOSED", closed)
-
-
-@pytest.mark.parametrize("how", [{"closed": "true"}, {"closed": "false", "shown": "pace != 'instant'"}])
-@pytest.mark.parametrize("default", ["instant", "deep"])
-def test_what_a_word_renders_tells_whether_it_asks_for_reasoning(
-    tmp_path: Path, default: str, how: dict[str, str]
-) -> None:
-    made = stages(tmp_path, paced(default, **how))
-    ((prompt, said),) = made.turns(chat(ASKED, REASONED))
-    assert "pace: deep" in prompt
-    assert said == f"<think>Count.</think>One.{END}"
-    reason = "messages[1]: its reasoning contradicts reasoning_pace=instant"
-    row = chat(ASKED, REASONED, reasoning_pace="instant")
-    assert made.reasons([row]) == [("prompt_diverges", reason)]
-    assert "Count." in learned(made, ASKED, REASONED, reasoning_pace="deep")
 
 
 SWITCHED = """\

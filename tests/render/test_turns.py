@@ -180,22 +180,6 @@ def test_a_variable_that_changes_answers_is_no_switch(make: Make) -> None:
     assert completions(make(LOCAL), user("?"), assistant("Plain.")) == ["Plain.<|im_end|>"]
 
 
-ASKS = """\
-{% for message in messages %}
-{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
-{%- if loop.first and thinking %}{{ ' Think it over.' }}{% endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-"""A mode that changes the context and leaves no less to be written."""
-
-
-def test_a_mode_that_only_adds_context_is_not_taken(make: Make) -> None:
-    ((prompt, completion),) = learned(make(ASKS), user("?"), assistant("Plain."))
-    assert "Think it over." not in prompt
-    assert completion == "Plain.<|im_end|>"
-
-
 GLM_CALLS = """\
 {% for message in messages %}
 {{ '<|user|>' if message.role == 'user' else '<|observation|>' if message.role == 'tool' else '<|assistant|>' }}
@@ -556,12 +540,6 @@ def test_an_answer_is_continued_where_white_space_after_a_result_differs_once_it
         (told("Hi"), "Fox<|im_end|>"),
         (told("So", "Hi\n", "Fox"), "dog<|im_end|>"),
     ]
-
-
-def test_without_a_system_message_nothing_is_continued(make: Make) -> None:
-    row = [user("Hi"), assistant("Fox"), user("So"), assistant("dog")]
-    plain, continues = make(twins.MISTRAL_LIKE), make(twins.MISTRAL_LIKE, "supervision.on_prompt_mismatch=continue")
-    assert learned(plain, *row) == learned(continues, *row)
 
 
 OTHER_HEADER = twins.MISTRAL_LIKE.replace(
