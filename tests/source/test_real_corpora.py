@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from read_files import read_file
 from search_effort import IS_DEEP
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet, packed
 
-from packer.pipeline.plan.inputs import detected_schema
 from packer.questions.unread_text import find_unread
 from packer.rejections import CODES
-from packer.source.detect import detect_format, first_rows
-from packer.source.partition import partition_file
-from packer.source.rows import read_rows
+from packer.source.detect import first_rows
 
 OF_PAIRS = {"pair_empty_side": 4, "wrong_type": 4}
 CORPORA = {
@@ -66,32 +64,21 @@ COLUMNS = {"gsm8k_1319.jsonl": {"instruction": "question", "output": "answer"}}
 """Of the corpora whose fields no schema has: what is called otherwise in them."""
 
 
-def samples_of(path: Path, *, partition_bytes=10**6, columns=None):
+def samples_of(path: Path, *, columns=None):
     """Samples and rejections of a whole file, read partition by partition."""
-    kind = detect_format(path)
-    schema = detected_schema(path, format=kind, columns=columns or {})
-    cut = partition_file(path, format=kind, partition_bytes=partition_bytes)
-    samples, rejections = [], []
-    for partition in cut.partitions:
-        rows = []
-        for batch in read_rows(partition, schema=schema, columns=columns or {}, max_row_bytes=2**26):
-            samples += batch.samples
-            rejections += batch.rejections
-            rows += [entry.row for entry in (*batch.samples, *batch.rejections)]
-        assert sorted(rows) == list(range(partition.num_rows))
-    return kind, schema, samples, rejections
+    return read_file(path, columns=columns, partition_bytes=10**6)
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in CORPORA])
 def test_every_row_of_a_real_corpus_becomes_a_sample_or_a_documented_rejection(real, name):
-    kind, schema, samples, rejections = samples_of(real / "corpora" / name, columns=COLUMNS.get(name))
-    rejected = Counter(rejection.code for rejection in rejections)
-    print(f"{name}: {kind}, {schema}, {len(samples)} samples, rejected {dict(rejected)}")
+    found = samples_of(real / "corpora" / name, columns=COLUMNS.get(name))
+    samples, rejected = found.samples, Counter(found.codes)
+    print(f"{name}: {found.format}, {found.schema}, {len(samples)} samples, rejected {dict(rejected)}")
     assert set(rejected) <= set(CODES)
     for message in (message for sample in samples for message in sample.messages):
         assert all(isinstance(call["function"]["arguments"], dict) for call in message.fields.get("tool_calls") or ())
-    assert (kind, schema, len(samples) + len(rejections), dict(rejected)) == CORPORA[name]
+    assert (found.format, found.schema, len(found.rows), dict(rejected)) == CORPORA[name]
 
 
 def rows_in(path, number):
@@ -112,7 +99,7 @@ def test_a_real_corpus_is_the_same_rows_in_every_format(real, name, number, tmp_
     """Its first rows converted to CSV, Parquet and Arrow."""
     rows = rows_in(real / "corpora" / name, number)
     (tmp_path / "rows.jsonl").write_bytes(as_jsonl(rows))
-    _, schema, samples, rejections = samples_of(tmp_path / "rows.jsonl", columns=COLUMNS.get(name))
+    expected = samples_of(tmp_path / "rows.jsonl", columns=COLUMNS.get(name))
     formats = {
         "rows.csv.zst": lambda rows: packed(as_csv(rows), "zstd"),
         "rows.parquet": as_parquet,
@@ -125,10 +112,9 @@ def test_a_real_corpus_is_the_same_rows_in_every_format(real, name, number, tmp_
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             assert name in IN_NO_TABLE
             continue
-        kind, found_schema, found, refused = samples_of(tmp_path / file, columns=COLUMNS.get(name))
-        assert (file.split(".")[1], found_schema) == (kind, schema)
-        assert [said(sample) for sample in found] == [said(sample) for sample in samples]
-        assert [each.code for each in refused] == [each.code for each in rejections]
+        found = samples_of(tmp_path / file, columns=COLUMNS.get(name))
+        assert (file.split(".")[1], found.schema, found.codes) == (found.format, expected.schema, expected.codes)
+        assert [*map(said, found.samples)] == [*map(said, expected.samples)]
         num_compared += 1
     assert num_compared == (1 if name in IN_NO_TABLE else 3)
 
@@ -151,8 +137,8 @@ def test_the_table_holds_every_corpus(real):
 @pytest.mark.real
 def test_two_spellings_of_one_corpus_become_the_same_samples(real):
     """The restated file says what LLaMA-Factory's content parts say, so the messages must agree."""
-    *_, parts, _ = samples_of(real / "corpora" / "llamafactory" / "reason_tool_use_demo_50.jsonl")
-    *_, restated, _ = samples_of(real / "corpora" / "reason_tool_use_openai_50.jsonl")
+    parts = samples_of(real / "corpora" / "llamafactory" / "reason_tool_use_demo_50.jsonl").samples
+    restated = samples_of(real / "corpora" / "reason_tool_use_openai_50.jsonl").samples
     assert len(parts) == 50
     for one, other in zip(parts, restated, strict=True):
         assert one.tools == other.tools
@@ -162,12 +148,11 @@ def test_two_spellings_of_one_corpus_become_the_same_samples(real):
 @pytest.mark.real
 def test_transcripts_and_messages_of_the_same_pairs_become_the_same_samples(real):
     """TRL takes the common characters of such transcripts for the prompt, which ends inside an answer in 282 of them."""
-    _, schema, raw, refused = samples_of(real / "corpora" / "preference" / "hh_harmless_pairs_raw_1500.jsonl")
-    *_, restated, also_refused = samples_of(real / "corpora" / "preference" / "hh_harmless_pairs_messages_1500.jsonl")
-    assert (schema, [*map(said, raw)]) == ("preference", [*map(said, restated)])
-    codes = [each.code for each in refused]
-    assert codes == [each.code for each in also_refused]
-    assert Counter(codes) == {"pair_empty_side": 4, "wrong_type": 4}
+    pairs = real / "corpora" / "preference"
+    found, restated = (samples_of(pairs / f"hh_harmless_pairs_{form}_1500.jsonl") for form in ("raw", "messages"))
+    raw = found.samples
+    assert (found.schema, [*map(said, raw)]) == ("preference", [*map(said, restated.samples)])
+    assert found.codes == restated.codes and Counter(found.codes) == OF_PAIRS
     cut = 0
     for sample in raw:
         sides = [*zip(sample.messages, sample.preference.rejected.messages, strict=False)]
