@@ -428,6 +428,10 @@ WAYS = {
     "a named dictionary": ("budgets[depth | default('none')] > 0", "none", "low"),
     "a macro": ("opens(depth | default('flat')) == 'yes'", "flat", "deep"),
     "a number": ("(depth | default(0) | int) != 0", 0, 1),
+    "a beginning": ("(depth | default('flat')).startswith('deep')", "flat", "deep"),
+    "a part": ("'deep' in (depth | default('flat'))", "flat", "deep"),
+    "a test": ("(depth | default('flat')) is eq('deep')", "flat", "deep"),
+    "another variable": ("(depth | default('flat') | lower) == deep", "flat", "deep"),
     "a member": ("ns.value != 'flat' and ns.value == 'deep'", "flat", "deep"),
 }
 
@@ -437,7 +441,7 @@ def test_a_mode_is_found_however_the_template_asks_for_it(tmp_path: Path, way: s
     is_on, off, on = WAYS[way]
     head = """\
 {%- macro opens(level) %}{% if level == 'deep' %}yes{% endif %}{% endmacro %}
-{%- set budgets = {'none': 0, 'low': 5} %}{% set ns = namespace(value=depth) %}"""
+{%- set budgets = {'none': 0, 'low': 5} %}{% set deep = 'deep' %}{% set ns = namespace(value=depth) %}"""
     body = "".join(EFFORT.partition("{%- for m in messages %}")[1:])
     closes = body.replace("{% endif %}", "{% elif m.role == 'assistant' %}[THINK][/THINK]{% endif %}", 1)
     closes = closes.replace("assistant\\n' }}", f"assistant\\n[THINK]' + ('' if {is_on} else '[/THINK]') }}}}")
@@ -636,4 +640,14 @@ def test_a_variable_that_changes_no_reasoning_is_no_switch(tmp_path: Path) -> No
     template = CHOSEN.replace("MADE", "x = '<|im_start|>system\\n' + (tone | default('dry')) + '<|im_end|>\\n'")
     other = template.replace("ASKS", "true") + "{% if tone == 'warm' or cites %}{{ x }}{% endif %}"
     built = ChatTemplate(other, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert built.switches.modes == ()
+
+
+def test_a_template_is_taken_whatever_its_switches_are_filtered_by() -> None:
+    """A filter that fails on a truth value, in a branch that no truth value comes to."""
+    source = (
+        "{% if x is mapping %}{% for k, v in x | dictsort %}{{ k }}{% endfor %}{% endif %}{{ messages[0].content }}"
+    )
+    built = ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert built.render([{"role": "user", "content": "a"}], kwargs={"x": {"b": 1}}) == "ba"
     assert built.switches.modes == ()
