@@ -53,9 +53,7 @@ SHORT = (
 
 def stages_of(folder: Path, template: str, *overrides: str) -> Stages:
     """The definition; that the fast way loses no less is tested in test_clear_losses."""
-    stages = Stages.load(twins.byte_level(folder, template=template), *overrides)
-    stages.renderer = stages.renderer.by_reference()
-    return stages
+    return Stages.load(twins.byte_level(folder, template=template), *overrides).by_reference()
 
 
 def outcome(folder: Path, template: str, messages: tuple[dict[str, Any], ...], *overrides: str) -> Any:

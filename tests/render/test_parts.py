@@ -89,9 +89,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Stages:
 
 def under(base: Stages, template: str, *overrides: str) -> Stages:
     """The definition; that the fast way masks the same has a test of its own."""
-    stages = base.with_template(template, make_recipe({}, overrides))
-    stages.renderer = stages.renderer.by_reference()
-    return stages
+    return base.with_template(template, make_recipe({}, overrides)).by_reference()
 
 
 def of_parts(parts: Sequence[str]) -> str:

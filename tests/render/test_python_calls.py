@@ -1,6 +1,5 @@
 """Calls that templates write as Python: kept if Python's own parser reads the row's arguments from them, and only then."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +121,7 @@ SAID = ("I use look(city='it\\'s').", "[look(city='it\\'s')]", "look(city=x)", "
 
 @pytest.mark.parametrize("said", SAID)
 def test_a_call_that_the_texts_of_the_message_quote_is_neither_proof_nor_fault(stages: Stages, said: str) -> None:
-    by_letter = copy.copy(stages)
-    by_letter.renderer = stages.renderer.by_reference()
+    by_letter = stages.by_reference()
     for value in ("it's", said, "look(city=1)"):
         check(by_letter, call("look", {"city": value}), content=said)
         check(by_letter, call("look", {"city": value}), reasoning_content=said, content="So I look.")

@@ -29,12 +29,8 @@ CLOSES = OPENS.replace(
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """The definition."""
-
     def stages(template: str, *overrides: str) -> Stages:
-        made = Stages.load(twins.byte_level(tmp_path / "model", template=template), *overrides)
-        made.renderer = made.renderer.by_reference()
-        return made
+        return Stages.load(twins.byte_level(tmp_path / "model", template=template), *overrides).by_reference()
 
     return stages
 

@@ -69,10 +69,7 @@ def as_built(folder: Path, template: str, *overrides: str) -> Stages:
 
 
 def stages(folder: Path, template: str, *overrides: str) -> Stages:
-    """The definition."""
-    made = as_built(folder, template, *overrides)
-    made.renderer = made.renderer.by_reference()
-    return made
+    return as_built(folder, template, *overrides).by_reference()
 
 
 def learned(made: Stages, *messages: dict[str, Any], **variables: Any) -> str:

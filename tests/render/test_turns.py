@@ -51,12 +51,8 @@ STATED = r"""
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """The definition."""
-
     def stages(template: str = twins.CHATML, *overrides: str, twin: Any = twins.byte_level, **options: Any) -> Stages:
-        made = Stages.load(twin(tmp_path / "model", template=template, **options), *overrides)
-        made.renderer = made.renderer.by_reference()
-        return made
+        return Stages.load(twin(tmp_path / "model", template=template, **options), *overrides).by_reference()
 
     return stages
 

@@ -51,10 +51,7 @@ def as_built(folder: Path, template: str, *overrides: str) -> Stages:
 
 
 def loaded(folder: Path, template: str, *overrides: str) -> Stages:
-    """The definition."""
-    stages = as_built(folder, template, *overrides)
-    stages.renderer = stages.renderer.by_reference()
-    return stages
+    return as_built(folder, template, *overrides).by_reference()
 
 
 def row(text: str, *, said: str = "You help sailors.", asked: str = "High water at Oban?", **more: Any) -> Sample:
