@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import twins
-from followed_steps import Shape, commands_of_page, follow, follow_shape, made_by_page, write
+from followed_steps import Shape, commands_of_page, follow, follow_shape, made_by_page, refused, write
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 from search_effort import one_in
 
@@ -632,9 +632,7 @@ def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere:
     ]
     path = write(tmp_path / "rows.jsonl", [{"number": number, "dialog": turns} for number in range(3)])
     tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False)
-    hint = caught.value.hint or ""
+    hint = refused(path, tmp_path).hint or ""
     assert ("may also be `utterance`" in hint) == everywhere
     if not everywhere:
         command = hint[hint.index("jq ") :]
@@ -685,18 +683,13 @@ def test_short_answers_are_said_and_the_longer_note_beside_them_is_not(tmp_path:
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
     row = {"input": f"User: {ASKED}\nAssistant: {SAID}\nUser: {MORE}\nAssistant:", "output": REST}
-    with pytest.raises(InputError) as caught:
-        packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
+    assert refused([row], tmp_path).hint == "say which field is which: columns={'instruction': 'input'}"
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [{"score": 1, "tags": []}])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert caught.value.hint == (
-        "no field of these rows has a text; packer reads messages, questions with answers, texts, and token ids"
-    )
+    hint = refused(write(tmp_path / "rows.jsonl", [{"score": 1, "tags": []}]), tmp_path).hint
+    reads = "packer reads messages, questions with answers, texts, and token ids"
+    assert hint == f"no field of these rows has a text; {reads}"
 
 
 @pytest.mark.parametrize(
@@ -708,10 +701,8 @@ def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
     ],
 )
 def test_one_half_of_a_log_is_told_what_is_missing(row: dict[str, Any], tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [row])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert (caught.value.hint or "").startswith("this is one half of a log")
+    error = refused(write(tmp_path / "rows.jsonl", [row]), tmp_path)
+    assert (error.hint or "").startswith("this is one half of a log")
 
 
 @pytest.mark.parametrize("half", ["sent", "received"])
@@ -734,10 +725,8 @@ def test_no_step_joins_single_messages_that_nothing_shows_to_be_one_conversation
     rows: list[tuple[int, str]], tmp_path: Path
 ) -> None:
     texts = [{"chat": chat, "role": role, "text": f"{ASKED} {number}"} for number, (chat, role) in enumerate(rows)]
-    path, model = write(tmp_path / "rows.jsonl", texts), twins.byte_level(tmp_path / "model")
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=model, progress=False)
-    assert "join those of each conversation to `messages`" in (caught.value.hint or "")
+    error = refused(write(tmp_path / "rows.jsonl", texts), tmp_path)
+    assert "join those of each conversation to `messages`" in (error.hint or "")
 
 
 def test_no_hint_leaves_a_name_to_be_filled_in() -> None:

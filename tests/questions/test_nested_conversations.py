@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import twins
-from followed_steps import Shape, follow_shape, write
+from followed_steps import Shape, follow_shape, refused, write
 from foreign_rows import CALL, TEMPLATE, place, talk
 from hints import settings_in
 from search_effort import one_in
 
-import packer
 from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.questions.conversations import conversation_hint
@@ -187,9 +186,7 @@ def test_what_stands_beside_a_list_of_conversations_is_said_to_go(tmp_path: Path
 def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:
     own = {"role": "assistant", "content": "Or so it says.", "train": False}
     path = write(tmp_path / "rows.jsonl", [{"messages": [*messages(k)[:2], own]} for k in ROWS])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert " jq " not in (caught.value.hint or "")
+    assert " jq " not in (refused(path, tmp_path).hint or "")
 
 
 def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_path: Path) -> None:
@@ -199,7 +196,5 @@ def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_
     keys = [
         {"role": by, "content": text, "function_calls": call} for by, text, call in [*told, ("assistant", said, None)]
     ]
-    path = write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2)
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert "no_content" in caught.value.message and "jq" not in (caught.value.hint or "")
+    error = refused(write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2), tmp_path)
+    assert "no_content" in error.message and "jq" not in (error.hint or "")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import twins
 from foreign_rows import TEMPLATE, read_back
 from hints import arguments_in
@@ -100,3 +101,10 @@ def follow_shape(shape: Shape, folder: Path, most_steps: int = 2) -> None:
     assert learned == [f"{said}<|im_end|>" for said in shape.trained]
     places = [text.index(each) for each in shape.told]
     assert places == sorted(places)
+
+
+def refused(source: Any, folder: Path) -> InputError:
+    """The error with which a build of these rows or this file ends."""
+    with pytest.raises(InputError) as caught:
+        packer.build(source, folder / "cache", tokenizer=twins.byte_level(folder / "model"), progress=False)
+    return caught.value
