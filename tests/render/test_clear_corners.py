@@ -10,7 +10,7 @@ import twins
 from conversation_shapes import TOOL
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered_twice import assert_same, batch, held, hold, literal, renderers
+from rendered_twice import ENDING, assert_same, batch, framed, held, hold, literal, renderers
 from search_effort import IS_DEEP, one_in, percent_of_examples
 from search_templates import FEWER, SEARCHES
 from supervision_stages import Stages, assistant, call, chat, result, samples, system, user
@@ -19,14 +19,6 @@ from tokenizers import Tokenizer
 from packer.batches import Sample
 from packer.recipe.recipe import make_recipe
 from packer.render.clear import rows as clear
-
-ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-
-
-def framed(body: str) -> str:
-    """A loop over messages as ChatML has it, with something more in each."""
-    return f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}{body}<|im_end|>\n{{% endfor %}}"
-
 
 BODIES = {
     "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}",

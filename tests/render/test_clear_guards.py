@@ -4,18 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import twins
-from rendered_twice import hold
+from rendered_twice import ENDING, framed, hold
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe.recipe import make_recipe
-
-ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-
-
-def framed(body: str) -> str:
-    """A loop over messages as ChatML has it, with something more in each."""
-    return f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}{body}<|im_end|>\n{{% endfor %}}"
-
 
 TALK = [user("What of this, then?"), assistant("It is so."), user("And what of that?"), assistant("That is so, too.")]
 ONCE = "{% if not add_generation_prompt and messages | length % 2 == 0 %}"

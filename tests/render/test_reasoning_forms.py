@@ -320,20 +320,6 @@ def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path, default: str)
     assert asked_with(made, REASONED) == asked_with(made, PLAIN) == default
 
 
-def test_a_plain_answer_is_not_trained_behind_a_prompt_that_opens_reasoning_where_another_fits(tmp_path: Path) -> None:
-    """The last answer gets an empty block in the mode whose prompt opens one, and none by default."""
-    source = (
-        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"
-        "{%- if thinking and m.role == 'assistant' and loop.last %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
-        "{{- m.content + '<|im_end|>\\n' }}{%- endfor %}"
-        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-        "{%- if thinking %}{{- '<think>\\n' }}{%- endif %}{%- endif %}"
-    )
-    asked = "<|im_start|>user\none?<|im_end|>\n<|im_start|>assistant\n"
-    made = stages(tmp_path, source)
-    assert made.turns(chat(ASKED, assistant("Two."))) == [(asked, "Two.<|im_end|>")]
-
-
 CUTS = (
     "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{%- set text = m.content %}"
     "{%- set why = m.reasoning_content %}{%- if m.role == 'assistant' and not why and '</think>' in text %}"

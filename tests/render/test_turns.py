@@ -314,16 +314,12 @@ def test_a_text_that_the_template_escapes_rejects_the_row(make: Make, role: str,
     )
 
 
-def test_escapes_that_the_template_itself_writes_are_its_own(make: Make) -> None:
+def test_escapes_that_the_template_itself_writes_are_its_own_and_those_of_tools_reject_the_row(make: Make) -> None:
     stages = make("Write &lt; for a bracket.{% for i in [1, 2] %}&lt;{% endfor %}" + twins.CHATML)
     assert len(learned(stages, user("hi"), assistant("hello"), user("so?"), assistant("Yes."))) == 2
-
-
-def test_escaped_tool_definitions_reject_the_row(make: Make) -> None:
     stages = make("{{ ('Tools: '|safe) + (tools | tojson) }}" + twins.CHATML)
     tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
-    (rejection,) = stages.render([chat(user("hi"), assistant("hello"), tools=tools)]).rejections
-    assert rejection.code == "mangled_text"
+    assert refusal(stages, user("hi"), assistant("hello"), tools=tools)[0] == "mangled_text"
 
 
 def test_a_tool_result_may_be_json_but_not_json_within_json(make: Make) -> None:
