@@ -40,13 +40,18 @@ PARTS = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 """As Ministral: reasoning is a part of the content, and fields are ignored."""
 
-THINKS = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+def framed(turn: str, asked: str = "''", before: str = "") -> str:
+    """A template that writes turns in this way between ChatML's marks, and something more behind its prompts."""
+    return (
+        f"{before}{{%- for m in messages %}}{{{{- '<|im_start|>' + m.role + '\\n' }}}}{turn}{{{{- '<|im_end|>\\n' }}}}"
+        f"{{%- endfor %}}{{%- if add_generation_prompt %}}{{{{- '<|im_start|>assistant\\n' + {asked} }}}}{{%- endif %}}"
+    )
+
+
+THINKS = framed(
+    "{%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}{{- m.content }}"
+)
 """Shows the reasoning of a field in the tags that most rows have inline."""
 
 TEMPLATES = {
@@ -101,13 +106,11 @@ def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> N
     assert made.outcomes(others) == ["dropped_reasoning"] * len(others)
 
 
-PLANS = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.role == 'assistant' %}{{ 'LEFTplanRIGHT' + (m.reasoning_content or '') + 'LEFT/planRIGHT\\n' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\nOPENED' }}{% endif %}"""
+PLANS = framed(
+    "{%- if m.role == 'assistant' %}"
+    "{{- 'LEFTplanRIGHT' + (m.reasoning_content or '') + 'LEFT/planRIGHT\\n' }}{%- endif %}{{- m.content }}",
+    "'OPENED'",
+)
 """Reasoning in tags of a name that tells nothing."""
 
 
@@ -474,13 +477,12 @@ def test_words_that_come_to_the_same_prompt_are_one(tmp_path: Path) -> None:
     assert asked_with(stages(tmp_path, same), REASONED) == "some"
 
 
-CALLS = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% elif m.role == 'assistant' %}{{ '<think>' }}{% endif %}
-{{- m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"""
+CALLS = framed(
+    "{%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}"
+    "{%- elif m.role == 'assistant' %}{{- '<think>' }}{%- endif %}"
+    "{{- m.content or '' }}{%- for c in m.tool_calls or [] %}{{- c.function | tojson }}{%- endfor %}",
+    "'<think>'",
+)
 """Leaves the reasoning open in turns that have none."""
 
 
@@ -494,14 +496,11 @@ def test_a_closing_tag_among_arguments_does_not_close_the_reasoning(tmp_path: Pa
     assert said == f'Search.</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
 
 
-SWITCHED = """\
-{%- set on = enable_thinking is not defined or enable_thinking %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('' if on else '<think>\\n\\n</think>\\n\\n') }}{% endif %}"""
+SWITCHED = framed(
+    "{%- if m.reasoning_content %}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}{{- m.content }}",
+    "('' if on else '<think>\\n\\n</think>\\n\\n')",
+    "{%- set on = enable_thinking is not defined or enable_thinking %}",
+)
 """As Qwen3."""
 
 
@@ -514,14 +513,13 @@ def test_a_row_that_switches_off_the_reasoning_it_has_says_so(tmp_path: Path, ru
     assert "Count." in learned(made, ASKED, turn, enable_thinking=True)
 
 
-ALIASED = """\
-{%- set on = thinking if thinking is defined else enable_thinking if enable_thinking is defined else false %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.role == 'assistant' %}{{ '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and on else '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think>' if on else '</think>') }}{% endif %}"""
+ALIASED = framed(
+    "{%- if m.role == 'assistant' %}"
+    "{{- '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and on else '</think>' }}{%- endif %}"
+    "{{- m.content }}",
+    "('<think>' if on else '</think>')",
+    "{%- set on = thinking if thinking is defined else enable_thinking if enable_thinking is defined else false %}",
+)
 """As DeepSeek's: one switch under two names, and reasoning is left out where it is off."""
 
 
@@ -554,14 +552,10 @@ def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, n
     assert not any(isinstance(outcome, str) for outcome in fast)
 
 
-CHOSEN = """\
-{%- set MADE %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content and (ASKS) %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+CHOSEN = framed(
+    "{%- if m.reasoning_content and (ASKS) %}{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}{{- m.content }}",
+    before="{%- set MADE %}",
+)
 """Whose variable for reasoning has a name like any other."""
 
 
@@ -594,7 +588,7 @@ def test_markers_that_a_template_writes_in_one_mode_are_its_markers_in_all(tmp_p
     assert stages(tmp_path, marked).outcomes([inline]) == ["dropped_reasoning"]
     made = stages(tmp_path, marked, "supervision.reasoning=field")
     assert made.turns(inline)[0][1] == f"<|plan|>Count.<|/plan|>One.{END}"
-    opens = marked.replace("assistant\\n' }}", "assistant\\n' + ('<|plan|>' if mode == 'think' else '') }}")
+    opens = marked.replace("\\n' + ''", "\\n' + ('<|plan|>' if mode == 'think' else '')")
     assert opens != marked
     ((prompt, said),) = stages(tmp_path, opens).turns(chat(ASKED, REASONED))
     assert (prompt[-8:], said) == ("<|plan|>", f"Count.<|/plan|>One.{END}")
