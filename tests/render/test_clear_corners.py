@@ -104,7 +104,7 @@ SEARCHING = {
     for name, source in SEARCHES.items()
 }
 SOURCES = ALL | SEARCHING
-OFTEN = one_in(3, sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])]))
+OFTEN = one_in(5, sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])]))
 
 WORDS = (
     "What is that, and why?",

@@ -142,7 +142,7 @@ def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: boo
     template = opening + source(GARBLED[name])
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
     rows = []
-    some = TOLD if IS_DEEP else TOLD[[*GARBLED].index(name) % 13 :: 13]  # others of each template
+    some = TOLD if IS_DEEP else TOLD[[*GARBLED].index(name) :: 17]  # others of each template
     for number, (arguments, text, reasoning) in enumerate(some):
         told = assistant(text, tool_calls=[call("look", arguments)], **reasoning)
         talk = [user("Where is it?"), told, result("It is Paris, as ever."), assistant("It is so.", **reasoning)]
