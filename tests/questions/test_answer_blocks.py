@@ -60,13 +60,18 @@ def trained(cache: Path) -> str:
     return "".join(run.text for run in document.runs if run.message is not None)
 
 
+def asked(folder: Path, *answers: str) -> tuple[tuple[Any, ...], dict[str, str]]:
+    """The command that builds rows with these answers, but for its cache, and the error with which it asks."""
+    path = rows(folder / "rows.jsonl", *answers)
+    build = ("build", path, "--tokenizer", twins.byte_level(folder / "tokenizer", template=SHOWS), "-o")
+    return build, fields(*build, folder / "asked", exit_code=3)["error"]
+
+
 @pytest.mark.parametrize("shape", one_in(2, [*SHAPES]))
 def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> None:
     opening, closing, name = SHAPES[shape]
     answer = f"{opening}\n{INSIDE} {closing}{SAYS}"
-    path = rows(tmp_path / "rows.jsonl", answer, f"{opening}\n{INSIDE}{closing}{SAYS} Bring a coat.")
-    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
-    error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
+    build, error = asked(tmp_path, answer, f"{opening}\n{INSIDE}{closing}{SAYS} Bring a coat.")
     assert f"`{name or f'{opening}...{closing}'}` (in 2 of 2 rows: `{INSIDE}`)" in error["message"]
     found = settings_in(error["hint"])
     assert len(found) == 2
@@ -90,12 +95,10 @@ def test_two_marks_that_most_answers_have_in_common_are_asked_about_whatever_the
 ) -> None:
     opening, closing = MARKS[shape]
     answers = [f"{opening}\n{INSIDE} Boat {number}.{closing}{SAYS}" for number in range(3)]
-    path = rows(tmp_path / "rows.jsonl", *answers, SAYS, f"{opening}\n{INSIDE}")
-    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
-    error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
+    build, error = asked(tmp_path, *answers, SAYS, f"{opening}\n{INSIDE}")
     name = f"{opening}...{closing.strip()}"
     assert f"begin with what may be reasoning: `{name}` (in 3 of 5 rows: `{INSIDE} Boat 0.`)" in error["message"]
-    rows(path, *answers)
+    rows(tmp_path / "rows.jsonl", *answers)
     assert len(settings_in(error["hint"])) == 2
     for number, setting in enumerate(settings_in(error["hint"])):
         run(*build, tmp_path / f"cache{number}", "--set", setting)
@@ -125,10 +128,8 @@ def test_headings_that_are_more_or_that_differ_are_what_answers_say(tmp_path: Pa
 
 def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> None:
     answer = f"<view>A map of the sound.</view>\n<view>A map of the tides.</view><REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
-    path = rows(tmp_path / "rows.jsonl", answer)
-    build = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
-    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
-    run(*build, tmp_path / "cache", "--set", settings_in(hint)[0])
+    build, error = asked(tmp_path, answer)
+    run(*build, tmp_path / "cache", "--set", settings_in(error["hint"])[0])
     assert trained(tmp_path / "cache") == (
         f"<think>A map of the sound.\n\nA map of the tides.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
     )
@@ -136,9 +137,8 @@ def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> Non
 
 def test_a_label_of_an_action_stays_and_what_a_tool_may_have_said_behind_it_is_named(tmp_path: Path) -> None:
     acts = f"Action: look\nAction Input: {{}}\nObservation: {SAYS}\nThought: I know it.\nFinal Answer: At six."
-    build = ("build", rows(tmp_path / "rows.jsonl", f"Thought: {INSIDE}\n{acts}"), "--tokenizer")
-    build = (*build, twins.byte_level(tmp_path / "tokenizer", template=SHOWS), "-o")
-    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
+    build, error = asked(tmp_path, f"Thought: {INSIDE}\n{acts}")
+    hint = error["hint"]
     assert "also behind `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`" in hint
     as_reasoning, as_said = settings_in(hint)
     for setting, expected in (
@@ -147,9 +147,8 @@ def test_a_label_of_an_action_stays_and_what_a_tool_may_have_said_behind_it_is_n
     ):
         run(*build, tmp_path / f"cache {len(expected)}", "--set", setting)
         assert trained(tmp_path / f"cache {len(expected)}") == f"{expected}<|im_end|>"
-    rows(tmp_path / "rows.jsonl", f"Thought: {INSIDE}\nAction: look")
-    hint = fields(*build, tmp_path / "asked", exit_code=3)["error"]["hint"]
-    assert "either way" not in hint
+    _, error = asked(tmp_path, f"Thought: {INSIDE}\nAction: look")
+    assert "either way" not in error["hint"]
 
 
 def test_a_block_may_have_blocks_in_it() -> None:

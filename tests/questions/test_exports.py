@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import twins
-from followed_steps import commands_of_page, follow, made_by_page, write
+from followed_steps import Shape, commands_of_page, follow, follow_shape, made_by_page, refused, write
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, TEMPLATE, read_back
 from search_effort import one_in
 
@@ -20,21 +20,33 @@ from packer.questions.conversations import EXPORTS as RECOGNIZED
 from packer.questions.conversations import conversation_hint
 from packer.rejections import CODES, rejection_hint
 
+pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+
 ASKED, SAID, MORE, REST = "When is the tide?", "At twelve past six.", "And tomorrow?", "An hour later."
-SYSTEM = "Answer briefly."
-FACTS = [["the tide", "turns", "at six"]]
+SYSTEM, THOUGHT = "Answer briefly.", "I should look at the table."
+PASSAGE = "High water is at twelve."
+
+
+def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+ASK, ANSWER = message("user", ASKED), message("assistant", SAID)
 
 
 def node(number: int, role: str, text: str, **more: Any) -> dict[str, Any]:
     content = {"content_type": "text", "parts": [text]}
-    message = {"id": str(number), "author": {"role": role}, "content": content, "metadata": {}} | more
-    return {"id": str(number), "message": message, "parent": str(number - 1), "children": [str(number + 1)]}
+    made = {"id": str(number), "author": {"role": role}, "content": content, "metadata": {}} | more
+    return {"id": str(number), "message": made, "parent": str(number - 1), "children": [str(number + 1)]}
 
 
-CHATGPT = {
-    "title": "Tide",
-    "create_time": 1.0,
-    "mapping": {
+def chatgpt(**nodes: Any) -> dict[str, Any]:
+    """A conversation in which some nodes are others."""
+    mapping = {
         "0": {"id": "0", "message": None, "parent": None, "children": ["1"]},
         "1": node(1, "system", "", metadata={"is_visually_hidden_from_conversation": True}),
         "2": node(2, "user", ASKED),
@@ -42,40 +54,32 @@ CHATGPT = {
         "3": node(3, "assistant", SAID),
         "4": node(4, "user", MORE),
         "5": node(5, "assistant", REST),
-    },
-    "current_node": "5",
-}
-WITH_IMAGE = CHATGPT | {
-    "mapping": CHATGPT["mapping"]  # type: ignore[operator]
-    | {"2": node(2, "user", ASKED, content={"content_type": "multimodal_text", "parts": [{"asset_pointer": "x"}, "?"]})}
-}
+    }
+    return {"title": "Tide", "create_time": 1.0, "mapping": mapping | nodes, "current_node": "5"}
+
+
+WITH_IMAGE = {"content_type": "multimodal_text", "parts": [{"asset_pointer": "x"}, "?"]}
 
 
 def claude(*texts: str, **more: Any) -> dict[str, Any]:
     messages = [
-        {
-            "uuid": str(number),
-            "text": text,
-            "content": [{"type": "text", "text": text}],
-            "sender": "assistant" if number % 2 else "human",
-            "attachments": [],
-            "files": [],
-        }
+        {"uuid": str(number), "text": each, "content": [text(each)], "attachments": [], "files": []}
+        | {"sender": "assistant" if number % 2 else "human"}
         | more
-        for number, text in enumerate(texts)
+        for number, each in enumerate(texts)
     ]
     return {"uuid": "c", "name": "Tide", "chat_messages": messages}
 
 
 CLAUDE_TOOLS, CLAUDE_THINKS = claude(ASKED, f"I search.\n\n{SAID}"), claude(ASKED, SAID, MORE, REST)
 _USES = {"type": "tool_use", "name": "web_search", "input": {"q": "tide"}}
-CLAUDE_TOOLS["chat_messages"][1]["content"] = [{"type": "text", "text": "I search."}, _USES]
+CLAUDE_TOOLS["chat_messages"][1]["content"] = [text("I search."), _USES]
 CLAUDE_THINKS["chat_messages"][3]["content"].insert(0, {"type": "thinking", "thinking": "At first.", "summaries": []})
 
 
 def line(role: str, content: Any, **more: Any) -> dict[str, Any]:
     kept = {"parentUuid": str(content), "isSidechain": False, "sessionId": "s", "cwd": "/", "version": "2"}
-    return kept | {"type": role, "message": {"role": role, "content": content}, "uuid": "u"} | more
+    return kept | {"type": role, "message": message(role, content), "uuid": "u"} | more
 
 
 USE = {"type": "tool_use", "id": "toolu_1", "name": "tide", "input": {"harbor": "Oban"}}
@@ -83,11 +87,11 @@ SESSION = [
     {"type": "summary", "summary": "Tide", "leafUuid": "x"},
     line("user", "Some note of the program.", isMeta=True),
     line("user", ASKED),
-    line("assistant", [{"type": "text", "text": "I should look."}]),
+    line("assistant", [text("I should look.")]),
     line("assistant", [USE]),
     line("user", "Find the harbor.", isSidechain=True),
     line("user", [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "06:12"}]),
-    line("assistant", [{"type": "text", "text": SAID}]),
+    line("assistant", [text(SAID)]),
 ]
 GLAIVE = {
     "system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\n"
@@ -96,173 +100,243 @@ GLAIVE = {
     f'<|endoftext|>\n\n\nFUNCTION RESPONSE: {{"high": "06:12"}}\n\n\nASSISTANT: {SAID} <|endoftext|>\n\n\nUSER: {MORE}\n\n\n'
     f"ASSISTANT: {REST} <|endoftext|>\n\n\n",
 }
+_ANNOTATED = {"value": {"text": [SAID]}, "from_name": "response", "to_name": "prompt", "type": "textarea"}
 LABEL_STUDIO = {
     "id": 1,
     "annotations": [
         {"id": 8, "was_cancelled": True, "result": []},
-        {
-            "id": 9,
-            "was_cancelled": False,
-            "result": [
-                {
-                    "value": {"text": [SAID]},
-                    "id": "x",
-                    "from_name": "response",
-                    "to_name": "prompt",
-                    "type": "textarea",
-                    "origin": "manual",
-                }
-            ],
-        },
+        {"id": 9, "was_cancelled": False, "result": [_ANNOTATED | {"id": "x", "origin": "manual"}]},
     ],
-    "drafts": [],
-    "predictions": [],
     "data": {"prompt": ASKED},
-    "meta": {},
 }
-TRACE = {
-    "id": "t",
-    "task": {"idx": 0},
-    "tools": CHAT_TOOLS,
-    "nodes": [
-        {"parent": None, "sampled": False, "message": {"role": "system", "content": SYSTEM}},
-        {"parent": 0, "sampled": False, "message": {"role": "user", "content": ASKED}},
-        {"parent": 1, "sampled": True, "message": {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]}},
-        {"parent": 2, "sampled": False, "message": {"role": "tool", "tool_call_id": "call_1", "content": "06:12"}},
-        {"parent": 3, "sampled": True, "message": {"role": "assistant", "content": SAID}},
-    ],
-    "rewards": {"exact": 1.0},
-}
-BRANCHED = TRACE | {
-    "nodes": [*TRACE["nodes"], {"parent": 1, "sampled": True, "message": {"role": "assistant", "content": "?"}}]
-}  # type: ignore[misc]
-TRAJECTORY = {
-    "instance_id": "i",
-    "target": True,
-    "trajectory": [
-        {"role": "system", "system_prompt": SYSTEM, "text": None, "mask": False},
-        {"role": "user", "system_prompt": None, "text": ASKED, "mask": False},
-        {"role": "ai", "system_prompt": None, "text": SAID, "mask": False},
-    ],
-}
+RESULT = message("tool", "06:12", tool_call_id="call_1")
+
+
+def trace(*more: dict[str, Any]) -> dict[str, Any]:
+    called = message("assistant", None, tool_calls=[CHAT_CALL])
+    turns = enumerate([message("system", SYSTEM), ASK, called, RESULT, ANSWER])
+    nodes = [
+        {"parent": number - 1 if number else None, "sampled": each["role"] == "assistant", "message": each}
+        for number, each in turns
+    ]
+    return {"id": "t", "task": {"idx": 0}, "tools": CHAT_TOOLS, "nodes": [*nodes, *more], "rewards": {"exact": 1.0}}
+
+
+BRANCH = {"parent": 1, "sampled": True, "message": message("assistant", "?")}
+
+
+def trajectory(*said: tuple[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"role": role, "system_prompt": each if role == "system" else None, "text": None if role == "system" else each}
+        for role, each in said
+    ]
+
+
 DIALOGUE = {"title": "x", "turns": [{"speaker": "client", "utterance": ASKED}, {"speaker": "agent", "utterance": SAID}]}
+SINGLE = [[ASK, ANSWER], [message("user", MORE), message("assistant", REST)]]
 
 
-SINGLE = [
-    [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}],
-    [{"role": "user", "content": MORE}, {"role": "assistant", "content": REST}],
-]
-
-
-def dumped(name: str, text: str, kind: str) -> dict[str, Any]:
+def dumped(name: str, said: str, kind: str, **more: Any) -> dict[str, Any]:
     of = ["langchain", "schema", "messages", name]
-    return {"lc": 1, "type": "constructor", "id": of, "kwargs": {"content": text, "type": kind}}
+    return {"lc": 1, "type": "constructor", "id": of, "kwargs": {"content": said, "type": kind, **more}}
 
 
-def lc_calls(message: dict[str, Any]) -> dict[str, Any]:
-    calls = [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1", "type": "tool_call"}]
-    return message | {"kwargs": message["kwargs"] | {"tool_calls": calls}}
+def langchain(kind: str, said: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "data": {"content": said, **more}}
 
 
-def lc_result(message: dict[str, Any]) -> dict[str, Any]:
-    return message | {"kwargs": message["kwargs"] | {"tool_call_id": "call_1"}}
+LC_CALLS = [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1", "type": "tool_call"}]
+LANGSMITH = {
+    "id": "r",
+    "run_type": "llm",
+    "inputs": {
+        "messages": [
+            [
+                dumped("SystemMessage", SYSTEM, "system"),
+                dumped("HumanMessage", ASKED, "human"),
+                dumped("AIMessage", "", "ai", tool_calls=LC_CALLS),
+                dumped("ToolMessage", "06:12", "tool", tool_call_id="call_1"),
+            ]
+        ]
+    },
+    "extra": {"invocation_params": {"tools": CHAT_TOOLS}},
+}
 
 
-SPAN_CALL = {"type": "tool_call", "id": "c", "name": "tide", "arguments": {"harbor": "Oban"}}
+def generated(reason: str) -> dict[str, Any]:
+    chunk = dumped("AIMessageChunk", SAID, "AIMessageChunk")
+    made = {"text": SAID, "generation_info": {"finish_reason": reason}, "message": chunk}
+    return {"outputs": {"generations": [[made]], "llm_output": None}}
 
 
-def ui_message(number: str, role: str, text: str, *before: Any) -> dict[str, Any]:
-    return {"id": number, "role": role, "parts": [*before, {"type": "text", "text": text}]}
+def ui_message(number: str, role: str, said: str, *before: Any) -> dict[str, Any]:
+    return {"id": number, "role": role, "parts": [*before, text(said)]}
 
 
 TIDE_PART = {"type": "tool-tide", "toolCallId": "call_1", "state": "output-available"}
 TIDE_PART |= {"input": {"harbor": "Oban"}, "output": {"high": "06:12"}}
-INVOCATION = {
-    "state": "result",
-    "toolCallId": "call_1",
-    "toolName": "tide",
-    "args": {"harbor": "Oban"},
-    "result": "06:12",
+INVOCATION = {"state": "result", "toolCallId": "call_1", "toolName": "tide", "args": {"harbor": "Oban"}}
+INVOCATION = {"type": "tool-invocation", "toolInvocation": INVOCATION | {"result": "06:12"}}
+_SDK = {"toolCallId": "a", "toolName": "tide"}
+SDK_CALL = {"type": "tool-call", "input": {"harbor": "Oban"}, **_SDK}
+SDK_RESULT = {"type": "tool-result", "output": {"type": "json", "value": {"high": "06:12"}}, **_SDK}
+
+
+def webui(**answer: Any) -> dict[str, Any]:
+    """A chat whose first question was answered twice."""
+    told = {"a1": {"parentId": None, **ASK}, "b2": {"parentId": "a1", **message("assistant", REST)}}
+    told |= {"b3": {"parentId": "a1", **ANSWER, **answer}}
+    messages = {key: {"id": key, **each} for key, each in told.items()}
+    return {
+        "id": "c",
+        "chat": {"params": {"system": SYSTEM}, "history": {"currentId": "b3", "messages": messages}},
+    }
+
+
+def parts(kind: str, *named: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    """A message of pydantic-ai."""
+    return {"kind": kind, "parts": [{"part_kind": name, "content": each} for name, each in named], **more}
+
+
+_PYDANTIC = {"tool_name": "tide", "tool_call_id": "a"}
+PYDANTIC = [
+    parts("request", ("system-prompt", SYSTEM), ("user-prompt", ASKED)),
+    parts("response", ("thinking", THOUGHT), model_name="a-model"),
+    {"kind": "request", "parts": [{"part_kind": "tool-return", "content": {"high": "06:12"}, **_PYDANTIC}]},
+    parts("response", ("text", SAID)),
+]
+PYDANTIC[1]["parts"].append({"part_kind": "tool-call", "args": '{"harbor": "Oban"}', **_PYDANTIC})
+XML_CALL = (
+    "I look.\n\n<tool_call>\n<function=look>\n<parameter=place>\nOban\nor 7\n</parameter>\n"
+    "<parameter=days>\n2\n</parameter>\n<parameter=code>\n7\n</parameter>\n</function>\n</tool_call>"
+)
+LOOK = {"name": "look", "parameters": {"properties": {"place": {}, "days": {"type": "integer"}}}}
+SPAN = {
+    "llm.request.functions.0.name": "tide",
+    "llm.request.functions.0.description": "tells",
+    "llm.request.functions.0.parameters": json.dumps(CHAT_TOOLS[0]["function"]["parameters"]),
+    "gen_ai.prompt.0.role": "system",
+    "gen_ai.prompt.0.content": SYSTEM,
+    "gen_ai.prompt.1.role": "user",
+    "gen_ai.prompt.1.content": ASKED,
+    "gen_ai.prompt.2.role": "assistant",
+    "gen_ai.prompt.2.tool_calls.0.id": "call_1",
+    "gen_ai.prompt.2.tool_calls.0.name": "tide",
+    "gen_ai.prompt.2.tool_calls.0.arguments": '{"harbor": "Oban"}',
+    "gen_ai.prompt.3.role": "tool",
+    "gen_ai.prompt.3.tool_call_id": "call_1",
+    "gen_ai.prompt.3.content": "06:12",
+    "gen_ai.completion.0.role": "assistant",
+    "gen_ai.completion.0.content": SAID,
+    "gen_ai.completion.0.finish_reason": "stop",
 }
-INVOCATION = {"type": "tool-invocation", "toolInvocation": INVOCATION}
-EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
-    "chatgpt": ("conversations.json", [WITH_IMAGE, CHATGPT], [ASKED, SAID, MORE, REST], [SAID, REST]),
-    "claude": (
-        "conversations.json",
+SPAN_ASKED = [
+    {"role": "user", "parts": [{"type": "text", "content": ASKED}]},
+    {
+        "role": "assistant",
+        "parts": [{"type": "tool_call", "id": "c", "name": "tide", "arguments": {"harbor": "Oban"}}],
+    },
+    {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "06:12"}]},
+]
+SPAN_SAID = [{"type": "reasoning", "content": "I look."}, {"type": "text", "content": SAID}]
+SPAN_MESSAGES = {
+    "gen_ai.system_instructions": json.dumps([{"type": "text", "content": SYSTEM}]),
+    "gen_ai.tool.definitions": json.dumps(CHAT_TOOLS),
+    "gen_ai.input.messages": json.dumps(SPAN_ASKED),
+    "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": SPAN_SAID, "finish_reason": "stop"}]),
+}
+TICKET = [(11, ASKED, True), (22, "Note: look at the table.", False), (22, SAID, True), (23, REST, True)]
+COMMENTS = [{"author_id": by, "body": body, "public": public} for by, body, public in TICKET]
+SLACK = [
+    {"type": "message", "user": f"U{by}", "text": said, "ts": f"17200000{number}0.0001"}
+    for number, (by, said) in enumerate([(0, ASKED), (1, SAID), (1, "Or so."), (0, MORE), (1, REST)])
+]
+SLACK.append({"type": "message", "subtype": "bot_message", "text": "A reminder of the harbour.", "ts": "1720000099.0"})
+DISCORD = [
+    {"id": str(number), "type": "Default", "timestamp": f"2026-05-01T10:0{number}:00.123+00:00", "content": said}
+    | {"author": {"id": str(number), "name": f"U{number}", "isBot": False}}
+    for number, said in enumerate([ASKED, SAID])
+]
+
+
+def beside(key: str, own: str, other: str, texts: Any) -> list[dict[str, Any]]:
+    """Two turns whose texts stand beside an id or a label."""
+    return [
+        {key: who, own: f"{other}-of-{who}", name: value}
+        for who, (name, value) in zip(("user", "bot"), texts, strict=True)
+    ]
+
+
+CHAT = [ASKED, SAID], [SAID]
+"""What most of these tell and train."""
+
+CALLED = ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID]
+CODE = [
+    ("system", "Use a shell."),
+    ("user", "a.py"),
+    ("ai", "```\nls\n```"),
+    ("user", "b.py"),
+    ("ai", "```\nsubmit\n```"),
+]
+EXPORTS: dict[str, Shape] = {
+    "chatgpt": Shape(
+        [chatgpt(**{"2": node(2, "user", ASKED, content=WITH_IMAGE)}), chatgpt()],
+        [ASKED, SAID, MORE, REST],
+        [SAID, REST],
+        file="conversations.json",
+    ),
+    "claude": Shape(
         [claude(ASKED, "?", files=[{"file_name": "tide.pdf"}]), CLAUDE_TOOLS, CLAUDE_THINKS],
         [ASKED, SAID, MORE, "[At first.]" + REST],
         [SAID, "[At first.]" + REST],
+        file="conversations.json",
     ),
-    "claude code": (
-        "session.jsonl",
-        SESSION,
-        [ASKED, "I should look.", CALL, "06:12", SAID],
-        ["I should look." + CALL, SAID],
+    "claude code": Shape(
+        SESSION, [ASKED, "I should look.", CALL, "06:12", SAID], ["I should look." + CALL, SAID], file="session.jsonl"
     ),
-    "glaive": (
-        "rows.jsonl",
+    "glaive": Shape(
         [GLAIVE],
         ['"name": "tide"', "You are a helpful assistant<", ASKED, CALL, '{"high": "06:12"}', SAID, MORE, REST],
         [CALL, SAID, REST],
     ),
-    "label studio": ("export.json", [LABEL_STUDIO], [ASKED, SAID], [SAID]),
-    "verifiers": (
-        "traces.jsonl",
-        [BRANCHED, TRACE],
-        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
-        [CALL, SAID],
+    "label studio": Shape([LABEL_STUDIO], *CHAT, file="export.json"),
+    "verifiers": Shape([trace(BRANCH), trace()], CALLED, [CALL, SAID], file="traces.jsonl"),
+    "a trajectory": Shape(
+        [{"trajectory": trajectory(("system", SYSTEM), ("user", ASKED), ("ai", SAID))}], [SYSTEM, ASKED, SAID], [SAID]
     ),
-    "a trajectory": ("rows.jsonl", [TRAJECTORY], [SYSTEM, ASKED, SAID], [SAID]),
-    "a trajectory in a table": ("rows.parquet", [TRAJECTORY], [SYSTEM, ASKED, SAID], [SAID]),
-    "a dump of langchain": (
-        "rows.jsonl",
-        [{"messages": [dumped("HumanMessage", ASKED, "human"), dumped("AIMessage", SAID, "ai")]}],
-        [ASKED, SAID],
+    "a trajectory in a table": Shape(
+        [{"trajectory": trajectory(("system", SYSTEM), ("user", ASKED), ("ai", SAID))}],
+        [SYSTEM, ASKED, SAID],
         [SAID],
+        file="rows.parquet",
     ),
-    "messages of langchain": (
-        "rows.jsonl",
-        [{"messages": [{"type": "human", "data": {"content": ASKED}}, {"type": "ai", "data": {"content": SAID}}]}],
-        [ASKED, SAID],
-        [SAID],
+    "a dump of langchain": Shape(
+        [{"messages": [dumped("HumanMessage", ASKED, "human"), dumped("AIMessage", SAID, "ai")]}], *CHAT
     ),
-    "calls of langchain": (
-        "rows.jsonl",
+    "messages of langchain": Shape([{"messages": [langchain("human", ASKED), langchain("ai", SAID)]}], *CHAT),
+    "calls of langchain": Shape(
         [
             {
                 "tools": CHAT_TOOLS,
                 "messages": [
-                    {"type": "human", "data": {"content": ASKED}},
-                    {
-                        "type": "ai",
-                        "data": {
-                            "content": "",
-                            "tool_calls": [{"name": "tide", "args": {"harbor": "Oban"}, "id": "call_1"}],
-                            "response_metadata": {"finish_reason": "tool_calls"},
-                        },
-                    },
-                    {"type": "tool", "data": {"content": "06:12", "tool_call_id": "call_1"}},
-                    {"type": "ai", "data": {"content": SAID, "response_metadata": {"finish_reason": "stop"}}},
+                    langchain("human", ASKED),
+                    langchain("ai", "", tool_calls=LC_CALLS, response_metadata={"finish_reason": "tool_calls"}),
+                    langchain("tool", "06:12", tool_call_id="call_1"),
+                    langchain("ai", SAID, response_metadata={"finish_reason": "stop"}),
                 ],
             }
         ],
         ['"name": "tide"', ASKED, CALL, "06:12", SAID],
         [CALL, SAID],
     ),
-    "messages with types": (
-        "rows.jsonl",
-        [{"messages": [{"type": "human", "content": ASKED}, {"type": "ai", "content": SAID}]}],
-        [ASKED, SAID],
-        [SAID],
+    "messages with types": Shape(
+        [{"messages": [{"type": "human", "content": ASKED}, {"type": "ai", "content": SAID}]}], *CHAT
     ),
-    "parts of the ai sdk": (
-        "rows.jsonl",
+    "parts of the ai sdk": Shape(
         [{"messages": [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, {"type": "step-start"})]}],
-        [ASKED, SAID],
-        [SAID],
+        *CHAT,
     ),
-    "calls of the ai sdk": (
-        "rows.jsonl",
+    "calls of the ai sdk": Shape(
         [
             {
                 "tools": CHAT_TOOLS,
@@ -272,8 +346,7 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"name": "tide"', ASKED, CALL, '{"high":"06:12"}', SAID],
         [CALL, SAID],
     ),
-    "calls of an older ai sdk": (
-        "rows.jsonl",
+    "calls of an older ai sdk": Shape(
         [
             {
                 "tools": CHAT_TOOLS,
@@ -286,456 +359,117 @@ EXPORTS: dict[str, tuple[str, Any, list[str], list[str]]] = {
         ['"name": "tide"', ASKED, CALL, "06:12", SAID],
         [CALL, SAID],
     ),
-    "texts in turn": (
-        "rows.jsonl",
-        [{"id": "0", "data": [ASKED, SAID, MORE, REST]}],
-        [ASKED, SAID, MORE],
-        [SAID, REST],
-    ),
-    "single messages": (
-        "rows.jsonl",
+    "texts in turn": Shape([{"id": "0", "data": [ASKED, SAID, MORE, REST]}], [ASKED, SAID, MORE], [SAID, REST]),
+    "single messages": Shape(
         [
             {"thread": f"c{talk}", "role": each["role"], "text": each["content"]}
             for talk in (0, 1)
             for each in SINGLE[talk]
         ],
-        [ASKED, SAID],
-        [SAID],
+        *CHAT,
     ),
-    "columns of messages": (
-        "rows.parquet",
-        [{"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}],
-        [ASKED, SAID],
-        [SAID],
+    "columns of messages": Shape(
+        [{"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}], *CHAT, file="rows.parquet"
     ),
-    "thoughts beside answers": (
-        "rows.jsonl",
-        [
-            {
-                "history": [
-                    {"role": "user", "content": ASKED},
-                    {"role": "assistant", "content": SAID, "thought": "I should look at the table."},
-                ]
-            }
-        ],
-        [ASKED, "[I should look at the table.]" + SAID],
-        ["[I should look at the table.]" + SAID],
+    "thoughts beside answers": Shape(
+        [{"history": [ASK, ANSWER | {"thought": THOUGHT}]}], [ASKED, f"[{THOUGHT}]{SAID}"], [f"[{THOUGHT}]{SAID}"]
     ),
-    "a dialogue": ("rows.jsonl", [DIALOGUE], [ASKED, SAID], [SAID]),
-    "a dialogue of code": (
-        "rows.jsonl",
-        [
-            {
-                "trajectory": [
-                    {"role": "system", "system_prompt": "Use a shell.", "text": None},
-                    {"role": "user", "system_prompt": None, "text": "a.py"},
-                    {"role": "ai", "system_prompt": None, "text": "```\nls\n```"},
-                    {"role": "user", "system_prompt": None, "text": "b.py"},
-                    {"role": "ai", "system_prompt": None, "text": "```\nsubmit\n```"},
-                ]
-            }
-        ],
+    "a dialogue": Shape([DIALOGUE], *CHAT),
+    "a dialogue of code": Shape(
+        [{"trajectory": trajectory(*CODE)}],
         ["Use a shell.", "a.py", "b.py"],
         ["```\nls\n```", "```\nsubmit\n```"],
     ),
-    "a dialogue with texts under one of two keys": (
-        "rows.jsonl",
+    "a dialogue with texts under one of two keys": Shape(
         [{"talk": [{"role": "user", "asks": ASKED, "says": ""}, {"role": "assistant", "asks": "", "says": SAID}]}],
-        [ASKED, SAID],
-        [SAID],
+        *CHAT,
     ),
-    "answers that are numbers": (
-        "rows.jsonl",
-        [{"question": ASKED, "passage": "High water is at twelve.", "answer": 12}],
-        [ASKED, "High water is at twelve.", "12"],
-        ["12"],
+    "answers that are numbers": Shape(
+        [{"question": ASKED, "passage": PASSAGE, "answer": 12}], [ASKED, PASSAGE, "12"], ["12"]
     ),
-    "triples beside messages": (
-        "rows.jsonl",
-        [{"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}], "facts": FACTS}],
+    "triples beside messages": Shape(
+        [{"messages": [ASK, ANSWER], "facts": [["the tide", "turns", "at six"]]}],
         [ASKED, 'facts: [["the tide","turns","at six"]]', SAID],
         [SAID],
     ),
-    "an object beside turns": (
-        "rows.json",
+    "an object beside turns": Shape(
         [{"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": SAID}], "known": {MORE: True}}],
         [ASKED, 'known: {"And tomorrow?":true}', SAID],
         [SAID],
+        file="rows.json",
     ),
-    "messages of the ai sdk": (
-        "rows.jsonl",
-        [
-            {
-                "messages": [
-                    {"role": "user", "content": ASKED},
-                    {
-                        "role": "assistant",
-                        "content": [
-                            {"type": "text", "text": "I look."},
-                            {"type": "tool-call", "toolCallId": "a", "toolName": "tide", "input": {"harbor": "Oban"}},
-                        ],
-                    },
-                    {
-                        "role": "tool",
-                        "content": [
-                            {
-                                "type": "tool-result",
-                                "toolCallId": "a",
-                                "toolName": "tide",
-                                "output": {"type": "json", "value": {"high": "06:12"}},
-                            }
-                        ],
-                    },
-                    {"role": "assistant", "content": SAID},
-                ]
-            }
-        ],
+    "messages of the ai sdk": Shape(
+        [{"messages": [ASK, message("assistant", [text("I look."), SDK_CALL]), message("tool", [SDK_RESULT]), ANSWER]}],
         [ASKED, "I look.", '"high":"06:12"', SAID],
         [f"I look.{CALL}", SAID],
     ),
-    "open webui": (
-        "rows.json",
-        [
-            {
-                "id": "c",
-                "title": "Tide",
-                "chat": {
-                    "title": "Tide",
-                    "models": ["a-model"],
-                    "params": {"system": SYSTEM},
-                    "history": {
-                        "currentId": "b3",
-                        "messages": {
-                            "a1": {
-                                "id": "a1",
-                                "parentId": None,
-                                "childrenIds": ["b2", "b3"],
-                                "role": "user",
-                                "content": ASKED,
-                            },
-                            "b2": {
-                                "id": "b2",
-                                "parentId": "a1",
-                                "childrenIds": [],
-                                "role": "assistant",
-                                "content": REST,
-                            },
-                            "b3": {
-                                "id": "b3",
-                                "parentId": "a1",
-                                "childrenIds": [],
-                                "role": "assistant",
-                                "content": SAID,
-                            },
-                        },
-                    },
-                },
-            }
-        ],
-        [SYSTEM, ASKED, SAID],
-        [SAID],
+    "open webui": Shape([webui()], [SYSTEM, ASKED, SAID], [SAID], file="rows.json"),
+    "pydantic ai": Shape(
+        [{"messages": PYDANTIC}], [SYSTEM, ASKED, f"[{THOUGHT}]", "06:12", SAID], [f"[{THOUGHT}]{CALL}", SAID]
     ),
-    "pydantic ai": (
-        "rows.jsonl",
-        [
-            {
-                "messages": [
-                    {
-                        "kind": "request",
-                        "parts": [
-                            {"part_kind": "system-prompt", "content": SYSTEM},
-                            {"part_kind": "user-prompt", "content": ASKED, "timestamp": "2026-01-01T00:00:00Z"},
-                        ],
-                    },
-                    {
-                        "kind": "response",
-                        "model_name": "a-model",
-                        "parts": [
-                            {"part_kind": "thinking", "content": "I should look at the table."},
-                            {
-                                "part_kind": "tool-call",
-                                "tool_name": "tide",
-                                "args": '{"harbor": "Oban"}',
-                                "tool_call_id": "a",
-                            },
-                        ],
-                    },
-                    {
-                        "kind": "request",
-                        "parts": [
-                            {
-                                "part_kind": "tool-return",
-                                "tool_name": "tide",
-                                "content": {"high": "06:12"},
-                                "tool_call_id": "a",
-                            }
-                        ],
-                    },
-                    {"kind": "response", "parts": [{"part_kind": "text", "content": SAID}]},
-                ]
-            }
-        ],
-        [SYSTEM, ASKED, "[I should look at the table.]", "06:12", SAID],
-        [f"[I should look at the table.]{CALL}", SAID],
+    "opus": Shape(
+        [{"translation": {"en": ASKED, "gd": "Cuin a tha an làn ann?"}}], [ASKED, "Cuin"], ["Cuin a tha an làn ann?"]
     ),
-    "opus": (
-        "rows.jsonl",
-        [{"translation": {"en": ASKED, "gd": "Cuin a tha an làn ann?"}}],
-        [ASKED, "Cuin"],
-        ["Cuin a tha an làn ann?"],
+    "answers with ranks": Shape(
+        [{"prompt": ASKED, "answers": [{"answer": SAID, "rank": 1.0}, {"answer": REST, "rank": 2.0}]}], [ASKED], [SAID]
     ),
-    "answers with ranks": (
-        "rows.jsonl",
-        [
-            {
-                "prompt": ASKED,
-                "answers": [{"answer": SAID, "rank": 1.0}, {"answer": REST, "rank": 2.0}],
-                "num_responses": 2,
-            }
-        ],
-        [ASKED],
-        [SAID],
+    "an object beside an id": Shape(
+        [{"log": beside("who", "session_ref", "sref", [("content", {"text": each}) for each in (ASKED, SAID)])}], *CHAT
     ),
-    "an object beside an id": (
-        "rows.jsonl",
-        [
-            {
-                "log": [
-                    {
-                        "who": who,
-                        "session_ref": f"sref-{number}-the-first-of-all",
-                        "content": {"text": text, "lang": "en"},
-                    }
-                    for number, (who, text) in enumerate([("user", ASKED), ("bot", SAID)])
-                ]
-            }
-        ],
-        [ASKED, SAID],
-        [SAID],
+    "an object called otherwise beside a label": Shape(
+        [{"turns": beside("role", "model_name", "tides", [("data", {"message": each}) for each in (ASKED, SAID)])}],
+        *CHAT,
     ),
-    "an object called otherwise beside a label": (
-        "rows.jsonl",
-        [
-            {
-                "turns": [
-                    {"role": "user", "model_name": "none-at-all", "data": {"message": ASKED}},
-                    {"role": "assistant", "model_name": "tides-of-scotland-large", "data": {"message": SAID}},
-                ]
-            }
-        ],
-        [ASKED, SAID],
-        [SAID],
+    "parts beside an id": Shape(
+        [{"events": beside("author", "event_key", "key", [("content", [text(each)]) for each in (ASKED, SAID)])}], *CHAT
     ),
-    "parts beside an id": (
-        "rows.jsonl",
-        [
-            {
-                "events": [
-                    {"author": "user", "event_key": "key-of-the-user", "content": [{"type": "text", "text": ASKED}]},
-                    {"author": "bot", "event_key": "key-of-the-bot", "content": [{"type": "text", "text": SAID}]},
-                ]
-            }
-        ],
-        [ASKED, SAID],
-        [SAID],
-    ),
-    "calls as XML": (
-        "rows.jsonl",
-        [
-            {
-                "messages": [
-                    {"role": "user", "content": ASKED},
-                    {
-                        "role": "assistant",
-                        "content": "I look.\n\n<tool_call>\n<function=look>\n<parameter=place>\nOban\nor 7\n</parameter>\n"
-                        "<parameter=days>\n2\n</parameter>\n<parameter=code>\n7\n</parameter>\n</function>\n</tool_call>",
-                    },
-                    {"role": "tool", "content": "06:12"},
-                    {"role": "assistant", "content": SAID},
-                ],
-                "tools": [{"name": "look", "parameters": {"properties": {"place": {}, "days": {"type": "integer"}}}}],
-            }
-        ],
+    "calls as XML": Shape(
+        [{"messages": [ASK, message("assistant", XML_CALL), message("tool", "06:12"), ANSWER], "tools": [LOOK]}],
         [ASKED, "06:12", SAID],
         ['I look.{"name": "look", "arguments": {"place": "Oban\\nor 7", "days": 2, "code": "7"}}', SAID],
     ),
-    "a text beside messages with a system": (
-        "rows.jsonl",
-        [
-            {
-                "messages": [
-                    {"role": "system", "content": SYSTEM},
-                    {"role": "user", "content": ASKED},
-                    {"role": "assistant", "content": SAID},
-                ],
-                "passage": "High water is at twelve past six.",
-            }
-        ],
-        [SYSTEM, f"{ASKED}\n\npassage: High water is at twelve past six.", SAID],
+    "a text beside messages with a system": Shape(
+        [{"messages": [message("system", SYSTEM), ASK, ANSWER], "passage": PASSAGE}],
+        [SYSTEM, f"{ASKED}\n\npassage: {PASSAGE}", SAID],
         [SAID],
     ),
-    "langsmith": (
-        "runs.jsonl",
+    "langsmith": Shape([LANGSMITH | generated("stop")], CALLED, [SAID], file="runs.jsonl"),
+    "spans with attributes": Shape(
         [
-            {
-                "id": "r",
-                "run_type": "llm",
-                "inputs": {
-                    "messages": [
-                        [
-                            dumped("SystemMessage", SYSTEM, "system"),
-                            dumped("HumanMessage", ASKED, "human"),
-                            lc_calls(dumped("AIMessage", "", "ai")),
-                            lc_result(dumped("ToolMessage", "06:12", "tool")),
-                        ]
-                    ]
-                },
-                "outputs": {
-                    "generations": [
-                        [
-                            {
-                                "text": SAID,
-                                "generation_info": {"finish_reason": "stop"},
-                                "message": dumped("AIMessageChunk", SAID, "AIMessageChunk"),
-                            }
-                        ]
-                    ],
-                    "llm_output": None,
-                },
-                "extra": {"invocation_params": {"tools": CHAT_TOOLS}},
-            }
-        ],
-        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
-        [SAID],
-    ),
-    "spans with attributes": (
-        "spans.jsonl",
-        [
-            {
-                "trace_id": "t",
-                "name": "openai.chat",
-                "attributes": {
-                    "llm.request.functions.0.name": "tide",
-                    "llm.request.functions.0.description": "tells",
-                    "llm.request.functions.0.parameters": json.dumps(CHAT_TOOLS[0]["function"]["parameters"]),
-                    "gen_ai.prompt.0.role": "system",
-                    "gen_ai.prompt.0.content": SYSTEM,
-                    "gen_ai.prompt.1.role": "user",
-                    "gen_ai.prompt.1.content": ASKED,
-                    "gen_ai.prompt.2.role": "assistant",
-                    "gen_ai.prompt.2.tool_calls.0.id": "call_1",
-                    "gen_ai.prompt.2.tool_calls.0.name": "tide",
-                    "gen_ai.prompt.2.tool_calls.0.arguments": '{"harbor": "Oban"}',
-                    "gen_ai.prompt.3.role": "tool",
-                    "gen_ai.prompt.3.tool_call_id": "call_1",
-                    "gen_ai.prompt.3.content": "06:12",
-                    "gen_ai.completion.0.role": "assistant",
-                    "gen_ai.completion.0.content": SAID,
-                    "gen_ai.completion.0.finish_reason": "stop",
-                },
-            },
+            {"trace_id": "t", "name": "openai.chat", "attributes": SPAN},
             {"trace_id": "t", "name": "tide.tool", "attributes": {"gen_ai.tool.name": "tide"}},
         ],
-        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID],
+        CALLED,
         [SAID],
+        file="spans.jsonl",
     ),
-    "spans with messages": (
-        "spans.jsonl",
-        [
-            {
-                "name": "chat",
-                "attributes": {
-                    "gen_ai.system_instructions": json.dumps([{"type": "text", "content": SYSTEM}]),
-                    "gen_ai.tool.definitions": json.dumps(CHAT_TOOLS),
-                    "gen_ai.input.messages": json.dumps(
-                        [
-                            {"role": "user", "parts": [{"type": "text", "content": ASKED}]},
-                            {"role": "assistant", "parts": [SPAN_CALL]},
-                            {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "06:12"}]},
-                        ]
-                    ),
-                    "gen_ai.output.messages": json.dumps(
-                        [
-                            {
-                                "role": "assistant",
-                                "parts": [
-                                    {"type": "reasoning", "content": "I look."},
-                                    {"type": "text", "content": SAID},
-                                ],
-                                "finish_reason": "stop",
-                            }
-                        ]
-                    ),
-                },
-            }
-        ],
-        ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", "[I look.]" + SAID],
+    "spans with messages": Shape(
+        [{"name": "chat", "attributes": SPAN_MESSAGES}],
+        [*CALLED[:-1], "[I look.]" + SAID],
         ["[I look.]" + SAID],
+        file="spans.jsonl",
     ),
-    "zendesk": (
-        "tickets.jsonl",
-        [
-            {
-                "id": 1,
-                "requester_id": 11,
-                "comments": [
-                    {"author_id": 11, "body": ASKED, "public": True},
-                    {"author_id": 22, "body": "Note: look at the table.", "public": False},
-                    {"author_id": 22, "body": SAID, "public": True},
-                    {"author_id": 23, "body": REST, "public": True},
-                ],
-            }
-        ],
+    "zendesk": Shape(
+        [{"id": 1, "requester_id": 11, "comments": COMMENTS}],
         [ASKED, f"{SAID}\n\n{REST}"],
         [f"{SAID}\n\n{REST}"],
+        file="tickets.jsonl",
     ),
-    "slack": (
-        "channel.json",
-        [
-            {"type": "message", "user": f"U{by}", "text": text, "ts": f"17200000{number}0.0001"}
-            for number, (by, text) in enumerate([(0, ASKED), (1, SAID), (1, "Or so."), (0, MORE), (1, REST)])
-        ]
-        + [{"type": "message", "subtype": "bot_message", "text": "A reminder of the harbour.", "ts": "1720000099.0"}],
-        [ASKED, f"{SAID}\nOr so.", MORE, REST],
-        [f"{SAID}\nOr so.", REST],
+    "slack": Shape(SLACK, [ASKED, f"{SAID}\nOr so.", MORE, REST], [f"{SAID}\nOr so.", REST], file="channel.json"),
+    "discord": Shape(
+        {"guild": {"id": "1"}, "channel": {"id": "2", "name": "tides"}, "messages": DISCORD},
+        *CHAT,
+        file="channel.json",
     ),
-    "discord": (
-        "channel.json",
-        {
-            "guild": {"id": "1", "name": "Harbour"},
-            "channel": {"id": "2", "name": "tides"},
-            "messages": [
-                {
-                    "id": str(number),
-                    "type": "Default",
-                    "timestamp": f"2026-05-01T10:0{number}:00.123+00:00",
-                    "content": text,
-                    "author": {"id": str(by), "name": f"U{by}", "isBot": False},
-                }
-                for number, (by, text) in enumerate([(0, ASKED), (1, SAID)])
-            ],
-        },
-        [ASKED, SAID],
-        [SAID],
-    ),
-    "unnamed": ("rows.jsonl", [{"head": ASKED, "body": SAID}], [ASKED, SAID], [SAID]),
+    "unnamed": Shape([{"head": ASKED, "body": SAID}], *CHAT),
 }
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("name", one_in(2, [*EXPORTS]))
 def test_the_step_for_an_export_makes_rows_that_say_what_it_says(name: str, tmp_path: Path) -> None:
-    file, value, context, trained = EXPORTS[name]
-    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
-    path, followed = follow(write(tmp_path / file, value), tokenizer, tmp_path / "cache")
-    assert len(followed) <= 2
-    ((text, learned),) = read_back(tmp_path / "cache", path.name)
-    assert learned == [each + "<|im_end|>" for each in trained]
-    places = [text.index(each) for each in context]
-    assert places == sorted(places)
+    follow_shape(EXPORTS[name], tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_each_answer_in_a_tree_of_messages_is_trained_once_after_those_before_it(tmp_path: Path) -> None:
     told = [(ASKED, "prompter", None), (SAID, "assistant", 0), (REST, "assistant", 0), (MORE, "prompter", 1)]
     told.append(("Later than today.", "assistant", 3))
@@ -752,145 +486,79 @@ def test_each_answer_in_a_tree_of_messages_is_trained_once_after_those_before_it
     assert all(each in found[-1][0] for each in (ASKED, SAID, MORE)) and REST not in found[-1][0]
 
 
-CUT: dict[str, tuple[str, Any]] = {
-    "chatgpt": (
-        "conversations.json",
-        [
-            CHATGPT
-            | {
-                "mapping": CHATGPT["mapping"]  # type: ignore[operator]
-                | {"5": node(5, "assistant", REST, metadata={"finish_details": {"type": "max_tokens"}})}
-            }
-        ],
-    ),
-    "claude": ("conversations.json", [claude(ASKED, SAID, stop_reason="max_tokens")]),
-    "claude-code": (
-        "session.jsonl",
-        [
-            *SESSION[:-1],
-            line("assistant", SAID) | {"message": {"role": "assistant", "content": SAID, "stop_reason": "max_tokens"}},
-        ],
-    ),
-    "ai-sdk": (
-        "rows.jsonl",
-        [
-            {
-                "messages": [
-                    ui_message("1", "user", ASKED),
-                    ui_message("2", "assistant", SAID) | {"metadata": {"finishReason": "length"}},
-                ]
-            }
-        ],
-    ),
-    "langsmith": (
-        "runs.jsonl",
-        [
-            EXPORTS["langsmith"][1][0]
-            | {
-                "outputs": {
-                    "generations": [
-                        [{"generation_info": {"finish_reason": "length"}, "message": dumped("AIMessage", SAID, "ai")}]
-                    ]
-                }
-            }
-        ],
-    ),
-    "opentelemetry": (
-        "spans.jsonl",
-        [
-            {
-                "attributes": [
-                    {"key": f"gen_ai.{key}", "value": {"stringValue": text}}
-                    for key, text in {
-                        "prompt.0.role": "user",
-                        "prompt.0.content": ASKED,
-                        "completion.0.role": "assistant",
-                        "completion.0.content": SAID,
-                        "completion.0.finish_reason": "length",
-                    }.items()
-                ]
-            }
-        ],
-    ),
-    "open-webui": (
-        "chats.json",
-        [
-            {
-                "chat": {
-                    "history": {
-                        "currentId": "b",
-                        "messages": {
-                            "a": {"id": "a", "parentId": None, "role": "user", "content": ASKED},
-                            "b": {"id": "b", "parentId": "a", "role": "assistant", "content": SAID, "done": False},
-                        },
-                    }
-                }
-            }
-        ],
-    ),
-    "pydantic-ai": (
-        "rows.jsonl",
-        [
-            {
-                "messages": [
-                    {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ASKED}]},
-                    {
-                        "kind": "response",
-                        "finish_reason": "length",
-                        "parts": [{"part_kind": "text", "content": SAID}],
-                    },
-                ]
-            }
-        ],
-    ),
+CUT_SPAN = SPAN | {"gen_ai.completion.0.finish_reason": "length"}
+CUT: dict[str, Any] = {
+    "chatgpt": [
+        chatgpt(**{"5": node(5, "assistant", REST, metadata={"finish_details": {"type": "max_tokens"}})}),
+    ],
+    "claude": [claude(ASKED, SAID, stop_reason="max_tokens")],
+    "claude-code": [*SESSION[:-1], line("assistant", SAID, message=ANSWER | {"stop_reason": "max_tokens"})],
+    "ai-sdk": [
+        {
+            "messages": [
+                ui_message("1", "user", ASKED),
+                ui_message("2", "assistant", SAID) | {"metadata": {"finishReason": "length"}},
+            ]
+        }
+    ],
+    "langsmith": [LANGSMITH | generated("length")],
+    "opentelemetry": [
+        {"attributes": [{"key": key, "value": {"stringValue": value}} for key, value in CUT_SPAN.items()]}
+    ],
+    "open-webui": [webui(done=False)],
+    "pydantic-ai": [
+        {
+            "messages": [
+                parts("request", ("user-prompt", ASKED)),
+                parts("response", ("text", SAID), finish_reason="length"),
+            ]
+        }
+    ],
 }
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("anchor", CUT)
 def test_the_command_for_an_export_passes_on_that_an_answer_was_cut(anchor: str, tmp_path: Path) -> None:
-    file, value = CUT[anchor]
-    path = made_by_page(anchor, write(tmp_path / file, value))
+    path = made_by_page(
+        anchor,
+        write(tmp_path / ("rows.json" if anchor in ("chatgpt", "claude", "open-webui") else "rows.jsonl"), CUT[anchor]),
+    )
     tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
     with pytest.raises(NothingKeptError, match="cut_off"):
         packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False)
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_a_session_has_no_errors_of_its_server_and_is_left_out_where_it_was_rewound(tmp_path: Path) -> None:
-    error = line("assistant", [{"type": "text", "text": "API Error: 529"}], isApiErrorMessage=True)
+    error = line("assistant", [text("API Error: 529")], isApiErrorMessage=True)
     made = made_by_page("claude-code", write(tmp_path / "session.jsonl", [*SESSION, line("user", MORE), error]))
     assert "529" not in made.read_text() and MORE in made.read_text()
     rewound = line("user", MORE, parentUuid=SESSION[2]["parentUuid"])
     assert made_by_page("claude-code", write(tmp_path / "session.jsonl", [*SESSION, rewound])).read_text() == ""
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_calls_of_one_step_are_one_turn_and_what_follows_them_another(tmp_path: Path) -> None:
     def call(number: int) -> dict[str, Any]:
         return TIDE_PART | {"toolCallId": f"call_{number}", "output": f"0{number}:12"}
 
-    parts = [{"type": "step-start"}, {"type": "text", "text": "I look."}, call(1), call(2), {"type": "step-start"}]
-    messages = [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, *parts)]
+    begins = {"type": "step-start"}
+    said = [begins, text("I look."), call(1), call(2), begins]
+    messages = [ui_message("1", "user", ASKED), ui_message("2", "assistant", SAID, *said)]
     made = made_by_page("ai-sdk", write(tmp_path / "rows.jsonl", [{"messages": messages}]))
     said = [(each["role"], len(each["content"])) for each in json.loads(made.read_text())["messages"]]
     assert said == [("user", 1), ("assistant", 3), ("tool", 5), ("tool", 5), ("assistant", 1)]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_a_session_is_cut_where_it_was_compacted_and_an_interrupted_answer_is_not_trained(tmp_path: Path) -> None:
-    stopped = line("assistant", [{"type": "text", "text": "It is"}])
-    interrupt = line("user", [{"type": "text", "text": "[Request interrupted by user]"}])
     summary = line("user", "What was said.", isCompactSummary=True)
-    rows = [line("user", ASKED), stopped, interrupt, line("user", MORE), line("assistant", SAID), summary]
-    rows += [line("user", "And now?"), line("assistant", REST)]
+    rows = [line("user", ASKED), line("assistant", [text("It is")])]
+    rows += [line("user", [text("[Request interrupted by user]")]), line("user", MORE), line("assistant", SAID)]
+    rows += [summary, line("user", "And now?"), line("assistant", REST)]
     made = made_by_page("claude-code", write(tmp_path / "session.jsonl", rows)).read_text().splitlines()
     first, second = (json.loads(each)["messages"] for each in made)
     assert [each.get("train") for each in first if each["role"] == "assistant"] == [False, None]
     assert [each["content"][0]["text"] for each in second] == ["What was said.", "And now?", REST]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_calls_of_one_message_are_one_turn_wherever_their_results_were_written(tmp_path: Path) -> None:
     def use(number: int) -> dict[str, Any]:
         part = USE | {"id": f"toolu_{number}"}
@@ -905,7 +573,6 @@ def test_calls_of_one_message_are_one_turn_wherever_their_results_were_written(t
     assert said == [("user", 1), ("assistant", 2), ("user", 2), ("assistant", 1)]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_single_messages_are_joined_in_the_order_of_their_times_with_what_else_they_say(tmp_path: Path) -> None:
     rows = [
         {"thread": thread, "role": role, "text": text, "created_at": time, "deleted": time == 10}
@@ -918,7 +585,6 @@ def test_single_messages_are_joined_in_the_order_of_their_times_with_what_else_t
         assert (asked["content"], said["content"], said["deleted"]) == (ASKED, SAID, True)
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("time", ["5/1/2025 9:50 AM", "09:50"])
 def test_single_messages_are_not_joined_in_the_order_of_times_that_do_not_sort(time: str, tmp_path: Path) -> None:
     row = {"thread": "a", "role": "user", "text": ASKED, "created_at": time}
@@ -926,7 +592,6 @@ def test_single_messages_are_not_joined_in_the_order_of_times_that_do_not_sort(t
         made_by_page("single-messages", write(tmp_path / "rows.jsonl", [row]))
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_calls_as_xml_have_values_of_the_types_of_their_tools_and_stay_where_one_has_no_end(tmp_path: Path) -> None:
     properties = {"place": {"type": "string"}, "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}
     texts = [
@@ -935,15 +600,13 @@ def test_calls_as_xml_have_values_of_the_types_of_their_tools_and_stay_where_one
         f"{SAID} <function=look><parameter=place>2",
         f"<function=look><parameter=place>2</parameter></function> {SAID}",
     ]
-    row = {
-        "messages": [{"role": "user", "content": ASKED}, *({"role": "assistant", "content": text} for text in texts)],
-        "tools": [{"name": "look", "parameters": {"properties": properties}}],
-    }
+    messages = [ASK, *(message("assistant", each) for each in texts)]
+    row = {"messages": messages, "tools": [{"name": "look", "parameters": {"properties": properties}}]}
     made = json.loads(made_by_page("calls-as-xml", write(tmp_path / "rows.jsonl", [row])).read_text())
     *called, cut, more = made["messages"][1:]
     for each in called:
         assert each["tool_calls"][0]["function"] == {"name": "look", "arguments": {"place": "2", "days": 2}}
-    assert [cut, more] == [{"role": "assistant", "content": text} for text in texts[2:]]
+    assert [cut, more] == messages[-2:]
 
 
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
@@ -951,15 +614,13 @@ def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
     assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*RECOGNIZED, *others]]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_of_the_requests_of_a_session_the_last_is_left(tmp_path: Path) -> None:
-    turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant") * 2, "abcd", strict=True)]
+    turns = [message(role, said) for role, said in zip(("user", "assistant") * 2, "abcd", strict=True)]
     rows = [{"session_id": each, "messages": turns[:end]} for end in (4, 2) for each in "xy"]
     made = made_by_page("requests-of-a-session", write(tmp_path / "rows.jsonl", rows)).read_text().splitlines()
     assert [*map(json.loads, made)] == [{"session_id": each, "messages": turns} for each in "xy"]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("everywhere", [False, True])
 @pytest.mark.parametrize("note", ["grounding", "rationale", "original_text"])
 def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere: bool, tmp_path: Path) -> None:
@@ -971,9 +632,7 @@ def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere:
     ]
     path = write(tmp_path / "rows.jsonl", [{"number": number, "dialog": turns} for number in range(3)])
     tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False)
-    hint = caught.value.hint or ""
+    hint = refused(path, tmp_path).hint or ""
     assert ("may also be `utterance`" in hint) == everywhere
     if not everywhere:
         command = hint[hint.index("jq ") :]
@@ -985,11 +644,8 @@ def test_a_note_beside_what_is_said_never_takes_its_place(note: str, everywhere:
         assert {trained for _, (trained,) in read_back(cache, made.name)} == {SAID + "<|im_end|>"}
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_instructions_that_each_request_repeats_are_said_once_at_the_beginning(tmp_path: Path) -> None:
-    asked, said = EXPORTS["pydantic ai"][1][0]["messages"][0], [{"part_kind": "text", "content": SAID}]
-    asked = asked | {"parts": asked["parts"][1:]}
-    answer = {"kind": "response", "parts": said}
+    asked, answer = parts("request", ("user-prompt", ASKED)), PYDANTIC[-1]
     row = {"messages": [asked | {"instructions": "Be rude."}, answer, asked | {"instructions": SYSTEM}, answer]}
     made = json.loads(made_by_page("pydantic-ai", write(tmp_path / "rows.jsonl", [row])).read_text("utf-8"))
     assert [each["role"] for each in made["messages"]] == ["system", *["user", "assistant"] * 2]
@@ -1027,18 +683,13 @@ def test_short_answers_are_said_and_the_longer_note_beside_them_is_not(tmp_path:
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:
     row = {"input": f"User: {ASKED}\nAssistant: {SAID}\nUser: {MORE}\nAssistant:", "output": REST}
-    with pytest.raises(InputError) as caught:
-        packer.build([row], tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert caught.value.hint == "say which field is which: columns={'instruction': 'input'}"
+    assert refused([row], tmp_path).hint == "say which field is which: columns={'instruction': 'input'}"
 
 
 def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [{"score": 1, "tags": []}])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert caught.value.hint == (
-        "no field of these rows has a text; packer reads messages, questions with answers, texts, and token ids"
-    )
+    hint = refused(write(tmp_path / "rows.jsonl", [{"score": 1, "tags": []}]), tmp_path).hint
+    reads = "packer reads messages, questions with answers, texts, and token ids"
+    assert hint == f"no field of these rows has a text; {reads}"
 
 
 @pytest.mark.parametrize(
@@ -1050,13 +701,10 @@ def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
     ],
 )
 def test_one_half_of_a_log_is_told_what_is_missing(row: dict[str, Any], tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", [row])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert (caught.value.hint or "").startswith("this is one half of a log")
+    error = refused(write(tmp_path / "rows.jsonl", [row]), tmp_path)
+    assert (error.hint or "").startswith("this is one half of a log")
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("half", ["sent", "received"])
 def test_the_halves_of_a_batch_in_one_folder_are_joined_by_the_step(half: str, tmp_path: Path) -> None:
     """The answers are in another order than their requests, as in what OpenAI returns."""
@@ -1077,10 +725,8 @@ def test_no_step_joins_single_messages_that_nothing_shows_to_be_one_conversation
     rows: list[tuple[int, str]], tmp_path: Path
 ) -> None:
     texts = [{"chat": chat, "role": role, "text": f"{ASKED} {number}"} for number, (chat, role) in enumerate(rows)]
-    path, model = write(tmp_path / "rows.jsonl", texts), twins.byte_level(tmp_path / "model")
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=model, progress=False)
-    assert "join those of each conversation to `messages`" in (caught.value.hint or "")
+    error = refused(write(tmp_path / "rows.jsonl", texts), tmp_path)
+    assert "join those of each conversation to `messages`" in (error.hint or "")
 
 
 def test_no_hint_leaves_a_name_to_be_filled_in() -> None:

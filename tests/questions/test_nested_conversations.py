@@ -5,18 +5,16 @@ The first step of each hint is followed letter by letter, and the first row is r
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import twins
-from followed_steps import follow, write
-from foreign_rows import CALL, TEMPLATE, read_back
+from followed_steps import Shape, follow_shape, refused, write
+from foreign_rows import CALL, TEMPLATE, place, talk
 from hints import settings_in
 from search_effort import one_in
 
-import packer
 from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.questions.conversations import conversation_hint
@@ -24,24 +22,8 @@ from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 
-PLACES = ["Oban", "Mull", "Mallaig", "Skye", "Ullapool", "Arran", "Islay", "Jura", "Iona", "Tiree"]
 ROWS = range(30)
 ASSISTANT = {"user": "assistant", "human": "ai", "client": "agent"}
-
-
-def place(number: int) -> str:
-    return PLACES[number % len(PLACES)]
-
-
-def talk(number: int, count: int = 4) -> list[str]:
-    """Questions and answers in turn."""
-    told = "It turns at {} past {}, as the table of {} has it."
-    return [
-        told.format(turn + 3, number % 12 + 1, place(number + turn))
-        if turn % 2
-        else f"When does tide number {3 * number + turn} turn at {place(number + turn)}?"
-        for turn in range(count)
-    ]
 
 
 def messages(number: int, speaker: str = "role", said: str = "content", asks: str = "user") -> list[dict[str, Any]]:
@@ -101,16 +83,6 @@ TOLD = talk(0)
 BOTH = [TOLD[1], TOLD[3]]
 
 
-class Shape(NamedTuple):
-    value: Any
-    told: Sequence[str]
-    """What the first document has, in this order."""
-
-    trained: Sequence[str]
-    most_steps: int = 1
-    file: str = "rows.jsonl"
-
-
 SHAPES: dict[str, Shape] = {
     "states of langgraph": Shape([of_langgraph(k) for k in ROWS], [TOLD[0], "06:12"], [CALL, TOLD[1]]),
     "one state of langgraph": Shape(of_langgraph(0), [TOLD[0], "06:12"], [CALL, TOLD[1]], file="state.json"),
@@ -118,7 +90,6 @@ SHAPES: dict[str, Shape] = {
         [{"messages": of_langchain(k)} for k in ROWS],
         [TOLD[0], "06:12"],
         [THINKS + CALL, f"[So it is there.]{TOLD[1]}"],
-        most_steps=2,
     ),
     "items of a session, one a line": Shape(of_agents(0), [TOLD[0], "06:12"], [f"[I look.]{CALL}", TOLD[1]]),
     "items of a session in a list": Shape(
@@ -136,10 +107,8 @@ SHAPES: dict[str, Shape] = {
         BOTH,
         file="rows.json",
     ),
-    "lists under other keys, one a line": Shape(
-        [messages(k, "speaker", "text", "client") for k in ROWS], TOLD, BOTH, most_steps=2
-    ),
-    "lists of texts": Shape([talk(k) for k in ROWS], TOLD, BOTH, most_steps=2),
+    "lists under other keys, one a line": Shape([messages(k, "speaker", "text", "client") for k in ROWS], TOLD, BOTH),
+    "lists of texts": Shape([talk(k) for k in ROWS], TOLD, BOTH),
     "chats in a list in an object": Shape(
         [{"export": {"chats": [{"title": "x", "turns": messages(k, "who", "text", "human")}]}} for k in ROWS],
         TOLD,
@@ -151,17 +120,12 @@ SHAPES: dict[str, Shape] = {
 }
 
 
+TWO_STEPS = {"reasoning in an object beside calls", "lists under other keys, one a line", "lists of texts"}
+
+
 @pytest.mark.parametrize("name", one_in(2, [*SHAPES]))
 def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_path: Path) -> None:
-    shape = SHAPES[name]
-    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
-    path, followed = follow(write(tmp_path / shape.file, shape.value), tokenizer, tmp_path / "cache")
-    assert 0 < len(followed) <= shape.most_steps
-    ((text, learned),) = read_back(tmp_path / "cache", path.name)
-    assert learned == [f"{said}<|im_end|>" for said in shape.trained]
-    places = [text.index(each) for each in shape.told]
-    assert places == sorted(places)
-    assert "in a hurry" not in text and "resolved" not in text
+    follow_shape(SHAPES[name], tmp_path, 2 if name in TWO_STEPS else 1)
 
 
 def run_first_step(path: Path, hint: str) -> Path:
@@ -222,9 +186,7 @@ def test_what_stands_beside_a_list_of_conversations_is_said_to_go(tmp_path: Path
 def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:
     own = {"role": "assistant", "content": "Or so it says.", "train": False}
     path = write(tmp_path / "rows.jsonl", [{"messages": [*messages(k)[:2], own]} for k in ROWS])
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert " jq " not in (caught.value.hint or "")
+    assert " jq " not in (refused(path, tmp_path).hint or "")
 
 
 def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_path: Path) -> None:
@@ -234,7 +196,5 @@ def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_
     keys = [
         {"role": by, "content": text, "function_calls": call} for by, text, call in [*told, ("assistant", said, None)]
     ]
-    path = write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2)
-    with pytest.raises(InputError) as caught:
-        packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model"), progress=False)
-    assert "no_content" in caught.value.message and "jq" not in (caught.value.hint or "")
+    error = refused(write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2), tmp_path)
+    assert "no_content" in error.message and "jq" not in (error.hint or "")

@@ -4,14 +4,12 @@ The first step of each hint is followed letter by letter, and the first row is r
 """
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import twins
-from followed_steps import follow, write
-from foreign_rows import CALL, TEMPLATE, read_back
+from followed_steps import Shape, follow_shape, write
+from foreign_rows import CALL, asks, place, says, talk
 from search_effort import one_in
 
 from packer.questions.conversations import conversation_hint
@@ -19,34 +17,7 @@ from packer.questions.schema_errors import columns_hint
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 
-PLACES = ["Oban", "Mull", "Mallaig", "Skye", "Ullapool", "Arran", "Islay", "Jura", "Iona", "Tiree"]
 ROWS = range(30)
-
-
-def place(number: int) -> str:
-    return PLACES[number % len(PLACES)]
-
-
-def asks(number: int, turn: int = 0) -> str:
-    return f"When does tide number {3 * number + turn} turn at {place(number + turn)}?"
-
-
-def says(number: int, turn: int = 0) -> str:
-    return f"It turns at {turn + 3} past {number % 12 + 1}, as the table of {place(number + turn)} has it."
-
-
-def talk(number: int, count: int = 4) -> list[str]:
-    return [(says if turn % 2 else asks)(number, turn) for turn in range(count)]
-
-
-class Shape(NamedTuple):
-    value: Any
-    told: Sequence[str]
-    """What the first document has, in this order."""
-
-    trained: Sequence[str]
-    most_steps: int = 2
-    file: str = "rows.jsonl"
 
 
 def posts(number: int) -> dict[str, Any]:
@@ -171,15 +142,7 @@ SHAPES: dict[str, Shape] = {
 
 @pytest.mark.parametrize("name", one_in(2, [*SHAPES]))
 def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_path: Path) -> None:
-    shape = SHAPES[name]
-    tokenizer = twins.byte_level(tmp_path / "model", template=TEMPLATE)
-    path, followed = follow(write(tmp_path / shape.file, shape.value), tokenizer, tmp_path / "cache")
-    assert 0 < len(followed) <= shape.most_steps
-    ((text, learned),) = read_back(tmp_path / "cache", path.name)
-    assert len(learned) == len(shape.trained)
-    assert all(found.startswith(each) for found, each in zip(learned, shape.trained, strict=True))
-    places = [text.index(each) for each in shape.told]
-    assert places == sorted(places)
+    follow_shape(SHAPES[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", ["options", "choices"])

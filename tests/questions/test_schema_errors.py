@@ -16,6 +16,14 @@ from packer.source.schema import read_row
 CHAT = [{"role": "user", "content": "a"}]
 
 
+def refused(path, *rows):
+    """The hint at rows of a file that match no schema."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    with pytest.raises(InputError) as caught:
+        detected_schema(path, format="jsonl", columns={})
+    return caught.value.hint
+
+
 DEFINED = [{"name": "tide", "parameters": {"type": "object", "properties": {"harbor": {"type": "string"}}}}]
 CALLS = [{"type": "function", "function": {"name": "tide", "arguments": {"harbor": "Oban"}}}]
 FORM = {"json_schema": {"name": "form", "schema": {"type": "object", "properties": {"said": {"type": "string"}}}}}
@@ -94,42 +102,40 @@ READS = "; packer reads messages, questions with answers, texts, and token ids"
 PLAINLY = f"{READS}; docs/how-to/exports.md shows how to make them of other shapes"
 
 
+def answers(one, other, names=("instruction", "output")):
+    """The way that one field answers another."""
+    return f"if `{one}` answers `{other}`, --columns {names[0]}={other},{names[1]}={one}"
+
+
+def better(one, other):
+    return f"if `{one}` is always better than `{other}`, --columns instruction=question,chosen={one},rejected={other}"
+
+
 @pytest.mark.parametrize(
     ("row", "ways"),
     [
         (
             {"title": "a", "body": "bb"},
             [
-                "if `body` answers `title`, --columns instruction=title,output=body",
-                "if `title` answers `body`, --columns instruction=body,output=title",
+                answers("body", "title"),
+                answers("title", "body"),
                 "if `body` is trained whole, --columns text=body",
             ],
         ),
-        (
-            {"question": "a", "body": "bb"},
-            [
-                "if `body` answers `question`, --columns instruction=question,output=body",
-            ],
-        ),
+        ({"question": "a", "body": "bb"}, [answers("body", "question")]),
         (
             {"question": "a", "response_a": "bb", "response_b": "c", "preference": 1},
             [
-                *(
-                    f"if `{one}` is always better than `{other}`, "
-                    f"--columns instruction=question,chosen={one},rejected={other}"
-                    for one, other in (("response_a", "response_b"), ("response_b", "response_a"))
-                ),
+                better("response_a", "response_b"),
+                better("response_b", "response_a"),
                 "where that differs by row, as `preference` may say, give rows `chosen` and `rejected`",
             ],
         ),
         (
             {"question": "a", "accepted": "At twelve past six.", "refused": "I am not sure."},
             [
-                *(
-                    f"if `{one}` is always better than `{other}`, "
-                    f"--columns instruction=question,chosen={one},rejected={other}"
-                    for one, other in (("accepted", "refused"), ("refused", "accepted"))
-                ),
+                better("accepted", "refused"),
+                better("refused", "accepted"),
                 *(
                     f"if `{one}` answers `question`{more.format(one, other)}"
                     for more in (
@@ -142,24 +148,9 @@ PLAINLY = f"{READS}; docs/how-to/exports.md shows how to make them of other shap
                 "what is left out by this may belong to the prompt",
             ],
         ),
-        (
-            {"input": [CHAT[0]], "ideal": "b", "id": "1"},
-            ["if `ideal` answers `input`, --columns prompt=input,completion=ideal"],
-        ),
-        (
-            {"question": "a", "query": "SELECT"},
-            [
-                "if `query` answers `question`, --columns instruction=question,output=query",
-                "if `question` answers `query`, --columns instruction=query,output=question",
-            ],
-        ),
-        (
-            {"pair": {"en": "a", "gd": "bb"}},
-            [
-                "if `pair.gd` answers `pair.en`, --columns instruction=pair.en,output=pair.gd",
-                "if `pair.en` answers `pair.gd`, --columns instruction=pair.gd,output=pair.en",
-            ],
-        ),
+        ({"input": CHAT, "ideal": "b", "id": "1"}, [answers("ideal", "input", ("prompt", "completion"))]),
+        ({"question": "a", "query": "SELECT"}, [answers("query", "question"), answers("question", "query")]),
+        ({"pair": {"en": "a", "gd": "bb"}}, [answers("pair.gd", "pair.en"), answers("pair.en", "pair.gd")]),
     ],
 )
 def test_fields_whose_names_do_not_tell_are_named_in_each_order(row, ways):
@@ -237,11 +228,8 @@ OPTIONS = {
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_that_no_column_reads_are_written_into_the_question(name, tmp_path):
-    row, path = OPTIONS[name], tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n", "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    hint = caught.value.hint
+    row = OPTIONS[name]
+    hint = refused(tmp_path / "rows.jsonl", row)
     assert hint.index(": jq ") < hint.index("--ignore")
     command = hint[hint.index("jq -c") : hint.index("_lines.jsonl")] + "_lines.jsonl"
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
@@ -272,39 +260,30 @@ def made_by(way, folder):
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 @pytest.mark.parametrize("name", SEVERAL)
 def test_each_of_several_answers_becomes_a_row(name, tmp_path):
-    answers, expected = SEVERAL[name]
+    given, expected = SEVERAL[name]
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(ASKED | answers), "utf-8")
-    said, *ways = re.split(r"; (?=if )", refused(path, [ASKED | answers]))
+    said, *ways = re.split(r"; (?=if )", refused(path, ASKED | given))
     assert said == "packer reads one answer a row" and ways[0].startswith("if each ")
     made = [made_by(way, tmp_path) for way in ways]
     assert made[0] == [ASKED | row for row in expected]
-    if "responses" in answers:
+    if "responses" in given:
         assert ways[1].startswith("if they are the parts of one answer, in their order: ")
         assert made[1] == [ASKED | {"responses": "\n".join(SAID)}]
-    columns, *more = settings_in(refused(path, made[0]))
+    columns, *more = settings_in(refused(path, *made[0]))
     assert all(each.startswith("sources.columns={instruction: prompt, output: ") for each in (columns, *more))
 
 
-TESTED = {"question": "Print the sum of two numbers.", "input_output": '{"inputs": ["1 2"], "outputs": ["3"]}'}
-
-
-def test_what_an_answer_is_tested_with_is_no_answer_where_another_field_has_one(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(TESTED | {"solution": "print(sum(map(int, input().split())))"}), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    assert settings_in(caught.value.hint) == ["sources.columns={instruction: question, output: solution}"]
+def test_what_an_answer_is_tested_with_is_no_answer_where_another_field_has_one():
+    row = {"question": "Print the sum of two numbers.", "solution": "print(sum(map(int, input().split())))"}
+    hint = columns_hint([row | {"input_output": '{"inputs": ["1 2"], "outputs": ["3"]}'}], {})
+    assert settings_in(hint) == ["sources.columns={instruction: question, output: solution}"]
 
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_calls_are_not_several_answers(as_text, tmp_path):
     calls = [{"name": "tide", "arguments": {"harbor": place}} for place in ("Oban", "Mallaig")]
-    row, path = ASKED | {"answers": json.dumps(calls) if as_text else calls}, tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    assert "one answer a row" not in caught.value.hint
+    row = ASKED | {"answers": json.dumps(calls) if as_text else calls}
+    assert "one answer a row" not in refused(tmp_path / "rows.jsonl", row)
 
 
 EARLY, LATE = "It is high at twelve past six.", "It is high at noon."
@@ -338,13 +317,6 @@ def test_two_texts_without_a_question_are_no_pair(field, more):
     assert more or field != "label" or "--columns instruction=sentence1,output=label,input=sentence2" in hint
 
 
-def refused(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    return caught.value.hint
-
-
 @pytest.mark.parametrize("more", [[], [{"sender_type": None, "content": "The talk was closed by Ann."}]])
 def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_speaker(more, tmp_path):
     talk = [{"sender_type": ("Contact", "User")[k % 2], "content": f"The parcel of day {k} is late."} for k in range(4)]
@@ -353,17 +325,17 @@ def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_s
         for number in range(3)
         for k, row in enumerate([*talk, *more])
     ]
-    hint = refused(tmp_path / "rows.jsonl", rows)
+    hint = refused(tmp_path / "rows.jsonl", *rows)
     assert hint.startswith("each row is a single message; join those with the same `conversation_id` to `messages`")
 
 
 def test_a_field_of_labels_that_repeat_is_no_question(tmp_path):
     rows = [{"kind": "ab"[k % 2] * 3, "reply": f"The ferry number {k} leaves at noon."} for k in range(6)]
-    hint = refused(tmp_path / "rows.jsonl", rows)
+    hint = refused(tmp_path / "rows.jsonl", *rows)
     assert settings_in(hint) == ["sources.columns={text: reply}"]
     for k, row in enumerate(rows):
         row["kind"] = f"oban {k}"
-    assert "sources.columns={instruction: kind, output: reply}" in settings_in(refused(tmp_path / "rows.jsonl", rows))
+    assert "sources.columns={instruction: kind, output: reply}" in settings_in(refused(tmp_path / "rows.jsonl", *rows))
 
 
 def test_an_answer_that_is_a_list_as_python_prints_it_is_among_the_ways(tmp_path):
@@ -375,9 +347,8 @@ def test_an_answer_that_is_a_list_as_python_prints_it_is_among_the_ways(tmp_path
         }
         for k in range(4)
     ]
-    assert "sources.columns={instruction: question, output: made}" in settings_in(
-        refused(tmp_path / "rows.jsonl", rows)
-    )
+    found = settings_in(refused(tmp_path / "rows.jsonl", *rows))
+    assert "sources.columns={instruction: question, output: made}" in found
 
 
 @pytest.mark.parametrize(
@@ -430,10 +401,8 @@ def test_an_answer_may_be_a_whole_number_or_a_yes_or_no(answer, said):
 
 def test_the_suggested_columns_are_taken(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"Question": "a", "thinking": "b", "Response": "c"}), "utf-8")
-    with pytest.raises(InputError) as caught:
-        detected_schema(path, format="jsonl", columns={})
-    assert caught.value.hint.endswith("--columns instruction=Question,output=Response,reasoning=thinking")
+    hint = refused(path, {"Question": "a", "thinking": "b", "Response": "c"})
+    assert hint.endswith("--columns instruction=Question,output=Response,reasoning=thinking")
     columns = {"instruction": "Question", "reasoning": "thinking", "output": "Response"}
     assert detected_schema(path, format="jsonl", columns=columns) == "alpaca"
 
@@ -462,40 +431,35 @@ def test_columns_that_no_row_is_read_from_are_refused_with_near_names(tmp_path, 
     ],
 )
 def test_the_turns_of_one_dialogue_are_not_taken_for_rows(row, is_wrapper, tmp_path):
-    path = tmp_path / "one.jsonl"
-    path.write_text(json.dumps(row) + "\n")
-    with pytest.raises(InputError) as error:
-        detected_schema(path, format="jsonl", columns={})
-    assert error.value.hint.startswith("its rows are in the list") == is_wrapper
+    assert refused(tmp_path / "one.jsonl", row).startswith("its rows are in the list") == is_wrapper
 
 
-@pytest.mark.parametrize("answers", [SAID, {"input_text": SAID, "span_start": [0, 19, 48]}])
-def test_answers_in_a_list_beside_their_questions_are_no_answers_to_a_passage(answers):
-    rows = [{"story": " ".join(SAID), "questions": [f"Where is it, {k}?" for k in range(3)], "answers": answers}]
-    field = "answers" if answers is SAID else "answers.input_text"
+EARLIER = [{"role": "user", "content": "Is it a bird?"}, {"role": "assistant", "content": SAID[1]}]
+TURNS = ["How do I clean a kettle?", "Begin with the joints.", "Which tools do I need?"]
+STORY = {"story": " ".join(SAID), "questions": [f"Where is it, {k}?" for k in range(3)]}
+SEVERAL_TURNS = [
+    (STORY | {"answers": SAID}, "`questions`, `answers`"),
+    (STORY | {"answers": {"input_text": SAID, "span_start": [0, 19, 48]}}, "`questions`, `answers.input_text`"),
+    ({"history": EARLIER, "question": "Where does it live?", "answer": SAID[0]}, "`history`"),
+    ({"conversation_history": EARLIER, "user": "Where does it live?", "assistant": SAID[0]}, "`conversation_history`"),
+    *(
+        ({name: TURNS, "response": "You need a brush."}, f"`{name}`")
+        for name in ("context", "history", "dialogue_history", "prompt")
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "named"), SEVERAL_TURNS)
+def test_turns_beside_a_question_or_an_answer_are_never_left_out(row, named):
+    rows = [{name: f"{value} {k}" if isinstance(value, str) else value for name, value in row.items()} for k in "abc"]
     hint = columns_hint(rows, {})
-    assert settings_in(hint) == [] and f"if `questions`, `{field}` may have several turns of a conversation" in hint
-
-
-@pytest.mark.parametrize("names", [("history", "question", "answer"), ("conversation_history", "user", "assistant")])
-def test_messages_before_a_question_and_its_answer_are_no_row_without_them(names):
-    earlier = [{"role": "user", "content": "Is it a bird?"}, {"role": "assistant", "content": SAID[1]}]
-    rows = [dict(zip(names, (earlier, "Where does it live?", SAID[0]), strict=True))] * 2
-    hint = columns_hint(rows, {})
-    assert settings_in(hint) == [] and f"if `{names[0]}` may have several turns of a conversation" in hint
-
-
-@pytest.mark.parametrize("name", ["context", "history", "dialogue_history", "prompt"])
-def test_an_answer_behind_texts_in_turn_is_never_left_out(name):
-    said = ["How do I clean a kettle?", "Begin with the joints.", "Which tools do I need?"]
-    hint = columns_hint([{name: said, "response": f"You need a brush, number {k}."} for k in range(4)], {})
-    assert settings_in(hint) == [] and f"if `{name}` may have several turns of a conversation" in hint
+    assert settings_in(hint) == [] and f"if {named} may have several turns of a conversation" in hint
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_number_that_picks_one_of_several_answers_is_told_before_they_are_rows(first, tmp_path):
     rows = [{"prompt": f"Which, {k}?", "responses": SAID[:2], "best": first + k % 2} for k in range(4)]
-    said = refused(tmp_path / "rows.jsonl", rows)
+    said = refused(tmp_path / "rows.jsonl", *rows)
     which = (
         "if `best` says which of `responses` is the better one, give rows that one alone, or `chosen` and `rejected`"
     )

@@ -23,14 +23,9 @@ ASKED, SAID = "When is high water?", "At six."
 
 
 def talk(asks: str, answers: str, number: int = 0) -> dict[str, Any]:
-    return {
-        "messages": [
-            {"role": "user", "content": f"{asks}{ASKED}"},
-            {"role": "assistant", "content": f"{answers}Number {number}."},
-            {"role": "user", "content": f"{asks}Really?"},
-            {"role": "assistant", "content": f"{answers}{SAID}"},
-        ]
-    }
+    said = [f"{asks}{ASKED}", f"{answers}Number {number}.", f"{asks}Really?", f"{answers}{SAID}"]
+    roles = ("user", "assistant") * 2
+    return {"messages": [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]}
 
 
 def sample(row: dict[str, Any], **roles: str) -> Sample:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from search_effort import each_with_a_kind
 
 from packer.questions.unread_text import find_unread
-from packer.source.decode import as_flag
 from packer.source.schema import read_row
 
 ASKED = [{"role": "user", "content": f"Question {number}?"} for number in range(2)]
@@ -57,22 +56,26 @@ def test_a_key_of_messages_is_a_flag_if_it_says_yes_or_no_and_answers_differ_in_
     assert found_in(talk(*flags, key=key)) == ({} if says is None else {f"messages[].{key}": says})
 
 
-def test_answers_of_different_rows_differ_too_and_flags_of_questions_say_nothing() -> None:
-    assert found_in(talk(True, True), talk(False, False)) == {"messages[].mask": "false or true"}
+FLAGS_OF_ROWS: list[tuple[list[tuple[Any, Any]], str | None]] = [
+    ([(True, True), (False, False)], "false or true"),  # answers of different rows differ, too
+    ([("ok", "ok"), ("timeout", "timeout")], "ok or timeout"),
+    ([(0.1, 0.1), (0.2, 0.2)], None),  # numbers differ within a conversation
+    ([("draft", "final"), ("draft", "sent")], None),  # words are two, or verdicts
+    ([("passed", "failed"), ("passed", "skipped")], "failed or passed or skipped"),
+    ([("good", "bad"), ("good", "good")], "bad or good"),
+    ([("yes", "maybe"), ("maybe", "no")], "maybe or no or yes"),
+    ([("no", "maybe"), ("some", "no")], None),  # nothing says yes
+]
+
+
+@pytest.mark.parametrize(("flags", "says"), FLAGS_OF_ROWS)
+def test_flags_of_several_rows_are_looked_at_together(flags, says) -> None:
+    assert found_in(*(talk(*each) for each in flags)) == ({} if says is None else {"messages[].mask": says})
+
+
+def test_flags_of_questions_say_nothing() -> None:
     asked = [each | {"mask": bool(number)} for number, each in enumerate(ASKED)]
     assert found_in({"messages": [asked[0], ANSWERS[0], asked[1], ANSWERS[1]]}) == {}
-
-
-def test_numbers_differ_within_a_conversation_and_words_are_two_or_verdicts() -> None:
-    assert found_in(talk("ok", "ok"), talk("timeout", "timeout")) == {"messages[].mask": "ok or timeout"}
-    assert found_in(talk(0.1, 0.1), talk(0.2, 0.2)) == {}
-    assert found_in(talk("draft", "final"), talk("draft", "sent")) == {}
-    assert found_in(talk("passed", "failed"), talk("passed", "skipped")) == {
-        "messages[].mask": "failed or passed or skipped"
-    }
-    assert found_in(talk("good", "bad"), talk("good", "good")) == {"messages[].mask": "bad or good"}
-    assert found_in(talk("yes", "maybe"), talk("maybe", "no")) == {"messages[].mask": "maybe or no or yes"}
-    assert found_in(talk("no", "maybe"), talk("some", "no")) == {}, "nothing says yes"
 
 
 @pytest.mark.parametrize(
@@ -127,23 +130,6 @@ def test_flags_of_parts_in_objects_and_of_exchanges_are_found() -> None:
     assert found_in({"conversations": turns}, schema="sharegpt", roles={"me": "user", "it": "assistant"}) == {
         "conversations[].keep": "false or nothing"
     }
-
-
-@pytest.mark.parametrize("is_text", [False, True])
-@pytest.mark.parametrize("inner", [(), ("function",)])
-@pytest.mark.parametrize(
-    "flags",
-    [{"index": [0, 1]}, {"type": ["function", "custom"]}, {"parameters": [{"exact": True}, {"exact": False}]}],
-)
-def test_what_calls_are_made_of_is_no_flag(flags, inner, is_text) -> None:
-    (key, values), made = *flags.items(), []
-    for number, value in enumerate(values):
-        call = {"id": f"call_{number}", "function": {"name": "look", "arguments": {"deep": bool(number)}}}
-        (call["function"] if inner else call)[key] = value
-        made.append(call)
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in made]
-    asking = {"role": "assistant", "content": None, "tool_calls": json.dumps(made) if is_text else made}
-    assert found_in({"messages": [ASKED[0], asking, *results, ANSWERS[0]]}) == {}
 
 
 @pytest.mark.parametrize(
@@ -230,34 +216,45 @@ def test_messages_in_an_object_of_the_row_are_searched() -> None:
     assert [each.path for each in found.fields] == ["data.messages[].mask"]
 
 
-def test_a_list_of_the_row_with_one_for_each_message_is_a_flag() -> None:
-    assert found_in(talk(None, None, loss_mask=[0, 0, 0, 1])) == {"loss_mask": "false or true"}
-    assert found_in(talk(None, None, loss_mask=[0, 1, 0, 1])) == {}, "as it is trained anyway"
-    assert found_in(talk(None, None, learn=["no", "no", "no", "yes"])) == {"learn": "false or true"}
-    assert found_in(talk(None, None, scores=[0, 1, 0, 5])) == {}
-    assert found_in(talk(None, None, numbers=[0, 0, 1])) == {}
-    assert found_in(talk(None, None, meta={"learn": [0, 1]})) == {"meta.learn": "false or true"}, "one for each answer"
+NUMBERS = "the numbers of some messages"
+TWENTY = [{"x": [1 + 2 * (number % 2)]} for number in range(20)]
+LISTS_OF_ROWS: list[tuple[list[dict[str, Any]], dict[str, str]]] = [
+    ([{"loss_mask": [0, 0, 0, 1]}], {"loss_mask": "false or true"}),
+    ([{"loss_mask": [0, 1, 0, 1]}], {}),  # as it is trained anyway
+    ([{"learn": ["no", "no", "no", "yes"]}], {"learn": "false or true"}),
+    ([{"scores": [0, 1, 0, 5]}], {}),
+    ([{"numbers": [0, 0, 1]}], {}),
+    ([{"meta": {"learn": [0, 1]}}], {"meta.learn": "false or true"}),  # one for each answer
+    ([{"x": "[0, 0, 0, 1]"}, {"x": "[0, 1, 0, 1]"}], {"x": "false or true"}),
+    ([{"x": "[0, 0, 0, 1]"}, {"x": "[0, 1]"}], {}),
+    ([{"turns": "[1, 3]"}, {"turns": "[3]"}], {"turns": NUMBERS}),
+    ([{"turns": [3, 1]}, {"turns": [1]}], {"turns": NUMBERS}),  # in any order
+    ([{"level": "1"}, {"level": "3"}], {}),  # a number alone
+    ([{"turns": [3]}], {"turns": NUMBERS}),
+    ([{"turns": [4]}, {"turns": [2]}], {"turns": NUMBERS}),
+    ([{"turns": [1, 3]}], {}),  # as it is trained anyway
+    ([{"topics": [3]}, {"topics": [0]}], {}),
+    ([{"topics": [3]}, {"topics": [9]}], {}),
+    ([*TWENTY, {"x": [2]}], {"x": NUMBERS}),  # nearly all have those of answers
+    ([*TWENTY[:19], {"x": [2]}], {}),
+]
 
 
-def test_json_of_a_list_is_a_list_and_other_texts_are_labels() -> None:
-    assert found_in(talk(None, None, x="[0, 0, 0, 1]"), talk(None, None, x="[0, 1, 0, 1]")) == {"x": "false or true"}
-    assert found_in(talk(None, None, x="[0, 0, 0, 1]"), talk(None, None, x="[0, 1]")) == {}
+@pytest.mark.parametrize(("rows", "found"), LISTS_OF_ROWS)
+def test_a_list_with_one_for_each_message_or_with_numbers_of_answers_is_a_flag(rows, found) -> None:
+    assert found_in(*(talk(None, None, **each) for each in rows)) == found
+
+
+def test_texts_that_only_look_like_lists_are_labels() -> None:
     rows = [talk(None, None, x=text) for text in ("0,0,0,1", "0001")]
     found = find_unread(rows, schema="messages", columns={}, roles={})
     assert (found.fields, found.labels) == ((), {"x": {'"0,0,0,1"': 1, '"0001"': 1}})
 
 
-def test_a_list_of_numbers_of_answers_is_a_flag_and_a_number_alone_is_none() -> None:
-    says = {"turns": "the numbers of some messages"}
-    assert found_in(talk(None, None, turns="[1, 3]"), talk(None, None, turns="[3]")) == says
-    assert found_in(talk(None, None, level="1"), talk(None, None, level="3")) == {}
-    assert found_in(talk(None, None, turns=[3, 1]), talk(None, None, turns=[1])) == says, "in any order"
-
-
-def test_nearly_all_lists_of_numbers_have_those_of_answers() -> None:
-    rows = [talk(None, None, x=[1 + 2 * (number % 2)]) for number in range(20)]
-    assert found_in(*rows, talk(None, None, x=[2])) == {"x": "the numbers of some messages"}
-    assert found_in(*rows[:19], talk(None, None, x=[2])) == {}
+def within(inside: tuple[str, ...], value: Any) -> Any:
+    for key in reversed(inside):
+        value = [value] if key == "[]" else {key: value}
+    return value
 
 
 LISTS: list[tuple[Any, str | None]] = [
@@ -280,26 +277,13 @@ LISTS: list[tuple[Any, str | None]] = [
     ("found", "inside"), each_with_a_kind(LISTS, [("x",), ("meta", "x"), ("notes", "[]", "x"), ("x", "[]")])
 )
 def test_a_list_that_fits_no_messages_is_searched_for_a_yes_and_a_no(found, inside) -> None:
-    (lists, says), rows = found, []
-    for value in lists:
-        for key in reversed(inside):
-            value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
-        rows.append(talk(None, None, **value))
+    lists, says = found
+    rows = [talk(None, None, **within(inside, value)) for value in lists]
     path, *inner = ".".join(inside).split(".[]")
     says = f"{inner[0].removeprefix('.')}: {says}" if inner and inner[0] and says else says
     assert found_in(*rows, kinds="flag") == ({} if says is None else {path: says})
     prompts = [{key: value for key, value in row.items() if key != "messages"} | PROMPT for row in rows]
     assert found_in(*prompts, schema="completion", kinds="flag") == ({} if says is None else {path: says})
-
-
-def test_a_list_of_the_numbers_of_some_answers_is_a_flag() -> None:
-    assert found_in(talk(None, None, train_turns=[3])) == {"train_turns": "the numbers of some messages"}
-    assert found_in(talk(None, None, train_turns=[4]), talk(None, None, train_turns=[2])) == {
-        "train_turns": "the numbers of some messages"
-    }
-    assert found_in(talk(None, None, train_turns=[1, 3])) == {}, "as it is trained anyway"
-    assert found_in(talk(None, None, topics=[3]), talk(None, None, topics=[0])) == {}
-    assert found_in(talk(None, None, topics=[3]), talk(None, None, topics=[9])) == {}
 
 
 DIFFERING: list[tuple[Any, str | None]] = [
@@ -339,11 +323,8 @@ PLACES = [("x",), ("meta", "x"), ("a", "b", "x"), ("notes", "[]", "x")]
 
 @pytest.mark.parametrize(("differing", "inside"), each_with_a_kind(DIFFERING, PLACES))
 def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_is(differing, inside) -> None:
-    (said, says), rows = differing, []
-    for value in said:
-        for key in reversed(inside):
-            value = [value] if key == "[]" else {key: value}  # noqa: PLW2901
-        rows.append(talk(None, None, **value))
+    said, says = differing
+    rows = [talk(None, None, **within(inside, value)) for value in said]
     path = ".".join(inside).partition(".[]")[0]
     assert found_in(*rows) == ({} if says is None else {path: says if "[]" not in inside else f"x: {says}"})
 
@@ -352,11 +333,6 @@ def test_what_rows_differ_in_is_found_wherever_it_stands_and_whatever_its_name_i
 def test_what_is_read_is_no_flag(key) -> None:
     flags = (0, 1) if key == "weight" else ("commentary", "final_answer") if key == "phase" else (False, True)
     assert found_in(talk(*flags, key=key)) == {}
-
-
-def test_words_that_say_yes_and_no() -> None:
-    assert [*map(as_flag, (True, 1.0, "YES", "0", False, 0))] == [True, True, True, False, False, False]
-    assert {*map(as_flag, (2, 0.5, "on", None, [], {}))} == {None}
 
 
 SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 3, 0.5, 2**63, math.inf, math.nan])
@@ -385,15 +361,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "preference": {"prompt": ASKED[:1], "chosen": ANSWERS[:1], "rejected": ANSWERS[1:]},
     "rated": {"prompt": ASKED[:1], "completion": ANSWERS[:1], "label": True},
 }
-SAYS = [
-    (True, False),
-    ("yes", "no"),
-    ("Y", "N"),
-    ("✓", "✗"),
-    ("solved", "unsolved"),
-    ("toxic", "nontoxic"),
-    ("ok", "bad"),
-]
+SAYS = [(True, False), ("yes", "no"), ("Y", "N"), ("✓", "✗"), ("solved", "unsolved"), ("toxic", "nontoxic")]
 
 
 @given(

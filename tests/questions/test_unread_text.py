@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from packer.questions.proposals import Reading, propose
 from packer.questions.unread_text import find_unread
 from packer.source.decode import Refused
-from packer.source.field_names import SYNONYMS, meant_field
 from packer.source.prose import is_text
 from packer.source.schema import SCHEMAS, read_row
 
@@ -31,6 +30,15 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 READ = {name for schema in SCHEMAS.values() for name in schema.fields} | {"id", "uuid", "sample_id"}
 TOOL = {"type": "function", "function": {"name": "tide", "parameters": {"properties": {"harbor": {}}}}}
+
+
+def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
+    return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
+
+
+def proposed(*rows: dict[str, Any]) -> Any:
+    return propose(rows, Reading(schema=None, columns={}, roles={}))
+
 
 texts = st.sampled_from(
     [
@@ -183,7 +191,7 @@ def test_the_names_of_many_speakers_are_no_text_and_a_call_is_one_however_its_ro
 def test_a_text_may_be_the_question_or_the_answer_of_what_nothing_reads(field, columns) -> None:
     """It would be trained whole, and the rest left out."""
     rows = [{"text": f"What sails in the {place}?", field: f"The {place} has ferries."} for place in ("north", "south")]
-    choices = propose(rows, Reading(schema=None, columns={}, roles={})).choices
+    choices = proposed(*rows).choices
     assert [(each.reading.columns, each.left) for each in choices] == [
         ({"instruction": question, "output": answer}, ()) for question, answer in columns
     ]
@@ -200,16 +208,10 @@ def test_tools_under_another_name_are_found_and_read_as_tools(asked, field, path
     row = ROWS["messages"] | {field: json.dumps(value) if as_text else value}
     assert asked(row) == [path]
     assert asked(row | {"tools": tools}) == []
-    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    proposal = proposed(row)
     assert (proposal.read, proposal.left) == ((path,), ())
     sample = read_row(row, number=0, schema="messages", columns=proposal.reading.columns)
     assert sample == read_row(ROWS["messages"] | {"tools": tools}, number=0, schema="messages", columns={})
-
-
-def test_calls_in_a_key_beside_the_text_are_found(asked) -> None:
-    call = {"name": "setAlarm", "args": {"time": "06:00"}}
-    row = {"messages": [CHAT[0], {"role": "assistant", "content": "I have set an alarm.", "apis": [call]}]}
-    assert asked(row) == ["messages[].apis"]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_a_path_leads_to_what_is_not_read(asked) -> None:
 
 def test_no_place_is_guessed_for_fields_whose_names_say_none() -> None:
     row = ROWS["alpaca"] | {"persona": GAELIC, "notes": "Checked by a speaker of Gaelic.", "cot": "The ferry is first."}
-    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    proposal = proposed(row)
     assert proposal.places == {"cot": "reasoning"}
     assert proposal.left == ("notes", "persona")
     assert [(each.when, each.reading.columns, each.left) for each in proposal.choices] == [
@@ -264,19 +266,18 @@ def test_code_is_proposed_as_part_of_the_question_alone() -> None:
         ROWS["alpaca"] | {"test": f"def check(leaves):\n    assert leaves('{port}') == [6, 12]"}
         for port in ("Oban", "Mull")
     ]
-    found = propose(rows, Reading(schema=None, columns={}, roles={}))
-    assert [choice.reading.columns for choice in found.choices] == [{"input": "test"}]
+    assert [choice.reading.columns for choice in proposed(*rows).choices] == [{"input": "test"}]
 
 
-def test_a_second_answer_is_never_proposed_as_an_answer_to_a_chat_that_has_one() -> None:
-    row = ROWS["messages"] | {"reference_answer": OTHER}
-    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
-    assert (proposal.places, proposal.choices, proposal.left) == ({}, (), ("reference_answer",))
+def test_no_second_answer_and_nothing_that_columns_would_replace_is_proposed() -> None:
+    both = ROWS["alpaca"] | {"system": "Be kind to whoever asks.", "system_prompt": GAELIC}
+    for row, left in ((ROWS["messages"] | {"reference_answer": OTHER}, "reference_answer"), (both, "system_prompt")):
+        assert (proposed(row).places, proposed(row).left) == ({}, (left,))
+    assert proposed(ROWS["messages"] | {"reference_answer": OTHER}).choices == ()
 
 
 def test_the_worse_of_two_answers_is_only_ever_the_rejected_one() -> None:
-    row = ROWS["alpaca"] | {"rejected_answer": OTHER}
-    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
+    proposal = proposed(ROWS["alpaca"] | {"rejected_answer": OTHER})
     assert proposal.reading.columns == {"chosen": "output", "rejected": "rejected_answer"}
     assert proposal.choices == ()
 
@@ -312,12 +313,6 @@ def test_a_sentence_for_a_name_is_asked_about(asked) -> None:
     assert asked({"messages": [CHAT[0] | {"name": "Ada"}, CHAT[1]], "name": "Ada"}) == []
 
 
-def test_what_columns_would_replace_is_not_proposed() -> None:
-    row = ROWS["alpaca"] | {"system": "Be kind to whoever asks.", "system_prompt": "Always answer in Gaelic."}
-    proposal = propose([row], Reading(schema=None, columns={}, roles={}))
-    assert (proposal.places, proposal.left) == ({}, ("system_prompt",))
-
-
 def test_the_order_of_keys_and_rows_does_not_matter() -> None:
     rows = [
         ROWS["alpaca"] | {"b": {"y": "Always answer in Gaelic.", "x": "Never answer in Gaelic, ever."}} for _ in "ab"
@@ -329,23 +324,9 @@ def test_the_order_of_keys_and_rows_does_not_matter() -> None:
     assert [field.path for field in found.fields] == ["a", "b"]
 
 
-def test_names_stand_for_fields_of_alpaca() -> None:
-    assert SYNONYMS.keys() <= SCHEMAS["alpaca"].fields
-    assert [meant_field(name) for name in ("System Prompt", "model_reasoning", "passages", "topic")] == [
-        "system",
-        "reasoning",
-        "input",
-        None,
-    ]
-
-
 def test_a_long_unbroken_text_is_an_id_up_to_a_length() -> None:
     assert not is_text("a" * 256)
     assert is_text("a" * 257)
-
-
-def found_in(*rows: dict[str, Any], schema: str = "alpaca") -> list[str]:
-    return [field.path for field in find_unread(rows, schema=schema, columns={}, roles={}).fields]
 
 
 def test_what_keys_of_arguments_say_is_read(asked) -> None:
@@ -440,7 +421,7 @@ def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them
     row = {"instruction": "Where is the port?", "output": answer, **options}
     asked = [name for name in names if is_letter or options[name] != "Mull"]
     assert found_in(row, row, row) == asked
-    assert propose([row], Reading(schema=None, columns={}, roles={})).choices == (), "none of them is the whole"
+    assert proposed(row).choices == (), "none of them is the whole"
     assert found_in(row | {"output": "It is at Lewis."}) == []
     assert found_in(row | {"instruction": "Which one: Oban, Mull, Skye or Ayr?"}) == []
 

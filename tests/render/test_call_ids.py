@@ -73,11 +73,22 @@ def linked(messages):
     return links
 
 
+def without_ids(messages):
+    plain = copy.deepcopy(messages)
+    for message in plain:
+        for key in ("tool_call_id", "call_id"):
+            message.pop(key, None)
+        for call in message.get("tool_calls", []):
+            call.pop("id", None)
+    return plain
+
+
 @given(messages=st.lists(messages_of(), max_size=8))
 def test_ids_are_short_equal_where_they_belong_together_and_different_elsewhere(messages):
     before = copy.deepcopy(messages)
     short = with_short_ids(messages)
     assert messages == before, "what a row holds is not changed in place"
+    assert without_ids(short) == without_ids(messages), "nothing but ids changes"
     was, now, links = ids_of(messages), ids_of(short), linked(messages)
     assert len(was) == len(now) == len(links)
     firsts = {}
@@ -90,20 +101,6 @@ def test_ids_are_short_equal_where_they_belong_together_and_different_elsewhere(
         assert firsts.setdefault(link, new[3]) == new[3], "equal ids stay equal, and a result has the id of its call"
     assert len({*firsts.values()}) == len(firsts), "different ids stay different"
     assert with_short_ids(short) == short, "once is enough"
-
-
-@given(messages=st.lists(messages_of(), max_size=8))
-def test_nothing_but_ids_changes(messages):
-    def without_ids(listed):
-        plain = copy.deepcopy(listed)
-        for message in plain:
-            for key in ("tool_call_id", "call_id"):
-                message.pop(key, None)
-            for call in message.get("tool_calls", []):
-                call.pop("id", None)
-        return plain
-
-    assert without_ids(with_short_ids(messages)) == without_ids(messages)
 
 
 def test_calls_of_one_id_in_different_rows_get_different_ones():

@@ -10,7 +10,7 @@ import twins
 from conversation_shapes import TOOL
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered_twice import assert_same, batch, held, hold, literal, renderers
+from rendered_twice import ENDING, assert_same, batch, framed, held, hold, literal, renderers
 from search_effort import IS_DEEP, one_in, percent_of_examples
 from search_templates import FEWER, SEARCHES
 from supervision_stages import Stages, assistant, call, chat, result, samples, system, user
@@ -19,14 +19,6 @@ from tokenizers import Tokenizer
 from packer.batches import Sample
 from packer.recipe.recipe import make_recipe
 from packer.render.clear import rows as clear
-
-ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-
-
-def framed(body: str) -> str:
-    """A loop over messages as ChatML has it, with something more in each."""
-    return f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}{body}<|im_end|>\n{{% endfor %}}"
-
 
 BODIES = {
     "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}",
@@ -59,21 +51,14 @@ BODIES = {
     "the text trimmed": "{{ m.content | trim }}",
     "the text again": "{{ m.content }}{{ m.content }}",
     "whether a text is long": "{{ 'long' if m.content | length > 12 }}",
-    "whether a later text is long": "{{ 'long' if messages[-1].content | length > 12 }}",
     "whether a text has some word": "{{ 'found' if 'not' in m.content }}",
-    "whether a later text has some word": "{{ 'found' if 'not' in messages[-1].content }}",
     "whether some text has some word": "{{ 'found' if 'not' in messages | map(attribute='content') | join(' ') }}",
     "how a text begins": "{{ 'no' if m.content.startswith('No') }}{{ m.content[:2] }}",
-    "how the last text begins": "{{ 'no' if messages[-1].content.startswith('No') }}",
-    "the first letter of the last text": "{{ messages[-1].content[0] }}",
     "parts of a text": "{{ m.content.split(',') | last }}",
-    "the number of parts of the last text": "{{ messages[-1].content.split(',') | length }}",
-    "letters of the last text": "{{ messages[-1].content | first }}{{ messages[-1].content | upper }}",
     "a text that was said before": "{{ 'again' if m.content == messages[0].content and not loop.first }}",
     "a text that is said later": "{{ 'again' if m.content == messages[-1].content and not loop.last }}",
     "an escaped text": "{{ m.content | e }}",
     "what is left of a text": "{{ m.content | replace('a', '') }}",
-    "an order of texts": "{{ m.content < messages[-1].content }}",
     "the text as JSON": "{{ m.content | tojson }}",
 }
 """What a template may write besides each text."""
@@ -119,7 +104,7 @@ SEARCHING = {
     for name, source in SEARCHES.items()
 }
 SOURCES = ALL | SEARCHING
-OFTEN = one_in(3, sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])]))
+OFTEN = one_in(5, sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])]))
 
 WORDS = (
     "What is that, and why?",
@@ -171,7 +156,7 @@ def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name:
 def test_a_batch_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
     renderer = under(base, SOURCES[name])
     chance = random.Random(name)
-    rows = batch([conversation(chance, row) for row in range(6)])
+    rows = batch([conversation(chance, row) for row in range(4)])
     assert_same(renderer.render(rows), literal(renderer).render(rows))
 
 
@@ -183,7 +168,7 @@ TAKEN = {
 """Those under which clear rows must be cut, so that refusing is not all that is tested."""
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sorted(BODIES) if IS_DEEP else sorted(TAKEN - {"nothing more"}))
 def test_which_templates_are_taken_the_fast_way(name: str, base: Stages) -> None:
     words = ("What of this, then?", "It is so.", "And what of that?", "That is so, too.")
     talk = [role(word) for role, word in zip((user, assistant) * 2, words, strict=True)]
@@ -253,7 +238,7 @@ def test_rows_with_neighbors_for_which_the_fast_way_is_wrong_are_rendered(
     assert asked == [0, 1, *range(2, 20, 2)]
 
 
-LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(40)))]
+LONG = [system("Be brief."), *itertools.chain(*((user(f"Ask {i}?"), assistant(f"Say {i}.")) for i in range(24)))]
 
 
 @pytest.mark.parametrize("source", [twins.CHATML, twins.QWEN3_LIKE])
@@ -262,7 +247,7 @@ def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: 
     fast, letter = renderers(folder, source, "supervision.history_rewrite=as_rendered")
     rows = batch([chat(*LONG, row=0), chat(*LONG[:-1], row=1), chat(*LONG[1:], result("x"), assistant("y"), row=2)])
     one, other = fast.render(rows), letter.render(rows)
-    assert len(one.turn_text) > 100
+    assert len(one.turn_text) > 60
     assert_same(one, other)
     assert hold(fast, rows.samples).cut >= 2
 

@@ -4,18 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import twins
-from rendered_twice import hold
+from rendered_twice import ENDING, framed, hold
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe.recipe import make_recipe
-
-ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-
-
-def framed(body: str) -> str:
-    """A loop over messages as ChatML has it, with something more in each."""
-    return f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}{body}<|im_end|>\n{{% endfor %}}"
-
 
 TALK = [user("What of this, then?"), assistant("It is so."), user("And what of that?"), assistant("That is so, too.")]
 ONCE = "{% if not add_generation_prompt and messages | length % 2 == 0 %}"
@@ -35,9 +27,14 @@ class Guard(NamedTuple):
     """One that must be taken the fast way."""
 
 
-def looking_ahead(test: str) -> str:
-    """A template that changes the first message if the last text passes a test, but not in prompts."""
-    return f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + framed("") + ENDING
+def adding(body: str) -> str:
+    """A template that writes something behind every text."""
+    return framed(body) + ENDING
+
+
+def writing(text: str) -> str:
+    """A template that writes texts otherwise."""
+    return framed("").replace("{{ m.content }}", text) + ENDING
 
 
 PAIR = [user("Why, then?"), assistant("It is so.")]
@@ -53,65 +50,61 @@ def calling(arguments: Any, text: str | None = "I look for it.") -> list[dict[st
 
 CALLED = calling({"q": "a place"})
 LATE = said("What of this, then?", "It is so.", "And what of that?", "Not at all, or is it?")
-GUARDS = {
-    "a constant in a later text": Guard(looking_ahead("'Not at' in messages[-1].content"), LATE),
-    "how a later text begins": Guard(looking_ahead("messages[-1].content.startswith('Not')"), LATE),
-    "how a later text ends": Guard(looking_ahead("messages[-1].content.endswith('is it?')"), LATE),
-    "where something stands in a later text": Guard(looking_ahead("messages[-1].content.find('or') > 0"), LATE),
-    "the number of parts of a later text": Guard(
-        looking_ahead("messages[-1].content.split(',') | length > 1"), LATE, None
-    ),
-    "a part of a later text": Guard(looking_ahead("messages[-1].content[:3] == 'Not'"), LATE, None),
-    "the length of a later text": Guard(looking_ahead("messages[-1].content | length > 17"), LATE, None),
-    "the length of a later word": Guard(
-        looking_ahead("messages[-1].content | length == 9"),
+ALL_OF_IT = said("What of this, then?", "It is so.", "And what of that?", "That is it, all of it.")
+AGAIN = said("It is so.", "Is it?", "And what of that?", "It is so.")
+LAST = "messages[-1].content"
+LOOKING: dict[str, tuple[str, list[dict[str, Any]], bool]] = {
+    "a constant in a later text": (f"'Not at' in {LAST}", LATE, True),
+    "how a later text begins": (f"{LAST}.startswith('Not')", LATE, True),
+    "how a later text ends": (f"{LAST}.endswith('is it?')", LATE, True),
+    "where something stands in a later text": (f"{LAST}.find('or') > 0", LATE, True),
+    "the number of parts of a later text": (f"{LAST}.split(',') | length > 1", LATE, False),
+    "a part of a later text": (f"{LAST}[:3] == 'Not'", LATE, False),
+    "the length of a later text": (f"{LAST} | length > 17", LATE, False),
+    "the length of a later word": (
+        f"{LAST} | length == 9",
         said("Why, then?", "It is so.", "And then?", "Wonderful"),
-        None,
+        False,
     ),
-    "a loop over a later text": Guard(looking_ahead("messages[-1].content | list | length > 17"), LATE, None),
+    "a loop over a later text": (f"{LAST} | list | length > 17", LATE, False),
+    "a later text that is a constant": (f"{LAST} == 'That is it, all of it.'", ALL_OF_IT, True),
+    "a constant in small letters": (f"{LAST} | lower == 'that is it, all of it.'", ALL_OF_IT, False),
+    "a later text that was said before": (f"{LAST} == messages[0].content", AGAIN, True),
+    "a later word that was said before": (
+        f"{LAST} == messages[0].content",
+        said("Yes", "Is it?", "And what of that?", "Yes"),
+        True,
+    ),
+    "a later text among others": (f"{LAST} in [messages[0].content, messages[1].content]", AGAIN, False),
+    "a later message that is an earlier one": (
+        "messages | length > 2 and messages[-1] == messages[1]",
+        said("What of it?", "It is so.", "And what of that?", "It is so."),
+        False,
+    ),
+    "an order of texts": (f"{LAST} < messages[0].content", LATE, False),
+    "a later text in capitals": (f"{LAST} is upper", said("Why, then?", "It is so.", "And then?", "IT IS SO."), False),
+    "texts in their order": (
+        "(messages | sort(attribute='content') | first).role == 'user'",
+        said("Why, then?", "It is so.", "An example?", "So is this."),
+        False,
+    ),
+    "a text with nothing left": (
+        f"not ({LAST} | replace('So. ', '') | trim)",
+        said("Why, then?", "It is so.", "And then?", "So. So. "),
+        True,
+    ),
+}
+"""What changes the first message by the last text, but not in prompts; a row; whether others are taken the fast way."""
+
+GUARDS = {
+    **{
+        name: Guard(f"{ONCE}{{% if {test} %}}!{{% endif %}}{{% endif %}}" + adding(""), wrong, TALK if right else None)
+        for name, (test, wrong, right) in LOOKING.items()
+    },
     "letters of a later text": Guard(
-        ONCE + "{% for c in messages[-1].content %}{{ '!' if c == 'N' }}{% endfor %}{% endif %}" + framed("") + ENDING,
+        ONCE + "{% for c in messages[-1].content %}{{ '!' if c == 'N' }}{% endfor %}{% endif %}" + adding(""),
         LATE,
         None,
-    ),
-    "a later text that is a constant": Guard(
-        looking_ahead("messages[-1].content == 'That is it, all of it.'"),
-        said("What of this, then?", "It is so.", "And what of that?", "That is it, all of it."),
-    ),
-    "a later text that is a constant in small letters": Guard(
-        looking_ahead("messages[-1].content | lower == 'that is it, all of it.'"),
-        said("What of this, then?", "It is so.", "And what of that?", "That is it, all of it."),
-        None,
-    ),
-    "a later text that was said before": Guard(
-        looking_ahead("messages[-1].content == messages[0].content"),
-        said("It is so.", "Is it?", "And what of that?", "It is so."),
-    ),
-    "a later word that was said before": Guard(
-        looking_ahead("messages[-1].content == messages[0].content"), said("Yes", "Is it?", "And what of that?", "Yes")
-    ),
-    "a later text among others": Guard(
-        looking_ahead("messages[-1].content in [messages[0].content, messages[1].content]"),
-        said("It is so.", "Is it?", "And what of that?", "It is so."),
-        None,
-    ),
-    "a later message that is an earlier one": Guard(
-        looking_ahead("messages | length > 2 and messages[-1] == messages[1]"),
-        said("What of it?", "It is so.", "And what of that?", "It is so."),
-        None,
-    ),
-    "an order of texts": Guard(looking_ahead("messages[-1].content < messages[0].content"), LATE, None),
-    "a later text in capitals": Guard(
-        looking_ahead("messages[-1].content is upper"), said("Why, then?", "It is so.", "And then?", "IT IS SO."), None
-    ),
-    "texts in their order": Guard(
-        looking_ahead("(messages | sort(attribute='content') | first).role == 'user'"),
-        said("Why, then?", "It is so.", "An example?", "So is this."),
-        None,
-    ),
-    "a text with nothing left": Guard(
-        looking_ahead("not (messages[-1].content | replace('So. ', '') | trim)"),
-        said("Why, then?", "It is so.", "And then?", "So. So. "),
     ),
     "a constant in the text before a header": Guard(
         framed("").replace(
@@ -126,14 +119,11 @@ GUARDS = {
     ),
     "two questions in a row": Guard(
         "{{ '!' if messages | selectattr('role', 'equalto', 'user') | list | length * 2 > messages | length + 1 }}"
-        + framed("")
-        + ENDING,
+        + adding(""),
         [user("Why, then?"), user("And how?"), assistant("It is so."), user("Yes?"), assistant("It is so, I say.")],
     ),
-    "many messages": Guard("{{ '!' if messages | length > 21 }}" + framed("") + ENDING, TALK * 7),
-    "a message more than fits the largest trial": Guard(
-        "{{ '!' if messages | length > 40 }}" + framed("") + ENDING, TALK * 12
-    ),
+    "many messages": Guard("{{ '!' if messages | length > 21 }}" + adding(""), TALK * 7),
+    "a message more than fits the largest trial": Guard("{{ '!' if messages | length > 40 }}" + adding(""), TALK * 12),
     "white space around an answer that begins otherwise while it is the last": Guard(
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}~{{ m.content | trim }}"
         "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}" + ENDING,
@@ -155,30 +145,26 @@ GUARDS = {
         None,
     ),
     "a mode that changes the turn": Guard(
-        framed("").replace(
-            "{{ m.content }}", "{{ m.content }}{{ '~' if enable_thinking is defined and enable_thinking }}"
-        )
-        + ENDING,
+        writing("{{ m.content }}{{ '~' if enable_thinking is defined and enable_thinking }}"),
         TALK,
         None,
     ),
     "a text that the template says itself": Guard(
-        framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else 'Here is a question' }}")
-        + ENDING,
+        writing("{{ m.content if m.role == 'assistant' else 'Here is a question' }}"),
         said("is a question", "It is so."),
         None,
     ),
     "a role as a text": Guard(
-        framed("").replace("{{ m.content }}", "{{ m.content if m.role == 'assistant' else '' }}") + ENDING,
+        writing("{{ m.content if m.role == 'assistant' else '' }}"),
         said("user", "It is so."),
         None,
     ),
     "a text in the place of another": Guard(
-        framed("").replace("{{ m.content }}", "{{ messages[-1].content if m.role == 'user' else m.content }}") + ENDING,
+        writing("{{ messages[-1].content if m.role == 'user' else m.content }}"),
         said("It is so.", "It is so."),
         None,
     ),
-    "an escape that the template completes": Guard(framed(";") + ENDING, said("What of R&amp", "It is so.")),
+    "an escape that the template completes": Guard(adding(";"), said("What of R&amp", "It is so.")),
     "a text with which two ways to write it are one": Guard(
         framed("{{ '~' if m.role == 'assistant' and not loop.last }}").replace(
             "{{ m.content }}", "{{ '~' if m.role == 'assistant' and loop.last }}{{ m.content }}"
@@ -187,23 +173,19 @@ GUARDS = {
         said("Why, then?", "~~", "And then?", "It is so."),
         None,
     ),
-    "an empty question": Guard(framed("") + ENDING, said("", "It is so.")),
-    "an escape": Guard(framed("") + ENDING, said("What of &amp;, then?", "It is so.")),
-    "a text that an escape changes": Guard(
-        framed("").replace("{{ m.content }}", "{{ m.content | e }}") + ENDING, said("What of <b>, then?", "It's so.")
-    ),
-    "a control token behind the last answer": Guard(framed("") + ENDING, [*TALK, user("<|im_start|>assistant")]),
-    "a tag of reasoning": Guard(framed("") + ENDING, said("Why, then?", "<think>\nhm\n</think>\n\nIt is so.")),
-    "another model's end": Guard(framed("") + ENDING, said("Why, then?", "It is so.</s>")),
-    "another model's header": Guard(framed("") + ENDING, said("Why, then?", "<start_of_turn>model\nIt is so.")),
+    "an empty question": Guard(adding(""), said("", "It is so.")),
+    "an escape": Guard(adding(""), said("What of &amp;, then?", "It is so.")),
+    "a text that an escape changes": Guard(writing("{{ m.content | e }}"), said("What of <b>, then?", "It's so.")),
+    "a control token behind the last answer": Guard(adding(""), [*TALK, user("<|im_start|>assistant")]),
+    "a tag of reasoning": Guard(adding(""), said("Why, then?", "<think>\nhm\n</think>\n\nIt is so.")),
+    "another model's end": Guard(adding(""), said("Why, then?", "It is so.</s>")),
+    "another model's header": Guard(adding(""), said("Why, then?", "<start_of_turn>model\nIt is so.")),
     "a field that means something to the template": Guard(
-        framed("{% if m.extra %}{{ messages[-1].extra }}{% endif %}") + ENDING,
+        adding("{% if m.extra %}{{ messages[-1].extra }}{% endif %}"),
         [user("Why, then?"), assistant("It is so.", extra="a"), user("And then?"), assistant("It is so.", extra="b")],
     ),
-    "a variable of the row": Guard("{% if style %}{{ style }}{% endif %}" + framed("") + ENDING, TALK),
-    "an answer that is all reasoning": Guard(
-        framed("").replace("{{ m.content }}", "<{{ m.content }}>") + ENDING, said("Why, then?", "think")
-    ),
+    "a variable of the row": Guard("{% if style %}{{ style }}{% endif %}" + adding(""), TALK),
+    "an answer that is all reasoning": Guard(writing("<{{ m.content }}>"), said("Why, then?", "think")),
     "a constant that only a prompt looks for": Guard(
         MARKED + ENDING.replace("assistant\n", "assistant\n{% if 'Not at' not in messages[-1].content %}~{% endif %}"),
         said("Not at all, or is it?", "It is so.", "And then?", "It is so."),
@@ -220,23 +202,19 @@ GUARDS = {
     "a header for every second question": Guard(
         MARKED + ENDING.replace("assistant\n", "assistant\n{% if messages | length % 4 == 1 %}~{% endif %}"), TALK, None
     ),
-    "a name that the text says, too": Guard(
-        framed(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}") + ENDING, CALLED
-    ),
+    "a name that the text says, too": Guard(adding(TOLD + "{{ c.function.arguments | tojson }}{% endfor %}"), CALLED),
     "arguments as a string within JSON": Guard(
-        framed(
+        adding(
             TOLD + '{"name": "{{ c.function.name }}", "arguments": "{{ c.function.arguments | tojson }}"}{% endfor %}'
-        )
-        + ENDING,
+        ),
         [user("Where is it?"), assistant("", tool_calls=[call("look", {})]), result("Found."), *PAIR],
     ),
     "a call as Python, and its arguments as JSON for something else": Guard(
-        framed(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        adding(TOLD + "{{ c.function.name }}(q='other') {{ c.function.arguments | tojson }}{% endfor %}"),
         CALLED,
     ),
     "an answer behind its stop token": Guard(
-        framed("").replace("{{ m.content }}", "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}")
-        + ENDING,
+        writing("{% if m.role == 'assistant' %}<|im_end|>{% endif %}{{ m.content }}"),
         PAIR,
         None,
     ),
@@ -256,9 +234,7 @@ GUARDS = {
         TALK,
         None,
     ),
-    "a prompt that begins otherwise": Guard(
-        "{{ '!' if add_generation_prompt else '.' }}" + framed("") + ENDING, TALK, None
-    ),
+    "a prompt that begins otherwise": Guard("{{ '!' if add_generation_prompt else '.' }}" + adding(""), TALK, None),
     "a mode that refuses longer chats": Guard(
         "{% if enable_thinking and messages | length > 2 %}{{ raise_exception('no') }}{% endif %}"
         + framed("")
@@ -268,7 +244,7 @@ GUARDS = {
     ),
     "the last question": Guard(
         "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
-        "{% endif %}{% endfor %}" + framed("{{ '!' if loop.index0 == ns.last }}") + ENDING,
+        "{% endif %}{% endfor %}" + adding("{{ '!' if loop.index0 == ns.last }}"),
         TALK,
         None,
     ),
@@ -293,25 +269,24 @@ GUARDS = {
         [user("Why, then?"), {**assistant("It is so."), "name": "assistant_bob"}, *TALK[2:]],
     ),
     "a null that is printed": Guard(
-        framed(TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}") + ENDING,
+        adding(TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% endfor %}"),
         calling({"q": "a place"}, None),
     ),
     "an escaped quotation mark beside a call": Guard(
-        framed(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}') + ENDING,
+        adding(TOLD + '{{ c.function.name }}: {{ c.function.arguments }} \\"x\\"{% endfor %}'),
         calling({"q": "a place"}),
     ),
     "arguments once more without quotation marks": Guard(
-        framed(
+        adding(
             TOLD
             + "{{ c.function.name }}: "
             + BY_KEY
             + "<{{ k }}>{{ v }}</{{ k }}> ({{ k }}={{ v }}){% endfor %}{% endfor %}"
-        )
-        + ENDING,
+        ),
         calling({"q": "a place"}),
     ),
     "an argument with quotation marks": Guard(
-        framed(TOLD + "{{ c.function.name }}: " + BY_KEY + '"{{ k }}": "{{ v }}"; {% endfor %}{% endfor %}') + ENDING,
+        adding(TOLD + "{{ c.function.name }}: " + BY_KEY + '"{{ k }}": "{{ v }}"; {% endfor %}{% endfor %}'),
         calling({"q": 'a "place" or so'}),
     ),
 }
@@ -343,15 +318,16 @@ BEHIND = CLOSING.replace("<think>{{ m.reasoning_content }}</think>", "<think></t
 
 
 @pytest.mark.parametrize("template", [CLOSING, OPENING, BEHIND])
-@pytest.mark.parametrize("reasoning", [None, "It may be so.", "so"])
-@pytest.mark.parametrize("text", ["It is so.", "so, so", "It may be so. It is so."])
-def test_reasoning_is_shown_as_the_definition_has_it(
-    template: str, reasoning: str | None, text: str, base: Stages
-) -> None:
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
-    more = {} if reasoning is None else {"reasoning_content": reasoning}
-    talk = [user("Why, then?"), assistant(text, **more), user("And then?"), assistant(text, **more)]
-    hold(renderer, [chat(*talk), chat(*talk[:2])])
+def test_reasoning_is_shown_as_the_definition_has_it(template: str, base: Stages) -> None:
+    answers = [
+        assistant(text, **more)
+        for text in ("It is so.", "so, so", "It may be so. It is so.")
+        for more in ({}, {"reasoning_content": "It may be so."}, {"reasoning_content": "so"})
+    ]
+    for answer in answers:
+        renderer = base.with_template(template, make_recipe({}, [])).renderer
+        talk = [user("Why, then?"), answer, user("And then?"), answer]
+        hold(renderer, [chat(*talk), chat(*talk[:2])])
 
 
 def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> None:
@@ -371,7 +347,7 @@ def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> Non
 
 
 def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
-    template = "{{ '!' if flag and messages | length > 2 }}" + framed("") + ENDING
+    template = "{{ '!' if flag and messages | length > 2 }}" + adding("")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     rows = [chat(*TALK, row=row, flag=flag) for row, flag in enumerate((False, True, False, True))]
     assert hold(renderer, rows).cut >= 2
@@ -392,7 +368,7 @@ CALLS = TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% end
 
 @pytest.mark.parametrize("where", ["nowhere", "behind", "tools", "calls"])
 def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, base: Stages) -> None:
-    template = "{{ tools | tojson }}" + framed(CALLS) + ENDING
+    template = "{{ tools | tojson }}" + adding(CALLS)
     renderer = base.with_template(template, make_recipe({}, ["supervision.control_tokens=reject"])).renderer
     said = {where: "<|im_start|>"}
     tool = {"name": "look", "description": said.get("tools", "Looks."), "parameters": {"type": "object"}}
@@ -442,7 +418,7 @@ def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stage
 
 
 def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:
-    template = "{{ tools | tojson if messages[0].role == 'system' }}" + framed("") + ENDING
+    template = "{{ tools | tojson if messages[0].role == 'system' }}" + adding("")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
     found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
@@ -450,13 +426,13 @@ def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) ->
 
 
 def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> None:
-    renderer = base.with_template(framed(CALLS) + ENDING, make_recipe({}, [])).renderer
+    renderer = base.with_template(adding(CALLS), make_recipe({}, [])).renderer
     told = assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})], reasoning_content="a place")
     assert hold(renderer, [chat(user("Where is it?"), told, result("Found."), *PAIR[1:])] * 2).kept == 0
 
 
 def test_tools_are_those_of_another_row_only_if_they_are_the_same(base: Stages) -> None:
-    template = "{{ tools | tojson }}" + framed("") + ENDING
+    template = "{{ tools | tojson }}" + adding("")
     renderer = base.with_template(template, make_recipe({}, [])).renderer
     values = [None, float("nan"), 1, 1.0, True, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "1", None, 1]
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"default": value}}} for value in values]

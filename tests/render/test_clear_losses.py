@@ -9,7 +9,7 @@ import pytest
 import twins
 from conversation_shapes import TOOL
 from rendered_twice import batch, hold
-from search_effort import each_with_a_kind, one_in
+from search_effort import IS_DEEP, each_with_a_kind
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.recipe.recipe import make_recipe
@@ -132,10 +132,8 @@ ARGUMENTS: tuple[Any, ...] = (
     {"q": "<b> & so on"},
     {"text": "line\nline\ttab \\ é"},
 )
-TOLD = one_in(
-    5, [*itertools.product(ARGUMENTS, ("", "a", "I look it up."), ({}, {"reasoning_content": "It may be so."}))]
-)
-"""Arguments, the text beside them and reasoning; `make test` has all of each, and texts both with and without it."""
+TOLD = [*itertools.product(ARGUMENTS, ("", "a", "I look it up."), ({}, {"reasoning_content": "It may be so."}))]
+"""Arguments, the text beside them and reasoning."""
 
 
 @pytest.mark.parametrize(("name", "tools"), each_with_a_kind(GARBLED, [False, True]))
@@ -144,14 +142,15 @@ def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: boo
     template = opening + source(GARBLED[name])
     stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
     rows = []
-    for number, (arguments, text, reasoning) in enumerate(TOLD):
+    some = TOLD if IS_DEEP else TOLD[[*GARBLED].index(name) :: 17]  # others of each template
+    for number, (arguments, text, reasoning) in enumerate(some):
         told = assistant(text, tool_calls=[call("look", arguments)], **reasoning)
         talk = [user("Where is it?"), told, result("It is Paris, as ever."), assistant("It is so.", **reasoning)]
         if number // 2 % 2:
             talk += [user("I look it up."), *talk[1:]]
         rows.append(chat(*talk, row=number, tools=[TOOL] if tools else None))
     found = hold(stages.renderer, rows)
-    assert found.cut > len(ARGUMENTS) // 2 or name != "all there is"
+    assert found.cut > len(some) // 2 or name != "all there is"
 
 
 def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:

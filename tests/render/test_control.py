@@ -37,11 +37,6 @@ def test_every_place_of_a_typed_control_token_is_guarded_in_every_text(tmp_path:
     assert [batch.text[a:b].decode() for a, b in batch.guarded] == [END] * 3  # one in the first text, two in the second
 
 
-def test_reject_refuses_control_tokens_everywhere(tmp_path: Path) -> None:
-    batch = load(tmp_path, "supervision.control_tokens=reject").render([chat(user(END), assistant("Hello."))])
-    assert [rejection.code for rejection in batch.rejections] == ["control_token"]
-
-
 def test_allow_takes_them_as_words_in_turns_too(tmp_path: Path) -> None:
     batch = load(tmp_path, "supervision.control_tokens=allow").render([chat(user("hi"), assistant(f"a{END}b"))])
     assert not batch.rejections
@@ -61,10 +56,6 @@ def test_a_prompt_that_ends_otherwise_for_a_typed_control_token_rejects_the_row(
     hints = twins.CHATML.replace("{% endif %}", hint + "{% endif %}")
     batch = load(tmp_path, template=hints).render([chat(user(f"hi{END}"), assistant("Hello."))])
     assert [rejection.code for rejection in batch.rejections] == ["control_render"]
-
-
-def test_the_longest_control_token_is_found_first() -> None:
-    assert find_typed(["a", {"b": "<|im_end|>x"}], PATTERN) == "<|im_end|>x"
 
 
 def test_the_role_of_a_message_is_not_typed() -> None:
@@ -110,9 +101,10 @@ def test_reject_refuses_control_tokens_in_template_variables_and_tools(tmp_path:
     rows = [
         chat(user("hi"), assistant("a"), persona=END),
         chat(user("hi"), assistant("a"), row=1, tools=[tool]),
-        chat(user("hi"), assistant("a"), row=2, persona="plain"),
+        chat(user(END), assistant("a"), row=2),
+        chat(user("hi"), assistant("a"), row=3, persona="plain"),
     ]
-    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(0, "control_token"), (1, "control_token")]
+    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(row, "control_token") for row in range(3)]
 
 
 def test_the_recipes_own_template_variables_stay_as_they_are(tmp_path: Path) -> None:

@@ -51,9 +51,13 @@ SHORT = (
 """Every text stands in the rendering by chance, so only a word made for the purpose can tell."""
 
 
+def stages_of(folder: Path, template: str, *overrides: str) -> Stages:
+    """The definition; that the fast way loses no less is tested in test_clear_losses."""
+    return Stages.load(twins.byte_level(folder, template=template), *overrides).by_reference()
+
+
 def outcome(folder: Path, template: str, messages: tuple[dict[str, Any], ...], *overrides: str) -> Any:
-    stages = Stages.load(twins.byte_level(folder, template=template), *overrides)
-    batch = stages.render([chat(*messages)])
+    batch = stages_of(folder, template, *overrides).render([chat(*messages)])
     return [rejection.code for rejection in batch.rejections] or batch.turn_message.tolist()
 
 
@@ -78,13 +82,6 @@ def test_allow_dropped_lets_exactly_that_kind_through(tmp_path: Path, kind: str)
     ]
 
 
-def test_the_reason_names_the_message(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path, template=SKIPS["tool_result"]))
-    assert stages.reasons([chat(*LONG)]) == [
-        ("dropped_tool_result", "messages[3]: the template does not render its tool result")
-    ]
-
-
 def test_reasoning_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path: Path) -> None:
     talk = (
         user("What is the weather?"),
@@ -101,12 +98,6 @@ def test_a_tool_result_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path:
     forgets = SHOWS_ALL.replace("in messages %}", f"in messages if not (message.role == 'tool' and {asked_again}) %}}")
     talk = (*LONG, user("Thank you very much!"), assistant("Nothing more."))
     assert sorted(outcome(tmp_path, forgets, talk)) == [2, 4, 6]
-
-
-def test_inline_reasoning_that_a_template_strips_rejects_the_row(tmp_path: Path) -> None:
-    strips = SHOWS_ALL.replace("message.content or ''", "message.content.split('</think>')[-1]")
-    talk = (user("What is the weather?"), assistant("<think>Out of the window.</think>It is raining."))
-    assert outcome(tmp_path, strips, talk) == ["dropped_reasoning"]
 
 
 def test_text_a_template_trims_at_its_ends_is_not_lost(tmp_path: Path) -> None:
@@ -151,45 +142,39 @@ def called(**arguments: Any) -> tuple[dict[str, Any], ...]:
 VALUES = [7, 7.5, 123456789012345, True, False, None, [1, [2]], {"a": {"b": 3}}, ["Paris in France"], {"a": ["x"]}]
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("spelled", ["tojson", "string"])
-def test_argument_values_of_every_type_written_as_json_or_python_are_not_lost(
-    tmp_path: Path, value: Any, spelled: str
+@pytest.mark.parametrize(
+    ("spelled", "code"), [("tojson", None), ("string", None), ("list | tojson", "dropped_tool_call")]
+)
+def test_argument_values_of_every_type_are_not_lost_as_json_or_python_and_their_loss_rejects_the_row(
+    tmp_path: Path, spelled: str, code: str | None
 ) -> None:
     template = SHOWS_ALL.replace("arguments | tojson", f"arguments | {spelled}")
-    assert outcome(tmp_path, template, called(city=value)) == [1]
+    stages = stages_of(tmp_path, template)
+    rows = [chat(*called(city=value), row=row) for row, value in enumerate(VALUES)]
+    found = {each.row: each.code for each in stages.render(rows).rejections}
+    assert [found.get(row) for row in range(len(VALUES))] == [code] * len(VALUES)
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_an_argument_value_of_any_type_that_a_template_drops_rejects_the_row(tmp_path: Path, value: Any) -> None:
-    names = SHOWS_ALL.replace("arguments | tojson", "arguments | list | tojson")
-    assert outcome(tmp_path, names, called(city=value)) == ["dropped_tool_call"]
+STRINGS = "arguments.items() | selectattr(1, 'string') | list | tojson"
 
 
-def test_only_the_strings_of_a_calls_arguments_shown_rejects_the_row(tmp_path: Path) -> None:
-    strings = SHOWS_ALL.replace("arguments | tojson", "arguments.items() | selectattr(1, 'string') | list | tojson")
-    assert outcome(tmp_path, strings, called(city="Paris in France")) == [1]
-    assert outcome(tmp_path, strings, called(city="Paris in France", days=3)) == ["dropped_tool_call"]
-
-
-def test_a_whole_number_written_without_its_fraction_is_not_lost(tmp_path: Path) -> None:
-    whole = SHOWS_ALL.replace("call.function.arguments | tojson", "'days: ' ~ (call.function.arguments.days | int)")
-    assert outcome(tmp_path, whole, called(days=1234567.0)) == [1]
-
-
-def test_arguments_without_their_keys_reject_the_row(tmp_path: Path) -> None:
-    values = SHOWS_ALL.replace("arguments | tojson", "arguments.values() | list | tojson")
-    assert outcome(tmp_path, values, called(city="Paris in France")) == ["dropped_tool_call"]
-
-
-def test_a_call_without_arguments_is_not_lost(tmp_path: Path) -> None:
-    assert outcome(tmp_path, SHOWS_ALL, (user("Hello?"), assistant(None, tool_calls=[call("look", None)]))) == [1]
-
-
-def test_string_arguments_that_a_template_drops_reject_the_row(tmp_path: Path) -> None:
-    names = SHOWS_ALL.replace("call.function.arguments | tojson", "'!'")
-    turn = assistant(None, tool_calls=[call("current_weather", '{"city": "Paris in France"}')])
-    assert outcome(tmp_path, names, (user("What is the weather?"), turn)) == ["dropped_tool_call"]
+@pytest.mark.parametrize(
+    ("shown", "arguments", "found"),
+    [
+        (f"call.function.{STRINGS}", {"city": "Paris in France"}, [1]),
+        (f"call.function.{STRINGS}", {"city": "Paris in France", "days": 3}, ["dropped_tool_call"]),
+        ("'days: ' ~ (call.function.arguments.days | int)", {"days": 1234567.0}, [1]),
+        ("call.function.arguments.values() | list | tojson", {"city": "Paris in France"}, ["dropped_tool_call"]),
+        ("call.function.arguments | tojson", None, [1]),
+        ("'!'", '{"city": "Paris in France"}', ["dropped_tool_call"]),
+    ],
+)
+def test_a_call_that_is_not_shown_with_all_its_arguments_rejects_the_row(
+    tmp_path: Path, shown: str, arguments: Any, found: list[Any]
+) -> None:
+    turn = assistant(None, tool_calls=[call("current_weather", arguments)])
+    template = SHOWS_ALL.replace("call.function.arguments | tojson", shown)
+    assert outcome(tmp_path, template, (user("What is the weather?"), turn)) == found
 
 
 # -- tool definitions ------------------------------------------------------------------------------------------------------
@@ -202,8 +187,7 @@ def tool(name: str) -> dict[str, Any]:
 
 
 def tools_outcome(folder: Path, template: str, *names: str, overrides: tuple[str, ...] = ()) -> Any:
-    stages = Stages.load(twins.byte_level(folder, template=template), *overrides)
-    batch = stages.render([chat(*LONG, tools=[tool(name) for name in names])])
+    batch = stages_of(folder, template, *overrides).render([chat(*LONG, tools=[tool(name) for name in names])])
     return [(rejection.code, rejection.reason) for rejection in batch.rejections] or batch.turn_message.tolist()
 
 
@@ -225,50 +209,48 @@ def test_one_tool_definition_that_is_missing_rejects_the_row(tmp_path: Path) -> 
     assert tools_outcome(tmp_path, first, "current_weather", "current_time") == DROPPED_TOOLS
 
 
+POSTCODE = {"postcode": {}, "calendar": {}}
+ASKING = (user("sun?"), assistant(None, tool_calls=[call("current_weather", {"city": "Oslo"})]))
+"""A call names every parameter that it fills; a model that is asked later has to know them beforehand."""
+
+
 @pytest.mark.parametrize(
-    "parameters", [{"type": "object", "properties": {"postcode": {}, "calendar": {}}}, {"postcode": {}, "calendar": {}}]
+    ("messages", "parameters"),
+    [
+        (LONG, {"type": "object", "properties": POSTCODE}),
+        (LONG, POSTCODE),
+        (ASKING, {"type": "object", "properties": {"city": {}}, "required": ["city"]}),
+    ],
 )
-def test_parameters_that_a_template_drops_reject_the_row(tmp_path: Path, parameters: dict[str, Any]) -> None:
+def test_parameters_that_a_template_drops_or_only_the_calls_show_reject_the_row(
+    tmp_path: Path, messages: Any, parameters: dict[str, Any]
+) -> None:
     tools = [tool("current_weather") | {"function": {"name": "current_weather", "parameters": parameters}}]
     rejected, kept = (
-        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([chat(*LONG, tools=tools)])
-        for name, template in {
-            "names": WITH_TOOLS,
-            "all": WITH_TOOLS.replace("tool.function.name", "tool | tojson"),
-        }.items()
+        stages_of(tmp_path / name, template).render([chat(*messages, tools=tools)])
+        for name, template in {"names": WITH_TOOLS, "all": "{{ tools | tojson }}" + SHOWS_ALL}.items()
     )
     assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
     assert not kept.rejections
 
 
+CALLED = (
+    user("Weather in Paris?"),
+    assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
+)
+BEHIND = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
+
+
 def test_a_call_behind_the_end_of_its_turn_is_called_that(tmp_path: Path) -> None:
-    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
-    row = chat({"role": "user", "content": "sun?"}, {"role": "assistant", "content": "I look.", "tool_calls": [call]})
-    end = "{{- '<|im_end|>\\n' }}"
-    assert end in SHOWS_ALL
-    early = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- message.content or '' }}" + end)
+    row = chat(*CALLED)
     reasons = [
-        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([row]).rejections[0].reason
-        for name, template in {"early": early, "none": early.replace("message.tool_calls", "[]")}.items()
+        stages_of(tmp_path / name, template).render([row]).rejections[0].reason
+        for name, template in {"early": BEHIND, "none": BEHIND.replace("message.tool_calls", "[]")}.items()
     ]
     assert reasons == [
         "messages[1]: the template writes its tool call behind the stop token that ends the turn, where nothing is trained",
         "messages[1]: the template does not render its tool call",
     ]
-
-
-def test_parameters_that_only_the_calls_show_reject_the_row(tmp_path: Path) -> None:
-    """A call names every parameter that it fills; a model that is asked later has to know them beforehand."""
-    function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}, "required": ["city"]}}
-    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
-    messages = [{"role": "user", "content": "sun?"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
-    row = chat(*messages, tools=[{"type": "function", "function": function}])
-    rejected, kept = (
-        Stages.load(twins.byte_level(tmp_path / name, template=template)).render([row])
-        for name, template in {"names": WITH_TOOLS, "all": "{{ tools | tojson }}" + SHOWS_ALL}.items()
-    )
-    assert [(each.code, each.reason) for each in rejected.rejections] == DROPPED_TOOLS
-    assert not kept.rejections
 
 
 def test_tools_renamed_by_a_template_are_not_lost(tmp_path: Path) -> None:
@@ -300,37 +282,31 @@ def test_where_the_template_raises_on_the_probe_the_texts_count(tmp_path: Path) 
     assert outcome(tmp_path, cut, LONG) == ["dropped_system"]
 
 
-def test_nothing_counts_as_lost_in_a_row_on_whose_probe_the_template_raises(tmp_path: Path) -> None:
-    """The template raises on the probe of rows that hold `strict`, and drops all short user messages."""
-    raises = "{% if 'strict' in style and 'Zq' in messages[0].content %}{{ raise_exception('no') }}{% endif %}"
-    template = raises.replace("style", "messages[0].name") + SHOWS_ALL.replace(
-        "message.content or ''", "message.content if message.role != 'user' else 'a b'"
-    )
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+RAISES_FOR_STRICT = (
+    "{% if 'strict' in messages[0].name and 'Zq' in messages[0].content %}{{ raise_exception('no') }}{% endif %}"
+)
+DROPS_SHORT = SHOWS_ALL.replace("message.content or ''", "message.content if message.role != 'user' else 'a b'")
+KNOWS_ANN = SHOWS_ALL.replace(
+    "message.content or ''", "message.content if message.role != 'user' or message.name == 'ann' else 'a'"
+)
+QUIET = SHOWS_ALL.replace("message.content or ''", "message.content if not quiet or message.role != 'user' else 'a'")
+
+
+@pytest.mark.parametrize(
+    ("template", "named", "quiet"),
+    [
+        # it raises on the probe of rows with this name, and drops all short user messages
+        (RAISES_FOR_STRICT + DROPS_SHORT, ["strict", "free", "strict", "free"], []),
+        (KNOWS_ANN, ["ann", "bob", "ann", "eve"], []),
+        (QUIET, ["a"] * 4, [1, 3]),
+    ],
+)
+def test_what_a_template_drops_of_a_row_is_not_known_from_another_of_its_shape(
+    tmp_path: Path, template: str, named: list[str], quiet: list[int]
+) -> None:
+    stages = stages_of(tmp_path, template)
     rows = [
-        chat({"role": "user", "content": "a", "name": name}, assistant("b"), row=row)
-        for row, name in enumerate(["strict", "free", "strict", "free"])
-    ]
-    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
-
-
-def test_what_a_template_drops_may_depend_on_its_variables(tmp_path: Path) -> None:
-    template = SHOWS_ALL.replace(
-        "message.content or ''", "message.content if not quiet or message.role != 'user' else 'a'"
-    )
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
-    rows = [chat(user("a"), assistant("b"), row=row, quiet=row in (1, 2)) for row in range(4)]
-    assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (2, "dropped_user")]
-
-
-def test_what_a_template_drops_of_a_row_is_not_known_from_another_of_its_shape(tmp_path: Path) -> None:
-    template = SHOWS_ALL.replace(
-        "message.content or ''", "message.content if message.role != 'user' or message.name == 'ann' else 'a'"
-    )
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
-    rows = [
-        chat({"role": "user", "content": "a", "name": name}, assistant("b"), row=row)
-        for row, name in enumerate(["ann", "bob", "ann", "eve"])
+        chat(user("a") | {"name": name}, assistant("b"), row=row, quiet=row in quiet) for row, name in enumerate(named)
     ]
     assert [(r.row, r.code) for r in stages.render(rows).rejections] == [(1, "dropped_user"), (3, "dropped_user")]
 
@@ -348,20 +324,11 @@ def test_a_message_is_missed_even_where_another_one_says_the_same(tmp_path: Path
     assert outcome(tmp_path / "shows", SHOWS_ALL, messages) == [2, 4]
 
 
-CALLED = (
-    user("Weather in Paris?"),
-    assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
-)
-
-
 def test_a_call_behind_the_stop_token_of_its_text_is_lost(tmp_path: Path) -> None:
     """Generation ends at the first stop token, so that the call would never be learned."""
-    behind = SHOWS_ALL.replace("{{- message.content or '' }}", "{{- (message.content or '') + '<|im_end|>\\n' }}")
-    assert outcome(tmp_path / "a", SHOWS_ALL, CALLED) == [1]
-    assert outcome(tmp_path / "b", behind, CALLED) == ["dropped_tool_call"]
     short = (user("?"), assistant("b", tool_calls=[call("f", {"x": "d"})]))
-    assert outcome(tmp_path / "c", behind, short) == ["dropped_tool_call"]
-    assert outcome(tmp_path / "d", behind, CALLED, "supervision.allow_dropped=[tool_call]") == ["nothing_trained"]
+    assert outcome(tmp_path / "c", BEHIND, short) == ["dropped_tool_call"]
+    assert outcome(tmp_path / "d", BEHIND, CALLED, "supervision.allow_dropped=[tool_call]") == ["nothing_trained"]
 
 
 PARTS_ONLY = """\
@@ -385,7 +352,7 @@ def test_a_template_that_takes_only_parts_is_given_parts_and_losses_are_still_se
 def test_a_template_that_is_silent_about_strings_is_given_parts(tmp_path: Path) -> None:
     """SmolVLM's goes through the characters of a string as if they were parts, and writes nothing."""
     silent = PARTS_ONLY.replace("part.text + ''", "part.text")
-    stages = Stages.load(twins.byte_level(tmp_path, template=silent))
+    stages = stages_of(tmp_path, silent)
     talk = chat(
         system("Be kind."),
         user("Hi there"),
@@ -447,12 +414,6 @@ def test_a_template_that_cuts_an_answer_drops_it(cut: str, tmp_path: Path) -> No
     assert outcome(tmp_path, template, said) == ["dropped_content"]
 
 
-def test_reasoning_that_may_be_lost_does_not_take_its_answer_along(tmp_path: Path) -> None:
-    said = (user("Is it?"), assistant("<think>Let me think.</think>Yes it is."))
-    assert outcome(tmp_path / "a", SPLITS, said) == ["dropped_reasoning"]
-    assert outcome(tmp_path / "b", SPLITS, said, "supervision.allow_dropped=[reasoning]") == [1]
-
-
 ESCAPES_LATE = SHOWS_ALL.replace("message.content or ''", "message.content | e | string if WHEN else message.content")
 
 
@@ -484,8 +445,7 @@ def test_each_part_of_a_conversation_is_read_back_once(tmp_path: Path, monkeypat
         return added_escape(text, *rest, **options)
 
     monkeypatch.setattr("packer.render.dropped.added_escape", counted)
-    stages = Stages.load(twins.byte_level(tmp_path, template=SHOWS_ALL))
-    stages.renderer = stages.renderer.by_reference()
+    stages = stages_of(tmp_path, SHOWS_ALL)
     turns = [turn for number in range(40) for turn in (user(f"a &amp; {number}"), assistant(f"b &amp; {number}"))]
     batch = stages.render([chat(*turns)])
     assert len(batch.turn_message) == 40 and len(read) == 80

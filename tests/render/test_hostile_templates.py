@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +29,6 @@ ROW = {"messages": MESSAGES, "tools": [{"type": "function", "function": {"name":
 
 def template(source: str) -> ChatTemplate:
     return ChatTemplate(source, date="2026-01-01", variables={"eos_token": "</s>"}, max_bytes=2**26)
-
-
-def test_there_are_enough_and_each_has_a_name() -> None:
-    assert len(ALL) >= 70
-    assert len({each.name for each in ALL}) == len(ALL)
 
 
 WATCHED = """
@@ -139,9 +135,7 @@ def test_no_hostile_template_touches_the_host() -> None:
 
 @pytest.mark.parametrize("name", OVERRUNS)
 def test_what_only_goes_on_for_too_long_is_no_rejection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from packer.host import watchdog
-
-    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.1)
+    monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.1)
     with pytest.raises(TemplateOverrunError, match=r"0\.1 s of processor time|more memory than") as raised:
         template(OVERRUNS[name]).render(MESSAGES)
     assert raised.value.exit_code == 2
@@ -176,25 +170,12 @@ def test_an_application_has_its_signals_back_and_in_its_threads_a_rendering_fail
 
 def test_waiting_takes_no_processor_time_and_is_no_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy or asleep fails no build."""
-    import time
-
-    from packer.host import watchdog
-
-    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.1)
-    assert watched(lambda: time.sleep(1) or "slept") == "slept"
-
-    def work() -> None:
-        while True:
-            pass
-
-    with pytest.raises(TemplateOverrunError):
-        watched(work)
+    monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.1)
+    assert watched(lambda: time.sleep(0.3) or "slept") == "slept"
 
 
 def test_an_end_that_is_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from packer.host import watchdog
-
-    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.1)
+    monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.1)
     swallowed = []
 
     def stubborn() -> None:
@@ -214,12 +195,8 @@ def test_an_end_that_is_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_end_never_arrives_after_the_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
     """Renderings that end about when they are to be ended: each is whole or ended, and nothing is raised beside them."""
-    import time
-
-    from packer.host import watchdog
-
-    monkeypatch.setattr(watchdog, "MAX_CPU_S", 0.002)
-    monkeypatch.setattr(watchdog, "TICK_S", 0.0005)
+    monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.002)
+    monkeypatch.setattr("packer.host.watchdog.TICK_S", 0.0005)
     whole = ended = 0
 
     def work(milliseconds: int) -> None:
@@ -243,7 +220,7 @@ import sys
 from packer.host import watchdog
 from packer.render.environment import ChatTemplate
 
-watchdog.MAX_STUCK_S = 0.5
+watchdog.MAX_STUCK_S = 0.2
 watchdog.limit_process()
 ChatTemplate(sys.argv[1], date="2026-01-01", variables={}, max_bytes=2**24).render([])
 """
@@ -258,8 +235,7 @@ def test_a_process_of_packers_own_is_ended_where_a_step_takes_for_ever(name: str
 def test_long_work_beside_renderings_ends_no_process() -> None:
     """The timer is for renderings: what else a process does may take as long as it likes."""
     source = STUCK_TEMPLATE.rpartition("\n")[0].replace("sys.argv[1]", "'{{ messages }}'")
-    busy = f"{source}\nimport time\ntime.sleep(0.3)\n{'sum(range(5 * 10**7))'}"
-    ended = run_forked(busy)
+    ended = run_forked(f"{source}\nsum(range(2 * 10**7))")
     assert ended.returncode == 0, ended.stderr
 
 
@@ -301,7 +277,7 @@ def test_a_single_step_that_takes_too_long_is_noticed_when_it_ends(monkeypatch: 
     """No signal is handled meanwhile."""
     monkeypatch.setattr("packer.host.watchdog.MAX_CPU_S", 0.01)
     with pytest.raises(TemplateOverrunError, match="of processor time in one rendering"):
-        watched(lambda: sum(range(10**7)))
+        watched(lambda: sum(range(3 * 10**6)))
     assert watched(lambda: sum(range(10))) == 45
 
 

@@ -88,7 +88,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Stages:
 
 
 def under(base: Stages, template: str, *overrides: str) -> Stages:
-    return base.with_template(template, make_recipe({}, overrides))
+    """The definition; that the fast way masks the same has a test of its own."""
+    return base.with_template(template, make_recipe({}, overrides)).by_reference()
 
 
 def of_parts(parts: Sequence[str]) -> str:
@@ -172,8 +173,7 @@ def test_exactly_the_named_parts_are_trained_token_by_token(base: Stages, reason
 
 # -- whatever templates and people write ---------------------------------------------------------------------------------
 
-TEMPLATES = [
-    *(template_of(*style) for style in STYLES[::4]),
+TEMPLATES = [  # those above are trained exactly, part by part
     template_of("tags", "tags", "(message.content or '') | trim"),
     twins.CHATML,
     twins.QWEN3_LIKE.replace("message.content + '<|im_end|>", "(message.content or '') + '<|im_end|>"),
@@ -214,14 +214,15 @@ def test_the_three_parts_sum_to_the_whole_whatever_is_written(base: Stages, temp
     assert turns > 2
 
 
-@pytest.mark.parametrize("parts", [("text",), ("reasoning", "calls")])
-@pytest.mark.parametrize("template", [template_of("tags", "tags"), template_of("channels", "list")])
+@pytest.mark.parametrize(
+    ("template", "parts"),
+    [
+        (template_of("tags", "tags"), ("text",)),
+        (template_of("channels", "list"), ("reasoning", "calls")),
+    ],
+)
 def test_the_fast_way_masks_what_the_definition_masks(base: Stages, template: str, parts: Sequence[str]) -> None:
-    stages = under(
-        base,
-        template,
-        of_parts(parts),
-    )
+    stages = base.with_template(template, make_recipe({}, [of_parts(parts)]))
     found = hold(stages.renderer, [*map(sample, SHAPES)] * 2)
     assert found.cut > 4 and not found.filled
 
@@ -252,13 +253,9 @@ def test_a_template_in_which_parts_have_no_place_rejects_the_row(base: Stages, h
     if how == "behind the calls":
         template = template.replace("{{ '<|im_end|>\\n' }}", "{{ message.content if message.tool_calls }}<|im_end|>\n")
     row = chat(user("How?"), assistant("Look there.", tool_calls=[call("look", {"at": "pier"})]), result("calm"))
-    for stages in (under(base, template, of_parts(["text"])), under(base, template)):
-        reasons = stages.reasons([row])
-        if stages.renderer._rules.parts:
-            ((code, reason),) = reasons
-            assert code == "part_not_found" and "messages[1]" in reason
-        else:
-            assert not reasons
+    ((code, reason),) = under(base, template, of_parts(["text"])).reasons([row])
+    assert code == "part_not_found" and "messages[1]" in reason
+    assert not under(base, template).reasons([row]), "as a whole it is trained"
 
 
 def test_tags_in_arguments_close_no_text(base: Stages) -> None:
@@ -352,18 +349,15 @@ def test_a_row_may_have_any_character_that_a_mark_might_be(base: Stages, part: s
 
 
 @pytest.mark.parametrize("spelled", [chr, "\\U{:08x}".format, "\\U{:08X}".format])
-def test_a_template_may_write_any_character_that_a_mark_might_be(base: Stages, spelled: Any) -> None:
+def test_a_template_may_write_any_character_that_a_mark_might_be_and_what_is_no_escape(
+    base: Stages, spelled: Any
+) -> None:
     odd = "".join(map(spelled, range(0xF1D00, 0xF1D20)))
     template = template_of("tags", "tags").replace("<|im_start|>", f"<|im_start|>{odd}")
+    template += "{# '\\d' is no escape, and '\\U0000' is cut off #}"
     said = assistant("one", reasoning_content="two")
     (found,) = under(base, template, of_parts(["text"])).outcomes([chat(user("a"), said)])
     assert base.round_trip.decode(trained(found)).decode() == written(said, "tags", "tags")["text"]
-
-
-def test_the_escapes_of_a_template_are_read_without_warnings_of_those_that_are_none(base: Stages) -> None:
-    template = template_of("tags", "tags") + "{# '\\d' is no escape, and '\\U0000' is cut off #}"
-    (found,) = under(base, template, of_parts(["text"])).outcomes([chat(user("a"), assistant("one"))])
-    assert base.round_trip.decode(trained(found)).decode() == written(assistant("one"), "tags", "tags")["text"]
 
 
 # -- whole conversations, recipes, caches --------------------------------------------------------------------------------
@@ -372,18 +366,14 @@ def test_the_escapes_of_a_template_are_read_without_warnings_of_those_that_are_n
 def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_path: Path) -> None:
     folder = twins.nfc(tmp_path, template=twins.QWEN3_LIKE)
     answers, whole = (Stages.load(folder, f"supervision.turns={turns}") for turns in ("all", "conversation"))
-    rows = [
-        chat(system("Be kind."), user("Hi"), assistant("Hello", reasoning_content="Hm"), user("Bye"),
-             assistant("Ciao"), user("? <|im_end|>"), row=0),
-        Sample(kind="completion", row=1, prompt="2+2=", text="4"),
-        chat(user("Hi"), assistant("Hello"), weights={1: 0.5}, row=2),
-    ]  # fmt: skip
-    for row in rows[:1]:
-        (usual,), (found,) = answers.outcomes([row]), whole.outcomes([row])
-        assert [ids for ids, _ in found] == [ids for ids, _ in usual]
-        assert all(labels == [-100, *ids[1:]] for ids, labels in found)
-    assert whole.outcomes([rows[1]]) == answers.outcomes([rows[1]])
-    assert whole.outcomes([rows[2]]) == ["wrong_type"]
+    talk = chat(system("Be kind."), user("Hi"), assistant("Hello", reasoning_content="Hm"), user("Bye"),
+                assistant("Ciao"), user("? <|im_end|>"))  # fmt: skip
+    (usual,), (found,) = answers.outcomes([talk]), whole.outcomes([talk])
+    assert [ids for ids, _ in found] == [ids for ids, _ in usual]
+    assert all(labels == [-100, *ids[1:]] for ids, labels in found)
+    plain = Sample(kind="completion", row=1, prompt="2+2=", text="4")
+    assert whole.outcomes([plain]) == answers.outcomes([plain])
+    assert whole.outcomes([chat(user("Hi"), assistant("Hello"), weights={1: 0.5})]) == ["wrong_type"]
 
 
 @pytest.mark.parametrize("typed", ["system", "user", "tools"])

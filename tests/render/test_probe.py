@@ -28,35 +28,27 @@ def added(*contents: str) -> list[AddedToken]:
     return [AddedToken(id=i, content=content, **plain) for i, content in enumerate(contents)]
 
 
-def test_headers_of_all_roles_are_control_tokens_though_not_special() -> None:
-    markers = role_markers(template(HEADS), added("[INST]", "[/INST]", "<|bot|>", "<|other|>"))
-    assert markers == {"[INST]": 0, "[/INST]": 1, "<|bot|>": 2}
+INSTRUCTED = "<|sys|>Reason in <think> and </think> first." + HEADS
+"""As SmolLM3 and Phi-4-reasoning say how to reason; an answer with such a block was rejected."""
 
 
-def test_reasoning_tags_of_a_prompt_are_ordinary_words() -> None:
-    assert "<think>" not in role_markers(template(HEADS), added("<think>", "</think>", "<|bot|>"))
-
-
-def test_reasoning_tags_that_instructions_of_the_template_name_are_ordinary_words() -> None:
-    """Those of SmolLM3 and Phi-4-reasoning say how to reason; an answer with such a block was rejected."""
-    instructed = "<|sys|>Reason in <think> and </think> first." + HEADS
-    markers = role_markers(template(instructed), added("<think>", "</think>", "<|sys|>", "<|bot|>"))
-    assert markers == {"<|sys|>": 2, "<|bot|>": 3}
-
-
-def test_added_letters_are_ordinary_words() -> None:
-    assert role_markers(template(HEADS), added("p", "ü", "INST")) == {}
-
-
-def test_added_line_breaks_are_ordinary_text() -> None:
-    """Gemma's are, and its template writes one behind each header."""
-    assert role_markers(template(HEADS), added("\n", "  ", "<|bot|>")) == {"<|bot|>": 2}
-
-
-def test_a_template_that_raises_shows_nothing() -> None:
-    raises = template("{{ raise_exception('no') }}")
-    assert role_markers(raises, added("<|bot|>")) == {}
-    assert written_markers(raises) == ()
+@pytest.mark.parametrize(
+    ("source", "tokens", "markers"),
+    [
+        # headers of all roles, though they are not special
+        (HEADS, ("[INST]", "[/INST]", "<|bot|>", "<|other|>"), {"[INST]": 0, "[/INST]": 1, "<|bot|>": 2}),
+        # tags of reasoning, letters and line breaks are ordinary text
+        (HEADS, ("<think>", "</think>", "<|bot|>"), {"<|bot|>": 2}),
+        (INSTRUCTED, ("<think>", "</think>", "<|sys|>", "<|bot|>"), {"<|sys|>": 2, "<|bot|>": 3}),
+        (HEADS, ("p", "ü", "INST"), {}),
+        (HEADS, ("\n", "  ", "<|bot|>"), {"<|bot|>": 2}),
+        ("{{ raise_exception('no') }}", ("<|bot|>",), {}),
+    ],
+)
+def test_what_a_template_writes_around_messages_are_control_tokens(
+    source: str, tokens: tuple[str, ...], markers: dict[str, int]
+) -> None:
+    assert role_markers(template(source), added(*tokens)) == markers
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_call_is_kept_if_and_only_if_python_reads_its_arguments_from_it(stages
     outcomes = [check(stages, call("current_weather", {"city": value})) for value in (*HARD, *OTHERS)]
     outcomes += [
         check(stages, call("current_weather", {"city": value, "days": 2}), call("current_weather", {}))
-        for value in (*HARD, *OTHERS)
+        for value in (*HARD, *OTHERS)[::3]
     ]
     assert True in outcomes
     assert (False in outcomes) == (stages.model.template not in FAITHFUL)
@@ -108,15 +108,11 @@ def test_any_arguments_read_back_or_are_rejected(stages: Stages, calls: list[Any
     check(stages, *calls)
 
 
-@pytest.mark.parametrize(
-    ("name", "key"), [("look", "from"), ("look", "a-b"), ("look", "a b"), ("get-weather", "city"), ("import", "city")]
-)
-def test_names_that_python_does_not_read_reject_the_row(stages: Stages, name: str, key: str) -> None:
-    assert not check(stages, call(name, {key: 7}))
-
-
-def test_names_may_have_dots(stages: Stages) -> None:
-    assert check(stages, call("weather.look", {"days": "seven"})) == (stages.model.template != BARE)
+def test_names_that_python_does_not_read_reject_the_row(stages: Stages) -> None:
+    for name, key in (("look", "from"), ("look", "a-b"), ("look", "a b"), ("get-weather", "city"), ("import", "city")):
+        assert not check(stages, call(name, {key: 7}))
+    dotted = call("weather.look", {"days": "seven"})
+    assert check(stages, dotted) == (stages.model.template != BARE), "names may have dots"
 
 
 BARE = TEMPLATE.replace("VALUE", STYLES["bare"])
@@ -125,9 +121,10 @@ SAID = ("I use look(city='it\\'s').", "[look(city='it\\'s')]", "look(city=x)", "
 
 @pytest.mark.parametrize("said", SAID)
 def test_a_call_that_the_texts_of_the_message_quote_is_neither_proof_nor_fault(stages: Stages, said: str) -> None:
+    by_letter = stages.by_reference()
     for value in ("it's", said, "look(city=1)"):
-        check(stages, call("look", {"city": value}), content=said)
-        check(stages, call("look", {"city": value}), reasoning_content=said, content="So I look.")
+        check(by_letter, call("look", {"city": value}), content=said)
+        check(by_letter, call("look", {"city": value}), reasoning_content=said, content="So I look.")
 
 
 @pytest.mark.parametrize("said", SAID)

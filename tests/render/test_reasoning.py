@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import continuation, opened_by, reasoning_of, with_reasoning_as, without_ending
+from packer.render.reasoning import continuation, opened_by, without_ending
 
 Make = Callable[..., Stages]
 
@@ -30,7 +30,7 @@ CLOSES = OPENS.replace(
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def stages(template: str, *overrides: str) -> Stages:
-        return Stages.load(twins.byte_level(tmp_path / "model", template=template), *overrides)
+        return Stages.load(twins.byte_level(tmp_path / "model", template=template), *overrides).by_reference()
 
     return stages
 
@@ -49,16 +49,20 @@ INLINE = assistant("<think>\nCount.\n</think>\n\nOne.")
 @pytest.mark.parametrize(
     ("turn", "completion"),
     [
-        (PLAIN, "\n</think>\n\nOne.<|im_end|>"),
-        (FIELD, "Count.\n</think>\n\nOne.<|im_end|>"),
-        (INLINE, "Count.\n</think>\n\nOne.<|im_end|>"),
+        (PLAIN, "\n</think>\n\nOne."),
+        (FIELD, "Count.\n</think>\n\nOne."),
+        (INLINE, "Count.\n</think>\n\nOne."),
+        # line breaks that an answer begins with are its own, those behind an inline block are not
+        (assistant("\n  - item", reasoning_content="Count."), "Count.\n</think>\n\n\n  - item"),
+        # what is short is doubtful by itself; the template, asked with a word of its own, would not write it
+        (assistant("b", reasoning_content="c"), "c\n</think>\n\nb"),
     ],
 )
 def test_continue_goes_on_inside_the_reasoning_the_prompt_opened(
     make: Make, turn: dict[str, Any], completion: str
 ) -> None:
     stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
-    assert learned(stages, ASKED, turn) == [("<think>\n", completion)]
+    assert learned(stages, ASKED, turn) == [("<think>\n", f"{completion}<|im_end|>")]
     assert stages.document(chat(ASKED, turn))[1][-1] in stages.model.stop_ids
 
 
@@ -116,24 +120,6 @@ def test_a_text_that_closes_the_reasoning_which_its_prompt_opens_is_learned_as_i
     assert learned(make(PREFILLS), ASKED, turn) == [("<think>\n", "Count.\n</think>\n\nOne.<|im_end|>")]
 
 
-def test_continue_gives_every_turn_its_own_context(make: Make) -> None:
-    """History is shown without reasoning, so that each turn is a document of its own."""
-    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
-    (outcome,) = stages.outcomes([chat(ASKED, FIELD, user("two?"), assistant("Two."))])
-    assert not isinstance(outcome, str)
-    assert len(outcome) == 2
-    assert all(any(label >= 0 for label in labels) for _, labels in outcome)
-
-
-def test_continue_keeps_the_line_breaks_an_answer_begins_with(make: Make) -> None:
-    """Those behind an inline block stood between it and the answer; those of an answer are its own."""
-    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
-    ((_, completion),) = learned(stages, ASKED, assistant("\n  - item", reasoning_content="Count."))
-    assert completion == "Count.\n</think>\n\n\n  - item<|im_end|>"
-    ((_, completion),) = learned(stages, ASKED, INLINE)
-    assert completion == "Count.\n</think>\n\nOne.<|im_end|>"
-
-
 def test_continue_is_not_misled_by_an_answer_that_says_what_the_reasoning_said(make: Make) -> None:
     """The template writes no reasoning; that its word stands in the answer does not show it."""
     fitting = (
@@ -161,14 +147,8 @@ def test_continue_takes_a_block_the_template_leaves_for_the_reasoning(make: Make
 def test_reasoning_that_holds_a_closing_tag_is_not_cut_there(make: Make) -> None:
     """Nobody can tell where it ends, so it stays inline, and a template that cuts it is found out."""
     message = assistant("<think>I close with `</think>` here.</think>the answer")
-    assert with_reasoning_as(message, "field") == message
     cuts = twins.CHATML.replace("message.content", "message.content.split('</think>')[-1]")
     assert make(cuts, "supervision.reasoning=field").outcomes([chat(ASKED, message)]) == ["dropped_reasoning"]
-
-
-def test_inline_does_not_put_a_second_block_before_the_text() -> None:
-    both = {**INLINE, "reasoning_content": "Count."}
-    assert with_reasoning_as(both, "inline") == INLINE
 
 
 NATIVE = """\
@@ -203,22 +183,11 @@ def test_continue_changes_nothing_where_a_prompt_is_continued(make: Make) -> Non
     assert make(twins.QWEN3_LIKE, "supervision.on_prompt_mismatch=continue").outcomes(rows) == plain
 
 
-def test_without_continue_such_a_turn_is_refused(make: Make) -> None:
-    assert make(OPENS).outcomes([chat(ASKED, PLAIN)]) == ["prompt_diverges"]
-
-
 def test_continue_refuses_a_prompt_that_opens_no_reasoning(make: Make) -> None:
     template = OPENS.replace("<think>\\n", "Sure: ")
     assert make(template, "supervision.on_prompt_mismatch=continue").outcomes([chat(ASKED, PLAIN)]) == [
         "prompt_diverges"
     ]
-
-
-def test_reasoning_that_only_continue_writes_is_not_a_loss(make: Make) -> None:
-    """Short reasoning is doubtful by itself; the template, asked with a word of its own, would not write it."""
-    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
-    ((_, completion),) = learned(stages, ASKED, assistant("b", reasoning_content="c"))
-    assert completion == "c\n</think>\n\nb<|im_end|>"
 
 
 @pytest.mark.parametrize("template", [OPENS, CLOSES], ids=["opens", "closes"])
@@ -252,32 +221,6 @@ def test_field_lets_a_template_place_inline_reasoning_itself(make: Make) -> None
     template = twins.CHATML.replace("message.content", "(message.reasoning_content or '-') + '|' + message.content")
     ((_, completion),) = learned(make(template, "supervision.reasoning=field"), ASKED, INLINE)
     assert completion == "Count.|One.<|im_end|>"
-
-
-@pytest.mark.parametrize("form", ["field", "inline"])
-def test_each_form_leaves_other_messages_alone(form: Any) -> None:
-    for message in (user("<think>\nI\n</think>\n\nask"), PLAIN, assistant(None), assistant("a <think>b</think>")):
-        assert with_reasoning_as(message, form) == message
-
-
-def test_both_forms_say_the_same() -> None:
-    inline, field = with_reasoning_as(FIELD, "inline"), with_reasoning_as(INLINE, "field")
-    assert inline == INLINE
-    assert field == {**FIELD, "thinking": "Count."}
-    assert with_reasoning_as(FIELD, "field") == FIELD
-    assert with_reasoning_as(INLINE, "inline") == INLINE
-
-
-@pytest.mark.parametrize(
-    "message", [FIELD, assistant("One.", thinking="Count."), assistant("<think>Count.</think>One.")]
-)
-def test_reasoning_is_found_wherever_it_stands(message: dict[str, Any]) -> None:
-    assert reasoning_of(message).strip() == "Count."
-
-
-@pytest.mark.parametrize("prompt", ["", "a", "<think>a", "</think>", "<think></thinking>", "[THINK]</think>"])
-def test_a_prompt_that_does_not_end_in_a_tag_opens_nothing(prompt: str) -> None:
-    assert opened_by(prompt) is None
 
 
 @pytest.mark.parametrize(
@@ -355,41 +298,17 @@ TAGS = [
 def test_reasoning_that_a_prompt_has_closed_is_not_learned_as_text(make: Make, opening: str, closing: str) -> None:
     """A template that knows reasoning in a field only writes the block of a text behind a block that is closed."""
     tagged = HYBRID.replace("<think>", opening).replace("</think>", closing)
-    assert make(tagged).outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
-
-
-def test_a_row_whose_reasoning_would_be_text_says_so(make: Make) -> None:
-    stages = make(HYBRID)
-    ((code, reason),) = stages.reasons([chat(ASKED, INLINE)])
-    assert code == "dropped_reasoning"
-    assert reason.endswith("as part of the answer: <think>")
-    as_field = make(HYBRID, "supervision.reasoning=field")
-    assert learned(as_field, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
-
-
-def test_an_empty_block_is_not_learned_behind_a_closed_one(make: Make) -> None:
-    """As the plain answers of Qwen3 have it."""
-    turn = assistant("<think>\n\n</think>\n\nOne.")
-    assert make(HYBRID).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
-    as_field = make(HYBRID, "supervision.reasoning=field")
-    assert learned(as_field, ASKED, turn) == [("</think>", "One.<|im_end|>")]
-    assert learned(make(RAW.replace("<think>\\n", "")), ASKED, turn) == [("", turn["content"] + "<|im_end|>")]
-
-
-def test_that_reasoning_may_be_dropped_does_not_let_it_be_learned_as_text(make: Make) -> None:
-    allowed = make(HYBRID, "supervision.allow_dropped=[reasoning]")
-    assert allowed.outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
+    for rules in ((), ("supervision.allow_dropped=[reasoning]",)):
+        ((code, reason),) = make(tagged, *rules).reasons([chat(ASKED, INLINE)])
+        assert code == "dropped_reasoning" and reason.endswith("as part of the answer: <think>")
+    for rule in ("supervision.reasoning=field", "supervision.on_prompt_mismatch=continue"):
+        assert learned(make(tagged, rule), ASKED, INLINE) == [(opening, f"Count.{closing}One.<|im_end|>")]
 
 
 def test_reasoning_behind_an_empty_block_of_the_template_is_not_learned_as_text(make: Make) -> None:
     always = HYBRID.replace("thinking is defined and thinking", "true")
     assert make(always).outcomes([chat(ASKED, INLINE)]) == ["dropped_reasoning"]
     assert learned(make(always), ASKED, FIELD) == [("<think>", "Count.</think>One.<|im_end|>")]
-
-
-def test_continue_takes_a_block_behind_a_closed_one_for_the_reasoning(make: Make) -> None:
-    stages = make(HYBRID, "supervision.on_prompt_mismatch=continue")
-    assert learned(stages, ASKED, INLINE) == [("<think>", "Count.</think>One.<|im_end|>")]
 
 
 ASKS_TO_REASON = """\

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import twins
+from search_effort import one_in
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.render.environment import ChatTemplate
-from packer.render.reasoning import split_inline
-from packer.render.switches import means_none
 
 END = "<|im_end|>"
 
@@ -41,13 +40,18 @@ PARTS = """\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 """As Ministral: reasoning is a part of the content, and fields are ignored."""
 
-THINKS = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+def framed(turn: str, asked: str = "''", before: str = "") -> str:
+    """A template that writes turns in this way between ChatML's marks, and something more behind its prompts."""
+    return (
+        f"{before}{{%- for m in messages %}}{{{{- '<|im_start|>' + m.role + '\\n' }}}}{turn}{{{{- '<|im_end|>\\n' }}}}"
+        f"{{%- endfor %}}{{%- if add_generation_prompt %}}{{{{- '<|im_start|>assistant\\n' + {asked} }}}}{{%- endif %}}"
+    )
+
+
+THINKS = framed(
+    "{%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}{{- m.content }}"
+)
 """Shows the reasoning of a field in the tags that most rows have inline."""
 
 TEMPLATES = {
@@ -65,8 +69,12 @@ BLOCKS = (
 ASKED = user("one?")
 
 
-def stages(folder: Path, template: str, *overrides: str) -> Stages:
+def as_built(folder: Path, template: str, *overrides: str) -> Stages:
     return Stages.load(twins.byte_level(folder / "model", template=template), *overrides)
+
+
+def stages(folder: Path, template: str, *overrides: str) -> Stages:
+    return as_built(folder, template, *overrides).by_reference()
 
 
 def learned(made: Stages, *messages: dict[str, Any], **variables: Any) -> str:
@@ -98,25 +106,26 @@ def test_tags_that_a_template_writes_itself_are_its_markers(tmp_path: Path) -> N
     assert made.outcomes(others) == ["dropped_reasoning"] * len(others)
 
 
-PLANS = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.role == 'assistant' %}{{ 'LEFTplanRIGHT' + (m.reasoning_content or '') + 'LEFT/planRIGHT\\n' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\nOPENED' }}{% endif %}"""
+PLANS = framed(
+    "{%- if m.role == 'assistant' %}"
+    "{{- 'LEFTplanRIGHT' + (m.reasoning_content or '') + 'LEFT/planRIGHT\\n' }}{%- endif %}{{- m.content }}",
+    "'OPENED'",
+)
 """Reasoning in tags of a name that tells nothing."""
 
 
-@pytest.mark.parametrize(("left", "right"), [("<", ">"), ("[[", "]]"), ("<|", "|>"), ("{", "}")])
-@pytest.mark.parametrize("opened", ["", "LEFTplanRIGHT", "LEFTplanRIGHTLEFT/planRIGHT\\n"])
+MARKS = (("<", ">"), ("[[", "]]"), ("<|", "|>"), ("{", "}"))
+OPENED = ("", "LEFTplanRIGHT", "LEFTplanRIGHTLEFT/planRIGHT\\n")
+
+
+@pytest.mark.parametrize(("left", "right", "opened"), one_in(2, [(*m, o) for m in MARKS for o in OPENED]))
 def test_tags_of_any_name_that_a_template_has_around_reasoning_are_no_text(
     tmp_path: Path, left: str, right: str, opened: str
 ) -> None:
     def own(text: str) -> str:
         return text.replace("LEFT", left).replace("RIGHT", right)
 
-    made = stages(tmp_path, own(PLANS.replace("OPENED", opened)), "engine=auto")
+    made = as_built(tmp_path, own(PLANS.replace("OPENED", opened)), "engine=auto")
     rows = [chat(ASKED, assistant(f"a{k}"), row=k) for k in range(40)]
     inline = chat(ASKED, assistant(own("LEFTplanRIGHTCount.LEFT/planRIGHTOne.")), row=40)
     outcomes = made.outcomes([*rows, inline, chat(ASKED, assistant(own("LEFTplanRIGHT it first.")), row=41)])
@@ -134,27 +143,14 @@ def test_a_block_of_reasoning_in_tags_that_the_template_writes_too_may_begin_an_
 
 ELSEWHERE = (
     *("<think>Count.</think>One.<think>Again.</think>Still one.", "Well.\n<think>Count.</think>\nOne."),
-    *(
-        "Count.\n</think>\n\nOne.",
-        "One. <think> as I said",
-        "One.\n</think>",
-        "Put <think> before and </think> behind it.",
-    ),
-    *(
-        "One. <thinking>Hm.</thinking>",
-        "```\n<think>\n```",
-        "One.<|end_of_thought|>",
-        "One. [/think]",
-        "It is one.</ think >",
-    ),
+    *("Count.\n</think>\n\nOne.", "One. <think> as I said", "One.\n</think>", "It is one.</ think >"),
+    *("Put <think> before and </think> behind it.", "One. <thinking>Hm.</thinking>", "```\n<think>\n```"),
+    *("One.<|end_of_thought|>", "One. [/think]"),
 )
 ODD = (
     *("<think type='deep'>Count.</think>One.", "< think >Count.</ think >One.", "[think]Count.[/think]One."),
-    *(
-        "<|think|>Count.<|/think|>One.",
-        "&lt;think&gt;Count.&lt;/think&gt;One.",
-        "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
-    ),
+    *("<|think|>Count.<|/think|>One.", "&lt;think&gt;Count.&lt;/think&gt;One."),
+    "<\uff5cthink\uff5c>Count.<\uff5c/think\uff5c>One.",
     "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
     "<|open|>think<|sep|>Count.<|close|>think<|sep|><|open|>response<|sep|>One.",
     '<details type="reasoning" done="true">\nCount.\n</details>\nOne.',
@@ -188,34 +184,29 @@ def test_an_opening_tag_within_reasoning_is_text_of_it(tmp_path: Path) -> None:
     assert stages(tmp_path, THINKS).outcomes([chat(ASKED, doubled)]) == ["dropped_reasoning"]
 
 
-@pytest.mark.parametrize(
-    "text", ["One.<think>Hm.</think>Yes.", "Put <think> before it.", "<think>a</think>b<think>c</think>d"]
-)
-def test_a_template_without_tags_takes_all_as_text_but_one_that_closes_nothing(tmp_path: Path, text: str) -> None:
+AS_TEXT = ("One.<think>Hm.</think>Yes.", "Put <think> before it.", "<think>a</think>b<think>c</think>d")
+
+
+def test_a_template_without_tags_takes_all_as_text_but_one_that_closes_nothing(tmp_path: Path) -> None:
     made = stages(tmp_path, twins.CHATML)
-    assert learned(made, ASKED, assistant(text)) == text + END
+    for text in (*AS_TEXT, *(block + "One." for block in BLOCKS)):
+        assert learned(made, ASKED, assistant(text)) == text + END
     assert made.outcomes([chat(ASKED, assistant("Count.\n</think>\n\nOne."))]) == ["dropped_reasoning"]
 
 
-def test_code_and_markup_have_no_tags_of_reasoning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_other_tags_code_and_markup_are_text(tmp_path: Path, name: str) -> None:
     said = (
-        "List<Thought> all;",
-        "<ThinkingDots />",
-        '<Thinking level="3"/>',
-        "<thought-card :reason='none' />",
-        "<stop_reason>end</stop_reason>",
-        "because [reasons]",
-        "I <think so",
-        "a <rest> b",
-        "\\\\item[Think] of it",
-        "steps[think]",
+        *("<answer>One.</answer> That is it.", "<b>One</b> it is.", "[NOTE]x[/NOTE] One.", "<html><p>One</p></html>"),
+        *("List<Thought> all;", "<ThinkingDots />", '<Thinking level="3"/>', "<thought-card :reason='none' />"),
+        *("<stop_reason>end</stop_reason>", "because [reasons]", "I <think so", "a <rest> b"),
+        *("\\\\item[Think] of it", "steps[think]", "The element `<Reason>` says why; `</Reason>` ends it."),
         "Vue:\n```vue\n<thought-card>\n  one\n</thought-card>\n```\nDone.",
         "```xml\n<Error><Reason>none</Reason></Error>\n```",
-        "The element `<Reason>` says why; `</Reason>` ends it.",
     )
-    for name, source in TEMPLATES.items():
-        for text in said:
-            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
+    made = stages(tmp_path, TEMPLATES[name])
+    for text in said:
+        assert text in learned(made, ASKED, assistant(text))
 
 
 @pytest.mark.parametrize(
@@ -237,19 +228,6 @@ def test_an_empty_block_is_no_text_of_an_answer_either(tmp_path: Path) -> None:
     has_field = TEMPLATES["thinking"].replace("{%- if m.thinking %}", "{%- if 'thinking' in m %}")
     as_field = stages(tmp_path, has_field, "supervision.reasoning=field")
     assert learned(as_field, ASKED, turn) == " to=user\nOne." + END
-
-
-def test_a_template_without_reasoning_takes_any_tags_as_text(tmp_path: Path) -> None:
-    for block in BLOCKS:
-        assert learned(stages(tmp_path, twins.CHATML), ASKED, assistant(block + "One.")) == f"{block}One.{END}"
-
-
-def test_other_tags_are_text_under_every_template(tmp_path: Path) -> None:
-    said = ("<answer>One.</answer> That is it.", "<b>One</b> it is.", "[NOTE]x[/NOTE] One.", "<html><p>One</p></html>")
-    for name, source in TEMPLATES.items():
-        for text in said:
-            assert split_inline(text) is None
-            assert text in learned(stages(tmp_path, source), ASKED, assistant(text)), name
 
 
 def test_tags_are_trained_as_text_where_the_recipe_wants_reasoning_inline(tmp_path: Path) -> None:
@@ -279,29 +257,15 @@ def test_a_template_is_tried_with_the_variables_of_the_recipe(tmp_path: Path) ->
     assert "Count." in learned(made, ASKED, assistant("One.", thinking="Count."))
 
 
-FIELDS = ("reasoning_content", "thinking", "reasoning")
-
-
-@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_reasoning_is_given_in_the_form_that_the_template_reads(tmp_path: Path, name: str, field: str) -> None:
+def test_reasoning_is_given_in_the_form_that_the_template_reads(tmp_path: Path, name: str) -> None:
+    """Under any of its names, and without tags of its own."""
     made = stages(tmp_path, TEMPLATES[name])
-    said = learned(made, ASKED, assistant("One.", **{field: "Count."}))
     marked = "[THINK]Count.[/THINK]One." if name == "parts" else " to=self\nCount.\n<|im_start|>assistant to=user\nOne."
-    assert said == marked + END
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-@pytest.mark.parametrize(("opening", "closing"), [("<think>", "</think>"), ("[THINK]\n", "\n[/THINK]")])
-def test_a_field_that_has_tags_of_its_own_is_reasoning_without_them(
-    tmp_path: Path, name: str, opening: str, closing: str
-) -> None:
-    made = stages(tmp_path, TEMPLATES[name])
-    plain, tagged = (
-        learned(made, ASKED, assistant("One.", reasoning_content=text))
-        for text in ("I think.", f"{opening}I think.{closing}")
-    )
-    assert plain == tagged and "I think." in plain
+    for field in ("reasoning_content", "thinking", "reasoning"):
+        assert learned(made, ASKED, assistant("One.", **{field: "Count."})) == marked + END
+    for tagged in ("<think>Count.</think>", "[THINK]\nCount.\n[/THINK]"):
+        assert learned(made, ASKED, assistant("One.", reasoning_content=tagged)) == marked + END
 
 
 def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) -> None:
@@ -313,17 +277,9 @@ def test_parts_of_reasoning_stand_beside_calls_and_in_history(tmp_path: Path) ->
     assert turns[1][1] == f"[THINK]So it does.[/THINK]It rains.{END}"
 
 
-def test_reasoning_that_a_template_with_parts_drops_is_found(tmp_path: Path) -> None:
-    cuts = PARTS.replace("part.thinking +", "part.thinking[:9] +")
-    turn = assistant("One.", reasoning_content="Count and count and count again.")
-    assert stages(tmp_path, cuts).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
-
-
 def test_a_template_that_prints_a_list_as_it_is_shows_no_reasoning(tmp_path: Path) -> None:
     prints = twins.CHATML.replace("(message.content or '')", "message.content | string")
     assert prints != twins.CHATML
-    template = ChatTemplate(prints, date="2026-01-01", variables={}, max_bytes=2**20)
-    assert not template.reasoning.around
     turn = assistant("One.", reasoning_content="Count.")
     assert stages(tmp_path, prints).outcomes([chat(ASKED, turn)]) == ["dropped_reasoning"]
 
@@ -352,7 +308,7 @@ def asked_with(made: Stages, turn: dict[str, Any], **variables: Any) -> str:
     return prompt.partition("effort ")[2].partition(END)[0]
 
 
-@pytest.mark.parametrize("none", ["none", "no_think", "off"])
+@pytest.mark.parametrize("none", ["none", "no_think", "off", "disabled", "no_reasoning", "non-thinking"])
 def test_a_reasoned_answer_is_trained_under_the_word_that_asks_for_reasoning(tmp_path: Path, none: str) -> None:
     made = stages(tmp_path, effort(none, none, "high"))
     assert asked_with(made, REASONED) == "high"
@@ -361,32 +317,10 @@ def test_a_reasoned_answer_is_trained_under_the_word_that_asks_for_reasoning(tmp
     assert asked_with(made, REASONED, reasoning_effort="high") == "high"
 
 
-def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path) -> None:
-    made = stages(tmp_path, effort("normal", "none", "low", "normal"))
-    assert asked_with(made, REASONED) == "normal"
-    assert asked_with(made, PLAIN) == "normal"
-
-
-def test_a_reasoned_answer_contradicts_a_word_that_means_none(tmp_path: Path) -> None:
-    made = stages(tmp_path, effort("high", "none", "high"))
-    for rule in ("refuse", "continue"):
-        made = stages(tmp_path, effort("high", "none", "high"), f"supervision.on_prompt_mismatch={rule}")
-        found = made.reasons([chat(ASKED, REASONED, reasoning_effort="none")])
-        assert found == [("prompt_diverges", "messages[1]: its reasoning contradicts reasoning_effort=none")]
-
-
-def test_a_plain_answer_is_not_trained_behind_a_prompt_that_opens_reasoning_where_another_fits(tmp_path: Path) -> None:
-    """The last answer gets an empty block in the mode whose prompt opens one, and none by default."""
-    source = (
-        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' }}"
-        "{%- if thinking and m.role == 'assistant' and loop.last %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
-        "{{- m.content + '<|im_end|>\\n' }}{%- endfor %}"
-        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-        "{%- if thinking %}{{- '<think>\\n' }}{%- endif %}{%- endif %}"
-    )
-    asked = "<|im_start|>user\none?<|im_end|>\n<|im_start|>assistant\n"
-    made = stages(tmp_path, source)
-    assert made.turns(chat(ASKED, assistant("Two."))) == [(asked, "Two.<|im_end|>")]
+@pytest.mark.parametrize("default", ["normal", "notable", "official"])
+def test_a_default_that_asks_for_reasoning_is_kept(tmp_path: Path, default: str) -> None:
+    made = stages(tmp_path, effort(default, "none", "low", default))
+    assert asked_with(made, REASONED) == asked_with(made, PLAIN) == default
 
 
 CUTS = (
@@ -411,7 +345,7 @@ def test_a_closing_tag_that_is_quoted_as_code_ends_no_reasoning_and_a_template_t
 
 @pytest.mark.parametrize("blank", [" ", "\n", " \n\n", "\u2003"])
 def test_reasoning_of_white_space_is_none(tmp_path: Path, blank: str) -> None:
-    made = stages(tmp_path, CUTS)
+    made = as_built(tmp_path, CUTS)
     for plain in (assistant("Two."), assistant("Two.", reasoning_content="")):
         spaced = chat(ASKED, {**plain, "reasoning_content": blank, "thinking": blank})
         assert made.turns(spaced) == made.turns(chat(ASKED, plain))
@@ -430,7 +364,7 @@ def test_a_plain_answer_is_trained_behind_the_empty_block_that_another_mode_adds
         "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}"
         "{%- if thinking is false %}{{- BLOCK }}{%- endif %}{%- endif %}"
     )
-    made = stages(tmp_path, source.replace("WRITES", writes).replace("BLOCK", repr(block)))
+    made = as_built(tmp_path, source.replace("WRITES", writes).replace("BLOCK", repr(block)))
     said = [system("Be kind."), assistant("Hello!"), ASKED, assistant("Two.")]
     for row in (chat(*said), chat(ASKED, assistant("Hello!"), ASKED, assistant("Two."))):
         turns = made.turns(row)
@@ -480,6 +414,10 @@ WAYS = {
     "a named dictionary": ("budgets[depth | default('none')] > 0", "none", "low"),
     "a macro": ("opens(depth | default('flat')) == 'yes'", "flat", "deep"),
     "a number": ("(depth | default(0) | int) != 0", 0, 1),
+    "a beginning": ("(depth | default('flat')).startswith('deep')", "flat", "deep"),
+    "a part": ("'deep' in (depth | default('flat'))", "flat", "deep"),
+    "a test": ("(depth | default('flat')) is eq('deep')", "flat", "deep"),
+    "another variable": ("(depth | default('flat') | lower) == deep", "flat", "deep"),
     "a member": ("ns.value != 'flat' and ns.value == 'deep'", "flat", "deep"),
 }
 
@@ -489,7 +427,7 @@ def test_a_mode_is_found_however_the_template_asks_for_it(tmp_path: Path, way: s
     is_on, off, on = WAYS[way]
     head = """\
 {%- macro opens(level) %}{% if level == 'deep' %}yes{% endif %}{% endmacro %}
-{%- set budgets = {'none': 0, 'low': 5} %}{% set ns = namespace(value=depth) %}"""
+{%- set budgets = {'none': 0, 'low': 5} %}{% set deep = 'deep' %}{% set ns = namespace(value=depth) %}"""
     body = "".join(EFFORT.partition("{%- for m in messages %}")[1:])
     closes = body.replace("{% endif %}", "{% elif m.role == 'assistant' %}[THINK][/THINK]{% endif %}", 1)
     closes = closes.replace("assistant\\n' }}", f"assistant\\n[THINK]' + ('' if {is_on} else '[/THINK]') }}}}")
@@ -539,40 +477,12 @@ def test_words_that_come_to_the_same_prompt_are_one(tmp_path: Path) -> None:
     assert asked_with(stages(tmp_path, same), REASONED) == "some"
 
 
-def test_a_word_for_none_closes_the_reasoning_of_plain_answers(tmp_path: Path) -> None:
-    """As a switch does: the prompt opens a block by default, and closes it under this word."""
-    opens = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.role == 'assistant' %}{{ '<think>' + (m.reasoning_content or '') + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n<think>' + ('</think>' if reasoning_effort == 'none' else '') }}
-{%- endif %}"""
-    made = stages(tmp_path, opens)
-    assert made.turns(chat(ASKED, PLAIN))[0][0].endswith("<think></think>")
-    assert made.turns(chat(ASKED, REASONED))[0][0].endswith("<think>")
-
-
-@pytest.mark.parametrize(
-    ("word", "is_none"),
-    [
-        *((word, True) for word in ("none", "No_Think", "nothink", "off", "disabled", "no_reasoning", "non-thinking")),
-        *((word, False) for word in ("normal", "notable", "low", "high", "minimal", "official", "")),
-    ],
+CALLS = framed(
+    "{%- if m.reasoning_content %}{{- '<think>' + m.reasoning_content + '</think>' }}"
+    "{%- elif m.role == 'assistant' %}{{- '<think>' }}{%- endif %}"
+    "{{- m.content or '' }}{%- for c in m.tool_calls or [] %}{{- c.function | tojson }}{%- endfor %}",
+    "'<think>'",
 )
-def test_words_that_mean_none_are_told_from_others(word: str, *, is_none: bool) -> None:
-    assert means_none(word) == is_none
-
-
-CALLS = """\
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% elif m.role == 'assistant' %}{{ '<think>' }}{% endif %}
-{{- m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}"""
 """Leaves the reasoning open in turns that have none."""
 
 
@@ -586,46 +496,11 @@ def test_a_closing_tag_among_arguments_does_not_close_the_reasoning(tmp_path: Pa
     assert said == f'Search.</think>{{"name": "find", "arguments": {{"text": "</think>"}}}}{END}'
 
 
-PACED = """\
-{%- set pace = DEFAULT if reasoning_pace is not defined else reasoning_pace %}
-{{- '<|im_start|>system\\npace: ' + pace + '<|im_end|>\\n' }}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content and SHOWN %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think></think>' if pace == 'instant' and CLOSED else '') }}{% endif %}"""
-"""Whose word for none is in no list: it closes the reasoning, or hides it."""
-
-
-def paced(default: str, *, shown: str = "true", closed: str = "true") -> str:
-    known = "{%- if reasoning_pace in ['instant', 'deep'] %}{% endif %}"
-    return known + PACED.replace("DEFAULT", repr(default)).replace("SHOWN", shown).replace("CLOSED", closed)
-
-
-@pytest.mark.parametrize("how", [{"closed": "true"}, {"closed": "false", "shown": "pace != 'instant'"}])
-@pytest.mark.parametrize("default", ["instant", "deep"])
-def test_what_a_word_renders_tells_whether_it_asks_for_reasoning(
-    tmp_path: Path, default: str, how: dict[str, str]
-) -> None:
-    made = stages(tmp_path, paced(default, **how))
-    ((prompt, said),) = made.turns(chat(ASKED, REASONED))
-    assert "pace: deep" in prompt
-    assert said == f"<think>Count.</think>One.{END}"
-    reason = "messages[1]: its reasoning contradicts reasoning_pace=instant"
-    row = chat(ASKED, REASONED, reasoning_pace="instant")
-    assert made.reasons([row]) == [("prompt_diverges", reason)]
-    assert "Count." in learned(made, ASKED, REASONED, reasoning_pace="deep")
-
-
-SWITCHED = """\
-{%- set on = enable_thinking is not defined or enable_thinking %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content %}{{ '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('' if on else '<think>\\n\\n</think>\\n\\n') }}{% endif %}"""
+SWITCHED = framed(
+    "{%- if m.reasoning_content %}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}{{- m.content }}",
+    "('' if on else '<think>\\n\\n</think>\\n\\n')",
+    "{%- set on = enable_thinking is not defined or enable_thinking %}",
+)
 """As Qwen3."""
 
 
@@ -638,14 +513,13 @@ def test_a_row_that_switches_off_the_reasoning_it_has_says_so(tmp_path: Path, ru
     assert "Count." in learned(made, ASKED, turn, enable_thinking=True)
 
 
-ALIASED = """\
-{%- set on = thinking if thinking is defined else enable_thinking if enable_thinking is defined else false %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.role == 'assistant' %}{{ '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and on else '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + ('<think>' if on else '</think>') }}{% endif %}"""
+ALIASED = framed(
+    "{%- if m.role == 'assistant' %}"
+    "{{- '<think>' + m.reasoning_content + '</think>' if m.reasoning_content and on else '</think>' }}{%- endif %}"
+    "{{- m.content }}",
+    "('<think>' if on else '</think>')",
+    "{%- set on = thinking if thinking is defined else enable_thinking if enable_thinking is defined else false %}",
+)
 """As DeepSeek's: one switch under two names, and reasoning is left out where it is off."""
 
 
@@ -667,7 +541,7 @@ def test_no_other_name_of_a_switch_overrides_the_row(tmp_path: Path, name: str, 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, name: str) -> None:
     """Enough of each kind for the ways that render rows at once."""
-    made = stages(tmp_path, TEMPLATES[name])
+    made = as_built(tmp_path, TEMPLATES[name])
     rows = [
         chat(user(f"q{k}?"), assistant(f"a{k}", reasoning_content=f"why {k}"), user("and?"), assistant(f"b{k}"), row=k)
         for k in range(40)
@@ -678,14 +552,10 @@ def test_many_rows_are_rendered_as_the_definition_renders_them(tmp_path: Path, n
     assert not any(isinstance(outcome, str) for outcome in fast)
 
 
-CHOSEN = """\
-{%- set MADE %}
-{%- for m in messages %}
-{{- '<|im_start|>' + m.role + '\\n' }}
-{%- if m.reasoning_content and (ASKS) %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif %}
-{{- m.content + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+CHOSEN = framed(
+    "{%- if m.reasoning_content and (ASKS) %}{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}{{- m.content }}",
+    before="{%- set MADE %}",
+)
 """Whose variable for reasoning has a name like any other."""
 
 
@@ -718,7 +588,7 @@ def test_markers_that_a_template_writes_in_one_mode_are_its_markers_in_all(tmp_p
     assert stages(tmp_path, marked).outcomes([inline]) == ["dropped_reasoning"]
     made = stages(tmp_path, marked, "supervision.reasoning=field")
     assert made.turns(inline)[0][1] == f"<|plan|>Count.<|/plan|>One.{END}"
-    opens = marked.replace("assistant\\n' }}", "assistant\\n' + ('<|plan|>' if mode == 'think' else '') }}")
+    opens = marked.replace("\\n' + ''", "\\n' + ('<|plan|>' if mode == 'think' else '')")
     assert opens != marked
     ((prompt, said),) = stages(tmp_path, opens).turns(chat(ASKED, REASONED))
     assert (prompt[-8:], said) == ("<|plan|>", f"Count.<|/plan|>One.{END}")
@@ -747,4 +617,14 @@ def test_a_variable_that_changes_no_reasoning_is_no_switch(tmp_path: Path) -> No
     template = CHOSEN.replace("MADE", "x = '<|im_start|>system\\n' + (tone | default('dry')) + '<|im_end|>\\n'")
     other = template.replace("ASKS", "true") + "{% if tone == 'warm' or cites %}{{ x }}{% endif %}"
     built = ChatTemplate(other, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert built.switches.modes == ()
+
+
+def test_a_template_is_taken_whatever_its_switches_are_filtered_by() -> None:
+    """A filter that fails on a truth value, in a branch that no truth value comes to."""
+    source = (
+        "{% if x is mapping %}{% for k, v in x | dictsort %}{{ k }}{% endfor %}{% endif %}{{ messages[0].content }}"
+    )
+    built = ChatTemplate(source, date="2026-01-01", variables={}, max_bytes=2**20)
+    assert built.render([{"role": "user", "content": "a"}], kwargs={"x": {"b": 1}}) == "ba"
     assert built.switches.modes == ()

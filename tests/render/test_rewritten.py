@@ -72,12 +72,6 @@ def test_a_stable_template_gives_one_text_under_every_reading(tmp_path: Path, ru
     assert trained == ["One.<|im_end|>", "Two.<|im_end|>", "Three.<|im_end|>"]
 
 
-@pytest.mark.parametrize("rule", ["exact", "as_rendered"])
-def test_every_turn_is_trained_exactly_once(tmp_path: Path, rule: str) -> None:
-    batch = stages(tmp_path, f"supervision.history_rewrite={rule}").render([chat(*TALK)])
-    assert sorted(batch.turn_message.tolist()) == [1, 3, 5]
-
-
 def test_a_chain_of_calls_shares_one_text(tmp_path: Path) -> None:
     """No user in between: nothing is rewritten, so the turns share their context."""
     talk = (
@@ -103,10 +97,6 @@ def test_each_turn_is_in_the_last_maximal_text_that_begins_with_it() -> None:
         assert all(p.completion_end == len(contents[p.message]) for document in documents for p in document.placed)
 
     check()
-
-
-def test_a_text_that_the_next_one_begins_with_is_let_go() -> None:
-    assert len(assigned(["a" * n for n in range(1, 50)])._kept) == 1
 
 
 def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:

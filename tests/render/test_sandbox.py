@@ -24,24 +24,8 @@ _name = st.sampled_from([*VALUES, "ns", "loop", "m", "undeclared"])
 _constant = st.sampled_from(["'a'", "' '", "1", "0", "none", "'role'", "'<b>'", "text", "role"])
 _method = st.sampled_from(
     [
-        "count",
-        "endswith",
-        "get",
-        "index",
-        "items",
-        "join",
-        "keys",
-        "lower",
-        "replace",
-        "rstrip",
-        "split",
-        "strip",
-        "title",
-        "upper",
-        "values",
-        "format",
-        "pop",
-        "copy",
+        *("count", "endswith", "get", "index", "items", "join", "keys", "lower", "replace", "rstrip", "split", "strip"),
+        *("title", "upper", "values", "format", "pop", "copy"),
     ]
 )
 

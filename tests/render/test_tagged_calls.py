@@ -109,8 +109,7 @@ def as_texts(arguments: dict[str, Any]) -> dict[str, str]:
 
 @pytest.fixture(scope="module", params=STYLES)
 def styled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Stages]:
-    template = TEMPLATE.replace("WRITTEN", STYLES[request.param][0])
-    return request.param, Stages.load(twins.byte_level(tmp_path_factory.mktemp("tokenizer"), template=template))
+    return request.param, of_style(tmp_path_factory.mktemp("tokenizer"), request.param)
 
 
 def test_a_call_is_kept_if_a_server_reads_it_and_only_then(styled: tuple[str, Stages]) -> None:
@@ -140,27 +139,25 @@ def test_a_call_is_kept_if_a_server_reads_it_and_only_then(styled: tuple[str, St
     assert min(outcomes.values()) > 2
 
 
+def of_style(folder: Path, style: str, *overrides: str, old: str = "", new: str = "") -> Stages:
+    """Stages whose template writes calls in a style, or in one in which something is written otherwise."""
+    template = TEMPLATE.replace("WRITTEN", STYLES[style][0].replace(old, new) if old else STYLES[style][0])
+    return Stages.load(twins.byte_level(folder, template=template), *overrides)
+
+
 @pytest.mark.parametrize("tag", ["</parameter>", "</function>", "</tool_call>"])
 def test_the_reason_names_the_tag(tmp_path: Path, tag: str) -> None:
-    template = TEMPLATE.replace("WRITTEN", STYLES["one tag per parameter"][0])
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
     said = assistant("", tool_calls=[call("look", {"at": "x"}), call("look", {"at": f"a {tag} b"})])
-    ((code, reason),) = stages.reasons([chat(user("a"), said)])
+    ((code, reason),) = of_style(tmp_path, "one tag per parameter").reasons([chat(user("a"), said)])
     assert (code, tag in reason) == ("mangled_call", True)
 
 
-def test_a_tag_in_what_is_said_before_the_call_or_by_others_is_no_fault_of_the_call(tmp_path: Path) -> None:
-    template = TEMPLATE.replace("WRITTEN", STYLES["one tag per parameter"][0])
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+def test_a_tag_that_others_say_or_that_names_an_argument_is_no_fault_of_the_call(tmp_path: Path) -> None:
     said = assistant("It ends with </parameter>.", tool_calls=[call("look", {"at": "</b>"})])
-    assert not stages.reasons([chat(user("What is </function>?"), said)])
-
-
-def test_a_tag_in_the_name_of_an_argument_is_not_the_templates(tmp_path: Path) -> None:
-    template = TEMPLATE.replace("WRITTEN", STYLES["JSON in tags"][0]) + "{# call #}"
-    stages = Stages.load(twins.byte_level(tmp_path, template=template))
+    assert not of_style(tmp_path / "a", "one tag per parameter").reasons([chat(user("What is </function>?"), said)])
     named = {"</call>": "It ends with </call>.", "at": {"</call>": "a"}}
-    assert not stages.reasons([chat(user("a"), assistant("", tool_calls=[call("look", named)]))])
+    said = assistant("", tool_calls=[call("look", named)])
+    assert not of_style(tmp_path / "b", "JSON in tags").reasons([chat(user("a"), said)])
 
 
 @pytest.mark.parametrize("engine", ["reference", "auto"])
@@ -171,9 +168,7 @@ def test_a_tag_in_the_name_of_an_argument_is_not_the_templates(tmp_path: Path) -
 def test_a_null_that_is_written_as_the_text_none_would_be_is_no_null(
     tmp_path: Path, engine: str, written: str, is_kept: bool
 ) -> None:
-    style = STYLES["one tag per parameter"][0].replace("value | tojson", written)
-    template = TEMPLATE.replace("WRITTEN", style)
-    stages = Stages.load(twins.byte_level(tmp_path, template=template), f"engine={engine}")
+    stages = of_style(tmp_path, "one tag per parameter", f"engine={engine}", old="value | tojson", new=written)
     kept = chat(user("a"), assistant("", tool_calls=[call("look", {"at": "None", "why": "x"})]))
     said = [call("look", {"at": "x", "why": "y"}), call("look", {"at": "x", "why": None, "how": {"by": None}})]
     rows = [chat(user("a"), assistant("", tool_calls=said), row=row) for row in range(1, 9)]
@@ -185,8 +180,7 @@ CODE = "    return a\n"
 
 @pytest.mark.parametrize(("written", "is_kept"), [("value", True), ("value.strip()", False), ("value.lstrip()", False)])
 def test_an_argument_keeps_the_white_space_around_it(tmp_path: Path, written: str, is_kept: bool) -> None:
-    style = STYLES["key and value in tags"][0].replace("(value if value", f"({written} if value")
-    stages = Stages.load(twins.byte_level(tmp_path, template=TEMPLATE.replace("WRITTEN", style)))
+    stages = of_style(tmp_path, "key and value in tags", old="(value if value", new=f"({written} if value")
     rows = [
         chat(user("a"), assistant("", tool_calls=[call("look", {"at": "x", "why": each})]), row=row)
         for row, each in enumerate(["return a", *[CODE] * 8])

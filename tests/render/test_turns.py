@@ -1,11 +1,13 @@
 """What of a chat is learned, and under which prompt."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
+from search_effort import one_in
 from supervision_stages import Stages, assistant, call, chat, system, user
 
 from packer.render.environment import ChatTemplate
@@ -50,7 +52,7 @@ STATED = r"""
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def stages(template: str = twins.CHATML, *overrides: str, twin: Any = twins.byte_level, **options: Any) -> Stages:
-        return Stages.load(twin(tmp_path / "model", template=template, **options), *overrides)
+        return Stages.load(twin(tmp_path / "model", template=template, **options), *overrides).by_reference()
 
     return stages
 
@@ -106,15 +108,6 @@ def test_the_weight_of_a_message_wins_over_the_rule(make: Make, rule: str) -> No
     assert batch.weight.tolist() == [0.5]
 
 
-@pytest.mark.parametrize("empty", [assistant(""), assistant(None), assistant(" \n"), assistant("", tool_calls=[])])
-def test_a_turn_with_nothing_in_it_is_not_learned(make: Make, empty: dict[str, Any]) -> None:
-    assert completions(make(), user("one?"), empty, user("two?"), assistant("Two.")) == ["Two.<|im_end|>"]
-
-
-def test_a_row_without_a_turn_is_rejected(make: Make) -> None:
-    assert refusal(make(), user("hi"))[0] == "nothing_trained"
-
-
 def test_an_opening_turn_that_cannot_be_prompted_is_context(make: Make) -> None:
     stages = make(twins.LLAMA2_LIKE, twin=twins.byte_level, bos=True)
     assert completions(stages, assistant("Welcome."), user("hi"), assistant("Hello.")) == [
@@ -130,10 +123,26 @@ def test_any_other_error_of_the_template_rejects_in_its_own_words(make: Make) ->
     assert refusal(make(STRICT), user("a"), user("b"), assistant("c")) == ("template_error", "roles must alternate")
 
 
-def test_a_plain_answer_is_learned_under_the_prompt_without_thinking(make: Make) -> None:
-    ((prompt, completion),) = learned(make(twins.QWEN3_LIKE), user("hi"), assistant("Hello."))
-    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert completion == "Hello.<|im_end|>"
+CLOSED = "<think>\n\n</think>\n\n"
+PLAIN, REASONED = assistant("Hello."), assistant("Hello.", reasoning_content="Be kind")
+
+
+@pytest.mark.parametrize(
+    ("rules", "turn", "said", "prompt", "completion"),
+    [
+        ([], PLAIN, {}, CLOSED, "Hello."),
+        ([], REASONED, {}, "", "<think>\nBe kind\n</think>\n\nHello."),
+        ([], PLAIN, {"enable_thinking": True}, "", f"{CLOSED}Hello."),
+        (["template.kwargs={enable_thinking: true}"], PLAIN, {}, "", f"{CLOSED}Hello."),
+        (["template.kwargs={enable_thinking: true}"], PLAIN, {"enable_thinking": False}, CLOSED, "Hello."),
+    ],
+)
+def test_an_answer_is_learned_in_the_mode_of_its_reasoning_or_of_the_row_or_of_the_recipe(
+    make: Make, rules: list[str], turn: dict[str, Any], said: dict[str, Any], prompt: str, completion: str
+) -> None:
+    ((found, learnt),) = learned(make(twins.QWEN3_LIKE, *rules), user("hi"), turn, **said)
+    assert found.endswith(f"<|im_start|>assistant\n{prompt}")
+    assert learnt == f"{completion}<|im_end|>"
 
 
 @pytest.mark.parametrize(("said", "mode"), [("Hello.", "/no_think"), ("<think>\nhm\n</think>\nHello.", "/think")])
@@ -143,26 +152,6 @@ def test_of_modes_that_are_told_apart_by_words_a_plain_answer_takes_the_one_whos
     ((prompt, completion),) = learned(make(STATED), user("hi"), assistant(said))
     assert f"Mode: {mode}<" in prompt
     assert completion == f"{said}<|im_end|>"
-
-
-def test_reasoning_is_learned_under_the_prompt_with_thinking(make: Make) -> None:
-    turn = assistant("Hello.", reasoning_content="Be kind")
-    ((prompt, completion),) = learned(make(twins.QWEN3_LIKE), user("hi"), turn)
-    assert prompt.endswith("<|im_start|>assistant\n")
-    assert completion == "<think>\nBe kind\n</think>\n\nHello.<|im_end|>"
-
-
-def test_the_row_can_fix_the_mode(make: Make) -> None:
-    ((prompt, _),) = learned(make(twins.QWEN3_LIKE), user("hi"), assistant("Hello."), enable_thinking=True)
-    assert prompt.endswith("<|im_start|>assistant\n")
-
-
-def test_the_recipe_can_fix_the_mode_and_the_row_wins_over_it(make: Make) -> None:
-    stages = make(twins.QWEN3_LIKE, "template.kwargs={enable_thinking: true}")
-    ((prompt, _),) = learned(stages, user("hi"), assistant("Hello."))
-    assert prompt.endswith("<|im_start|>assistant\n")
-    ((prompt, _),) = learned(stages, user("hi"), assistant("Hello."), enable_thinking=False)
-    assert prompt.endswith("</think>\n\n")
 
 
 def test_a_turn_that_no_prompt_begins_is_refused(make: Make) -> None:
@@ -182,45 +171,9 @@ LOCAL = """\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{{ '<think>' if reasoning }}{% endif %}"""
 """A variable named like a switch, whose value is written into answers."""
 
-SWITCHED = twins.CHATML.replace(
-    r"assistant\n' }}", r"assistant\n' + ('<think>' if deep_thinking else '<think></think>') }}"
-)
-
 
 def test_a_variable_that_changes_answers_is_no_switch(make: Make) -> None:
-    stages = make(LOCAL)
-    assert stages.renderer.conversation(chat(user("?"))).modes == ({},)
-    assert completions(stages, user("?"), assistant("Plain.")) == ["Plain.<|im_end|>"]
-
-
-def test_a_variable_that_changes_the_prompt_alone_is_a_switch(make: Make) -> None:
-    stages = make(SWITCHED)
-    assert stages.renderer.conversation(chat(user("?"))).modes == ({}, {"deep_thinking": True})
-    assert stages.renderer.conversation(chat(user("?"), deep_thinking=False)).modes == ({},)
-
-
-def test_a_turn_of_which_the_template_writes_nothing_is_not_learned(make: Make) -> None:
-    """The recipe allows that its call is dropped; an empty answer in its place is not what the row teaches."""
-    stages = make(twins.CHATML, "supervision.allow_dropped=[tool_call]")
-    called = assistant("", tool_calls=[call("look", {"city": "Paris in France"})])
-    assert completions(stages, user("?"), called, user("!"), assistant("Yes.")) == ["Yes.<|im_end|>"]
-    assert refusal(stages, user("?"), called)[0] == "nothing_trained"
-
-
-ASKS = """\
-{% for message in messages %}
-{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
-{%- if loop.first and thinking %}{{ ' Think it over.' }}{% endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-"""A mode that changes the context and leaves no less to be written."""
-
-
-def test_a_mode_that_only_adds_context_is_not_taken(make: Make) -> None:
-    ((prompt, completion),) = learned(make(ASKS), user("?"), assistant("Plain."))
-    assert "Think it over." not in prompt
-    assert completion == "Plain.<|im_end|>"
+    assert completions(make(LOCAL), user("?"), assistant("Plain.")) == ["Plain.<|im_end|>"]
 
 
 GLM_CALLS = """\
@@ -262,10 +215,6 @@ def test_the_header_after_a_turn_is_found_where_it_rewrites_every_turn(make: Mak
     assert completions(stages, *TALK) == ["</think>One.<|user|>", "</think>Two.<|user|>"]
 
 
-def test_a_template_without_a_terminator_is_refused(make: Make) -> None:
-    assert refusal(make(twins.NO_TERMINATOR), user("hi"), assistant("Hello."))[0] == "no_terminator"
-
-
 @pytest.mark.parametrize("rules", [[], ["supervision.no_terminator=append"]])
 def test_a_turn_that_is_left_open_for_a_flag_of_its_message_is_refused(make: Make, rules: list[str]) -> None:
     open_turn = "(message.content or '') + ('' if message.prefix and loop.last else '<|im_end|>\\n')"
@@ -292,59 +241,41 @@ def test_a_stop_of_the_recipe_is_a_terminator(tmp_path: Path) -> None:
     assert completions(stages, user("hi"), assistant("Hello.")) == ["Hello.<|endoftext|>"]
 
 
-def test_a_null_content_is_never_printed_as_a_word(make: Make) -> None:
-    stages = make(CALLS.replace("ARGUMENTS", ""))
-    turn = assistant(None, tool_calls=[call("look", {})])
-    assert completions(stages, user("hi"), turn) == ["<call>look</call><|im_end|>"]
-
-
-def test_a_null_content_stays_null_where_the_template_asks_for_it(make: Make) -> None:
-    reads_null = "{{ 'silent' if message.content is none else message.content }}"
-    stages = make(CALLS.replace("{{ message.content }}", reads_null).replace("ARGUMENTS", ""))
-    turn = assistant(None, tool_calls=[call("look", {})])
-    assert completions(stages, user("hi"), turn) == ["silent<call>look</call><|im_end|>"]
-
-
-def test_the_word_none_in_a_text_does_not_empty_a_null(make: Make) -> None:
-    reads_null = "{{ 'silent' if message.content is none else message.content }}"
-    stages = make(CALLS.replace("{{ message.content }}", reads_null).replace("ARGUMENTS", ""))
-    turn = assistant(None, tool_calls=[call("look", {})])
-    assert completions(stages, user("None?"), turn) == ["silent<call>look</call><|im_end|>"]
-
-
-def test_arguments_reach_the_template_as_objects(make: Make) -> None:
-    stages = make(CALLS.replace("ARGUMENTS", "{{ ' city=' ~ call.function.arguments.city }}"))
-    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
-    assert completions(stages, user("hi"), turn) == ["<call>look city=Köln</call><|im_end|>"]
+READS_NULL = CALLS.replace("{{ message.content }}", "{{ 'silent' if message.content is none else message.content }}")
+EITHER = (
+    "{{ call.function.arguments if call.function.arguments is string else call.function.arguments.items() | list }}"
+)
+AS_JSON = (
+    "{{ (' with '|safe) + (call.function.arguments | tojson) if call.function.arguments is mapping "
+    "else ' with ' + call.function.arguments }}"
+)
 
 
 @pytest.mark.parametrize(
-    "raises_prints_or_escapes",
+    ("template", "arguments", "written"),
     [
-        "' with ' + call.function.arguments",
-        "' with ' ~ call.function.arguments",
+        (CALLS, "", "<call>look</call>"),  # a null is never printed as a word
+        (READS_NULL, "", "silent<call>look</call>"),  # and stays null where the template asks for it
+        (CALLS, "{{ ' city=' ~ call.function.arguments.city }}", "<call>look city=Köln</call>"),
+        # text where objects raise or cannot be read back, objects where both can
+        (CALLS, "{{ ' with ' + call.function.arguments }}", '<call>look with {"city": "Köln"}</call>'),
+        (CALLS, "{{ ' with ' ~ call.function.arguments }}", '<call>look with {"city": "Köln"}</call>'),
+        (CALLS, AS_JSON, '<call>look with {"city": "Köln"}</call>'),
+        (CALLS, EITHER, "<call>look[('city', 'Köln')]</call>"),
         (
-            "(' with '|safe) + (call.function.arguments | tojson) if call.function.arguments is mapping "
-            "else ' with ' + call.function.arguments"
+            CALLS.replace("{{ message.content }}", "{{ '' + message.content }}"),
+            "{{ ' with ' + call.function.arguments }}",
+            '<call>look with {"city": "Köln"}</call>',
         ),
     ],
 )
-def test_arguments_become_text_where_objects_raise_or_cannot_be_read_back(
-    make: Make, raises_prints_or_escapes: str
+def test_a_null_content_and_arguments_are_given_in_the_form_that_the_template_reads(
+    make: Make, template: str, arguments: str, written: str
 ) -> None:
-    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
-    stages = make(CALLS.replace("ARGUMENTS", f"{{{{ {raises_prints_or_escapes} }}}}"))
-    assert completions(stages, user("hi"), turn) == ['<call>look with {"city": "Köln"}</call><|im_end|>']
-
-
-def test_objects_are_given_where_both_forms_can_be_read_back(make: Make) -> None:
-    turn = assistant("", tool_calls=[call("look", {"city": "Köln"})])
-    either = (
-        "{{ call.function.arguments if call.function.arguments is string else call.function.arguments.items() | list }}"
-    )
-    assert completions(make(CALLS.replace("ARGUMENTS", either)), user("hi"), turn) == [
-        "<call>look[('city', 'Köln')]</call><|im_end|>"
-    ]
+    turn = assistant(None, tool_calls=[call("look", {"city": "Köln"} if arguments else {})])
+    for asked in ("hi", "None?"):  # the word in a text does not empty a null
+        found = completions(make(template.replace("ARGUMENTS", arguments)), user(asked), turn)
+        assert found == [f"{written}<|im_end|>"]
 
 
 ESCAPES = "{{ ('<'|safe) + (call.function.arguments | tojson) }}"
@@ -383,16 +314,12 @@ def test_a_text_that_the_template_escapes_rejects_the_row(make: Make, role: str,
     )
 
 
-def test_escapes_that_the_template_itself_writes_are_its_own(make: Make) -> None:
+def test_escapes_that_the_template_itself_writes_are_its_own_and_those_of_tools_reject_the_row(make: Make) -> None:
     stages = make("Write &lt; for a bracket.{% for i in [1, 2] %}&lt;{% endfor %}" + twins.CHATML)
     assert len(learned(stages, user("hi"), assistant("hello"), user("so?"), assistant("Yes."))) == 2
-
-
-def test_escaped_tool_definitions_reject_the_row(make: Make) -> None:
     stages = make("{{ ('Tools: '|safe) + (tools | tojson) }}" + twins.CHATML)
     tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
-    (rejection,) = stages.render([chat(user("hi"), assistant("hello"), tools=tools)]).rejections
-    assert rejection.code == "mangled_text"
+    assert refusal(stages, user("hi"), assistant("hello"), tools=tools)[0] == "mangled_text"
 
 
 def test_a_tool_result_may_be_json_but_not_json_within_json(make: Make) -> None:
@@ -410,22 +337,10 @@ def test_a_tool_result_may_be_json_but_not_json_within_json(make: Make) -> None:
     assert rejection.code == "mangled_text"
 
 
-def test_null_content_and_text_arguments_go_together(make: Make) -> None:
-    source = CALLS.replace("ARGUMENTS", "{{ ' with ' + call.function.arguments }}")
-    stages = make(source.replace("{{ message.content }}", "{{ '' + message.content }}"))
-    turn = assistant(None, tool_calls=[call("look", {"n": 1})])
-    assert completions(stages, user("hi"), turn) == ['<call>look with {"n": 1}</call><|im_end|>']
-
-
 def test_half_a_surrogate_pair_rejects_the_whole_row(make: Make) -> None:
     stages = make(twins.QWEN3_LIKE)
     talk = [*TALK[:3], assistant("\ud83d")]
     assert stages.outcomes([chat(*talk)]) == ["not_utf8"]
-
-
-def test_a_rendering_over_the_limit_is_rejected(make: Make) -> None:
-    stages = make(twins.CHATML, "rows.max_render_bytes=100")
-    assert refusal(stages, user("x" * 100), assistant("y"))[0] == "render_too_large"
 
 
 def test_rows_with_tools_take_the_template_for_tools(tmp_path: Path) -> None:
@@ -440,14 +355,7 @@ def test_rows_with_tools_take_the_template_for_tools(tmp_path: Path) -> None:
 def test_without_a_template_a_chat_is_rejected_with_the_way_out(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path, template=None))
     code, reason = refusal(stages, user("hi"), assistant("Hello."))
-    assert code == "template_error"
-    assert "--template" in reason
-
-
-def test_a_system_message_is_seen_but_not_learned(make: Make) -> None:
-    ((prompt, completion),) = learned(make(), system("Be kind"), user("hi"), assistant("Hello."))
-    assert "Be kind" in prompt
-    assert completion == "Hello.<|im_end|>"
+    assert code == "template_error" and "--template" in reason
 
 
 def test_the_reason_is_the_templates_own_whichever_form_of_a_call_it_refuses(make: Make) -> None:
@@ -458,8 +366,8 @@ def test_the_reason_is_the_templates_own_whichever_form_of_a_call_it_refuses(mak
     assert (rejection.code, rejection.reason) == ("template_error", "ids have 9 characters")
 
 
-@pytest.mark.parametrize("nothing", ["", " \n", "<think></think>", "<think>\n\n</think>\n\n", "</think>"])
-def test_answers_that_say_nothing_are_counted_as_skipped(make: Make, nothing: str) -> None:
+@pytest.mark.parametrize("nothing", [None, "", " \n", "<think></think>", "<think>\n\n</think>\n\n", "</think>"])
+def test_answers_that_say_nothing_are_counted_as_skipped(make: Make, nothing: str | None) -> None:
     talk = [user("hi"), assistant(nothing), user("so?"), assistant("Yes.")]
     stages = make(twins.CHATML)
     batch = stages.render([chat(*talk), chat(*talk[2:], row=1), chat(*talk, *talk[:2], row=2)])
@@ -514,23 +422,24 @@ def test_of_a_text_with_tags_what_stands_outside_them_is_content(make: Make) -> 
         assert rejection.code == "dropped_reasoning", text
 
 
+CUT_OFF = "<think>", "\n<think>never closed 42", "[THINK]hm</think>42", "<think>hm</think>", "<think>hm</think>\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["<think>", "\n<think>never closed 42", "[THINK]hm</think>42", "<think>hm</think>", "<think>hm</think>\n"]
+    ("template", "turn"),
+    [
+        *((twins.CHATML, assistant(text)) for text in CUT_OFF),
+        *((twins.QWEN3_LIKE, assistant(text, reasoning_content="Let x be a prime.")) for text in (None, "", " \n")),
+    ],
 )
-def test_reasoning_that_was_cut_off_rejects_the_row(make: Make, text: str) -> None:
-    stages = make(twins.CHATML)
-    (rejection,) = stages.render([chat(user("hi"), assistant(text))]).rejections
+def test_reasoning_that_was_cut_off_or_has_no_answer_and_no_call_rejects_the_row(
+    make: Make, template: str, turn: dict[str, Any]
+) -> None:
+    stages = make(template)
+    (rejection,) = stages.render([chat(user("hi"), turn)]).rejections
     assert (rejection.code, rejection.message) == ("open_reasoning", 1)
-    context = chat(user("hi"), assistant(text), user("so?"), assistant("Yes."), weights={1: 0.0})
+    context = chat(user("hi"), turn, user("so?"), assistant("Yes."), weights={1: 0.0})
     assert stages.render([context]).turn_message.tolist() == [3]
-
-
-@pytest.mark.parametrize("content", [None, "", " \n"])
-def test_reasoning_in_a_field_without_an_answer_or_a_call_was_cut_off(make: Make, content: str | None) -> None:
-    stages = make(twins.QWEN3_LIKE)
-    cut = assistant(content, reasoning_content="First, let x be a prime.")
-    (rejection,) = stages.render([chat(user("Prove it"), cut)]).rejections
-    assert (rejection.code, rejection.message) == ("open_reasoning", 1)
 
 
 def test_a_row_of_more_work_than_a_row_may_be_is_refused_before_it_is_rendered(
@@ -582,8 +491,10 @@ def told(text: str, *before: str) -> str:
     return f"{chat}<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.mark.parametrize("asked", ["Hi", "Hi\n", " Hi", "o", "Fox", "a", "assistant"])
-@pytest.mark.parametrize("system_message", ["Be kind", "o", "Fox"])
+ASKED = ("Hi", "Hi\n", " Hi", "o", "Fox", "a", "assistant")
+
+
+@pytest.mark.parametrize(("asked", "system_message"), one_in(2, [*itertools.product(ASKED, ("Be kind", "o", "Fox"))]))
 def test_an_answer_is_continued_from_a_prompt_that_alone_has_the_system_message(
     make: Make, system_message: str, asked: str
 ) -> None:
@@ -623,40 +534,30 @@ def test_an_answer_is_continued_where_white_space_after_a_result_differs_once_it
     ]
 
 
-def test_without_a_system_message_nothing_is_continued(make: Make) -> None:
-    row = [user("Hi"), assistant("Fox"), user("So"), assistant("dog")]
-    plain, continues = make(twins.MISTRAL_LIKE), make(twins.MISTRAL_LIKE, "supervision.on_prompt_mismatch=continue")
-    assert learned(plain, *row) == learned(continues, *row)
+OTHER_HEADER = twins.MISTRAL_LIKE.replace(
+    "<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>bot\\n' }}{% endif %}"
+)
+LOSES = twins.MISTRAL_LIKE.replace(
+    "(told + '\\n\\n' if told and loop.last else '')", "('Yes' if told and loop.last else '')"
+)
+CONTINUE = "supervision.on_prompt_mismatch=continue"
 
 
-def test_by_default_a_prompt_that_alone_has_the_system_message_rejects_the_row(make: Make) -> None:
-    assert refusal(make(twins.MISTRAL_LIKE), system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
-
-
-def test_a_header_that_the_turn_does_not_have_is_not_continued_from(make: Make) -> None:
-    """Headers differ, and nothing tells where the answer begins."""
-    other = twins.MISTRAL_LIKE.replace("<|im_start|>assistant\\n' }}{% endif %}", "<|im_start|>bot\\n' }}{% endif %}")
-    stages = make(other, "supervision.on_prompt_mismatch=continue")
-    assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "prompt_diverges"
-
-
-@pytest.mark.parametrize("system_message", ["Be kind", "o"])
-def test_a_context_that_only_the_finished_chat_has_is_lost_where_a_prompt_is_continued_from(
-    make: Make, system_message: str
+@pytest.mark.parametrize(
+    ("template", "rules", "told", "code"),
+    [
+        (twins.MISTRAL_LIKE, [], "Be kind", "prompt_diverges"),
+        (OTHER_HEADER, [CONTINUE], "Be kind", "prompt_diverges"),  # nothing tells where the answer begins
+        (twins.MISTRAL_LIKE.replace("and loop.last", "and not loop.last"), [CONTINUE], "Be kind", "dropped_system"),
+        (twins.MISTRAL_LIKE.replace("and loop.last", "and not loop.last"), [CONTINUE], "o", "dropped_system"),
+        (LOSES, [CONTINUE], "Be kind", "dropped_system"),
+    ],
+)
+def test_an_answer_without_its_prompt_or_context_rejects_the_row(
+    make: Make, template: str, rules: list[str], told: str, code: str
 ) -> None:
-    stages = make(
-        twins.MISTRAL_LIKE.replace("and loop.last", "and not loop.last"), "supervision.on_prompt_mismatch=continue"
-    )
-    assert refusal(stages, system(system_message), user("Hi"), assistant("Fox"))[0] == "dropped_system"
-
-
-def test_a_context_that_is_nowhere_is_lost_also_where_a_prompt_is_continued_from(make: Make) -> None:
-    lossy = twins.MISTRAL_LIKE.replace(
-        "(told + '\\n\\n' if told and loop.last else '')", "('Yes' if told and loop.last else '')"
-    )
-    assert lossy != twins.MISTRAL_LIKE
-    stages = make(lossy, "supervision.on_prompt_mismatch=continue")
-    assert refusal(stages, system("Be kind"), user("Hi"), assistant("Fox"))[0] == "dropped_system"
+    assert (template == twins.MISTRAL_LIKE) == (not rules)
+    assert refusal(make(template, *rules), system(told), user("Hi"), assistant("Fox"))[0] == code
 
 
 def test_an_opening_answer_is_continued_from_a_prompt_without_messages(make: Make) -> None:

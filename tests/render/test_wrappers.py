@@ -1,12 +1,12 @@
 """Texts that already have what the template writes around them, and tools that are defined twice, reject the row."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
+from search_effort import one_in
 from supervision_stages import Stages, assistant, call, chat, result, system, user
 
 from packer.batches import Rejection, Sample
@@ -46,8 +46,12 @@ TIDE = {
 CALLED = assistant("", tool_calls=[call("tide", {"harbor": "Oban"})])
 
 
-def loaded(folder: Path, template: str, *overrides: str) -> Stages:
+def as_built(folder: Path, template: str, *overrides: str) -> Stages:
     return Stages.load(twins.byte_level(folder, template=template), *overrides)
+
+
+def loaded(folder: Path, template: str, *overrides: str) -> Stages:
+    return as_built(folder, template, *overrides).by_reference()
 
 
 def row(text: str, *, said: str = "You help sailors.", asked: str = "High water at Oban?", **more: Any) -> Sample:
@@ -75,7 +79,7 @@ def test_a_wrapper_may_have_attributes(tmp_path: Path, opening: str, written: st
     wrapped = row(f"{opening}\n06:12\n</result>", tools=[TIDE], row=40)
     for each in [*rows, wrapped]:
         each.messages[3].fields["name"] = "tide"
-    stages = loaded(tmp_path, template, "engine=auto")
+    stages = as_built(tmp_path, template, "engine=auto")
     outcomes = stages.outcomes([*rows, wrapped])
     assert [outcome for outcome in outcomes if isinstance(outcome, str)] == ["wrapped_twice"] == outcomes[-1:]
     unwrapped = loaded(tmp_path, template, "rows.wrapped=unwrap").turns(wrapped)[-1][0]
@@ -111,7 +115,7 @@ def test_an_answer_that_has_the_tags_of_answers_already_rejects_the_row_and_is_u
 
 
 def test_what_a_user_asks_may_be_wrapped_too_and_many_such_rows_are_rejected_like_one(tmp_path: Path) -> None:
-    stages = loaded(tmp_path, BRACKETS)
+    stages = as_built(tmp_path, BRACKETS)
     chats = [
         chat(user(f"{text} {n}?" if n % 2 else f"[Q] {text} {n}? [/Q]"), assistant(f"Yes, {n}."), row=n)
         for n, text in enumerate(["Is it high"] * 40)
@@ -181,67 +185,53 @@ def test_a_text_with_the_header_of_its_role_is_wrapped_whatever_space_is_in_it(
 ASKED = "High water at Oban?"
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        "[INST] {} [/INST]",
-        "<s>[INST] {} [/INST]",
-        "### Instruction:\n{}\n\n### Response:\n",
-        "### Question: {}\n### Answer:",
-        "Human: {}\n\nAssistant:",
-        "USER: {} ASSISTANT: ",
-        "**User:** {}\n**Assistant:**",
-        "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
-        "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-        "<|user|>\n{}</s>\n<|assistant|>\n",
-        "<|prompter|>{}<|endoftext|><|assistant|>",
-        "<start_of_turn>user\n{}",
-        "<|user|>\n{}",
-    ],
-)
-def test_the_frame_of_another_models_prompt_rejects_the_row_and_is_unwrapped(tmp_path: Path, frame: str) -> None:
-    same_for_all_rows(tmp_path, frame.format(ASKED), "At 06:12.")
+FRAMES = [
+    *(
+        (frame.format(ASKED), "At 06:12.")
+        for frame in (
+            "[INST] {} [/INST]",
+            "<s>[INST] {} [/INST]",
+            "### Instruction:\n{}\n\n### Response:\n",
+            "### Question: {}\n### Answer:",
+            "Human: {}\n\nAssistant:",
+            "USER: {} ASSISTANT: ",
+            "**User:** {}\n**Assistant:**",
+            "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n",
+            "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+            "<|user|>\n{}</s>\n<|assistant|>\n",
+            "<|prompter|>{}<|endoftext|><|assistant|>",
+            "<start_of_turn>user\n{}",
+            "<|user|>\n{}",
+            *("User: {}", "USER:{}", "user\n{}", "### Question:\n{}", "**User:** {}"),
+        )
+    ),
+    *(
+        (ASKED, mark.format("At 06:12."))
+        for mark in (
+            *("Assistant: {}", "ASSISTANT:{}", "assistant\n{}", "model\n{}", "### Response:\n{}", "**Assistant:** {}"),
+            *("[ASSISTANT] {}", "## Assistant\n{}", "> Assistant: {}", "=== Assistant ===\n{}", "**Assistant**\n{}"),
+            *("<assistant>{}</assistant>", '<message role="assistant">{}</message>', "AI: {}", "ChatGPT said:\n\n{}"),
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "header", ["Assistant: ", "ASSISTANT:", "assistant\n", "model\n", "### Response:\n", "**Assistant:** "]
-)
-def test_the_header_of_a_turn_in_words_rejects_the_row_and_is_unwrapped(tmp_path: Path, header: str) -> None:
-    same_for_all_rows(tmp_path, ASKED, f"{header}At 06:12.")
-    asked = header.replace("Response", "Question").replace("model", "user")
-    same_for_all_rows(tmp_path, re.sub("(?i)assistant", "User", asked) + ASKED, "At 06:12.")
+@pytest.mark.parametrize(("asked", "said"), FRAMES)
+def test_the_frame_of_another_prompt_and_the_role_of_a_text_reject_the_row_and_are_unwrapped(
+    tmp_path: Path, asked: str, said: str
+) -> None:
+    same_for_all_rows(tmp_path, asked, said)
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
-        *("[ASSISTANT] {}", "## Assistant\n{}", "> Assistant: {}", "=== Assistant ===\n{}", "**Assistant**\n{}"),
-        *("<assistant>{}</assistant>", '<message role="assistant">{}</message>', "AI: {}", "ChatGPT said:\n\n{}"),
-    ],
-)
-def test_the_role_of_an_answer_in_marks_rejects_the_row_and_is_unwrapped(tmp_path: Path, mark: str) -> None:
-    same_for_all_rows(tmp_path, ASKED, mark.format("At 06:12."))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "[Assistant](https://a.example) is one.",
-            "[Assistant professors] do.",
-            "## Assistant professors\nThey do.",
-            '["Assistant: Hello!"]',
-        ),
-        *(
-            "- Assistant: the model.\n- User: you.",
-            "* Assistant (noun): who helps.",
-            "**Assistant** (noun): who helps.",
-        ),
-        *("--assistant=foo", "[assistant@host ~]$ ls", "<assistant-ui>", "<Assistant /> is it.", "- assistant\n- user"),
-    ],
-)
-def test_what_names_an_assistant_in_a_list_a_shell_or_code_is_text(tmp_path: Path, text: str) -> None:
-    assert codes(loaded(tmp_path, twins.CHATML), chat(user(ASKED), assistant(text))) == [[]]
+def test_what_names_an_assistant_in_a_list_a_shell_or_code_is_text(tmp_path: Path) -> None:
+    texts = (
+        *("[Assistant](https://a.example) is one.", "[Assistant professors] do.", '["Assistant: Hello!"]'),
+        *("## Assistant professors\nThey do.", "- Assistant: the model.\n- User: you.", "<assistant-ui>"),
+        *("* Assistant (noun): who helps.", "**Assistant** (noun): who helps.", "--assistant=foo"),
+        *("[assistant@host ~]$ ls", "<Assistant /> is it.", "- assistant\n- user"),
+    )
+    stages = loaded(tmp_path, twins.CHATML)
+    assert codes(stages, *(chat(user(ASKED), assistant(text)) for text in texts)) == [[]] * len(texts)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +273,7 @@ def test_a_text_that_is_its_message_or_its_parts_written_out_rejects_the_row_and
 def same_for_all_rows(folder: Path, asked: str, said: str) -> None:
     """Of several equal rows, all but the first few are rendered by the fast way."""
     sample, plain = chat(user(asked), assistant(said)), chat(user(ASKED), assistant("At 06:12."))
-    stages = loaded(folder, twins.CHATML)
+    stages = as_built(folder, twins.CHATML)
     assert codes(stages, plain, *[sample] * 8) == [[], *[["wrapped_twice"]] * 8]
     assert loaded(folder, twins.CHATML, "rows.wrapped=unwrap").turns(sample) == stages.turns(plain)
     assert codes(loaded(folder, twins.CHATML, "supervision.control_tokens=allow"), sample) == [[]]
@@ -317,8 +307,10 @@ def test_a_header_of_any_name_between_marks_rejects_the_row_and_definitions_behi
 MARKS = ["<extra_id_1>{}\n", "[|{}|]", "### {}:", "**{}:** ", "<{}>: ", "[{}] ", "<|im_start|>{}\n"]
 
 
-@pytest.mark.parametrize("mark", MARKS)
-@pytest.mark.parametrize(("asks", "answers"), [("User", "Assistant"), ("human", "AI"), ("USER", "MODEL")])
+NAMES = [("User", "Assistant"), ("human", "AI"), ("USER", "MODEL")]
+
+
+@pytest.mark.parametrize(("mark", "asks", "answers"), one_in(2, [(mark, *each) for mark in MARKS for each in NAMES]))
 def test_marks_of_one_form_that_name_speakers_in_turn_reject_the_row(
     tmp_path: Path, mark: str, asks: str, answers: str
 ) -> None:
@@ -381,20 +373,15 @@ def test_what_stands_before_a_frame_stays_and_several_turns_in_a_text_are_never_
         assert code == "wrapped_twice" and "what a system says before it belongs in a message of its own" in reason
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
+def test_words_that_are_no_frame_and_a_header_within_a_text_are_text(tmp_path: Path) -> None:
+    said = [
         ("Question: When is it?\nAnswer:", "06:12"),
         ("Which model?\nModel:", "Model: T, of 1908."),
         ("What ends with Assistant:", "Assistant professors do."),
         ("What do [INST] and [/INST] mean?", "[INST] begins what a user says, and [/INST] ends it."),
         ("Is user: a word? And human: too?", "The assistant: that is me. User: that is you."),
-    ],
-)
-def test_words_that_are_no_frame_are_text(tmp_path: Path, asked: str, said: str) -> None:
-    assert codes(loaded(tmp_path, twins.CHATML), chat(user(asked), assistant(said))) == [[]]
-
-
-def test_a_header_within_a_text_is_text(tmp_path: Path) -> None:
-    for text in ("What does <|im_start|>user mean?", "It is <|im_start|>user\nHi<|im_end|>."):
-        assert codes(loaded(tmp_path, twins.CHATML), chat(user(text), assistant("At 06:12."))) == [[]]
+        ("What does <|im_start|>user mean?", "At 06:12."),
+        ("It is <|im_start|>user\nHi<|im_end|>.", "At 06:12."),
+    ]
+    stages = loaded(tmp_path, twins.CHATML)
+    assert codes(stages, *(chat(user(asked), assistant(text)) for asked, text in said)) == [[]] * len(said)

@@ -62,18 +62,23 @@ def test_what_may_be_right_is_kept(messages):
     assert [message.role for message in row.messages][1:] == turns
 
 
+def stray(what, at):
+    return f"a result of {what} at $.messages[{at}], which is not a call before it"
+
+
+def second(call, at):
+    return f"a second result of the call `{call}` at $.messages[{at}]"
+
+
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
-        ([calls("a", "b"), result("c"), SAID], "a result of `c` at $.messages[2], which is not a call before it"),
-        ([result("x"), SAID], "a result of `x` at $.messages[1], which is not a call before it"),
-        ([SAID, result("x"), SAID], "a result of `x` at $.messages[2], which is not a call before it"),
-        ([result(), SAID], "a result of a tool at $.messages[1], which is not a call before it"),
-        ([calls("a"), result("a"), result("a"), SAID], "a second result of the call `a` at $.messages[3]"),
-        (
-            [calls("a"), result("b"), calls("b"), SAID],
-            "a result of `b` at $.messages[2], which is not a call before it",
-        ),
+        ([calls("a", "b"), result("c"), SAID], stray("`c`", 2)),
+        ([result("x"), SAID], stray("`x`", 1)),
+        ([SAID, result("x"), SAID], stray("`x`", 2)),
+        ([result(), SAID], stray("a tool", 1)),
+        ([calls("a"), result("a"), result("a"), SAID], second("a", 3)),
+        ([calls("a"), result("b"), calls("b"), SAID], stray("`b`", 2)),
         *(
             (
                 said,
@@ -93,26 +98,14 @@ def test_what_may_be_right_is_kept(messages):
                 ([calls("a", "b"), {**result(), "tool_call_ids": ["a", "b"]}, SAID], "1 and 2", 3),
             ]
         ),
-        (
-            [calls_of("look"), result(tool="read"), SAID],
-            "a result of `read` at $.messages[2], which is not a call before it",
-        ),
-        (
-            [calls_of("look", "read", ids=["a", None]), result(tool="see"), SAID],
-            "a result of `see` at $.messages[2], which is not a call before it",
-        ),
+        ([calls_of("look"), result(tool="read"), SAID], stray("`read`", 2)),
+        ([calls_of("look", "read", ids=["a", None]), result(tool="see"), SAID], stray("`see`", 2)),
         (
             [calls_of("look", "read", ids="ab"), result("a", "read"), SAID],
             "a result of `read` at $.messages[2], but the call `a` is of another tool",
         ),
-        (
-            [calls_of("look"), result(tool="look"), result(tool="look"), SAID],
-            "a second result of the call `look` at $.messages[3]",
-        ),
-        (
-            [calls_of("look", "read"), result("x", "look"), result("y", "look"), SAID],
-            "a second result of the call `look` at $.messages[3]",
-        ),
+        ([calls_of("look"), result(tool="look"), result(tool="look"), SAID], second("look", 3)),
+        ([calls_of("look", "read"), result("x", "look"), result("y", "look"), SAID], second("look", 3)),
     ],
 )
 def test_a_result_that_belongs_to_no_call_rejects_the_row(messages, reason):

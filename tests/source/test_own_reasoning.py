@@ -58,9 +58,21 @@ def learned(folder: Path, *messages: dict[str, Any], rule: str = "as_given") -> 
 
 @pytest.mark.parametrize("thought", THOUGHT, ids=str)
 def test_reasoning_and_the_answer_that_follows_are_one_turn(tmp_path: Path, thought: dict[str, Any]) -> None:
-    assert learned(tmp_path, ASKED, thought, assistant("One.", channel="final")) == ["{{Count.}}One.<|im_end|>"]
-    (both,) = learned(tmp_path, ASKED, thought, CALLING, result("wet"), assistant("It rains."))
-    assert both == '{{Count.}}{"name": "look", "arguments": {"q": "x"}}<|im_end|>It rains.<|im_end|>'
+    stages = Stages.load(twins.byte_level(tmp_path / "model", template=MARKED)).by_reference()
+    more = {"role": "thinking", "content": "Answer."}
+    for said, trained in (
+        ([thought, assistant("One.", channel="final")], ["{{Count.}}One."]),
+        (
+            [thought, CALLING, result("wet"), assistant("It rains.")],
+            ['{{Count.}}{"name": "look", "arguments": {"q": "x"}}', "It rains."],
+        ),
+        # pieces of reasoning in a row are paragraphs of one turn
+        ([thought, more, assistant("One.")], ["{{Count.\n\nAnswer.}}One."]),
+    ):
+        turns = stages.turns(read(ASKED, *said))
+        assert [completion for _, completion in turns] == [f"{each}<|im_end|>" for each in trained]
+    for rest in ([], [user("so?"), assistant("One.")]):  # what nothing follows is no answer
+        assert stages.outcomes([read(ASKED, thought, *rest)]) == ["open_reasoning"]
 
 
 @pytest.mark.parametrize("thought", THOUGHT, ids=str)
@@ -90,19 +102,6 @@ def test_rows_of_turns_say_it_with_from_and_value(tmp_path: Path) -> None:
     row = {"conversations": [{"from": sender, "value": value} for sender, value in turns]}
     sample = read_row(row, number=0, schema="sharegpt", columns={})
     assert sample.messages == read(ASKED, THOUGHT[0], assistant("One.")).messages
-
-
-@pytest.mark.parametrize("thought", THOUGHT, ids=str)
-def test_pieces_of_reasoning_in_a_row_are_paragraphs_of_one_turn(tmp_path: Path, thought: dict[str, Any]) -> None:
-    more = {"role": "thinking", "content": "Answer."}
-    assert learned(tmp_path, ASKED, thought, more, assistant("One.")) == ["{{Count.\n\nAnswer.}}One.<|im_end|>"]
-
-
-@pytest.mark.parametrize("thought", THOUGHT, ids=str)
-def test_reasoning_that_nothing_follows_is_not_an_answer(tmp_path: Path, thought: dict[str, Any]) -> None:
-    made = Stages.load(twins.byte_level(tmp_path / "model", template=MARKED))
-    for rest in ([], [user("so?"), assistant("One.")]):
-        assert made.outcomes([read(ASKED, thought, *rest)]) == ["open_reasoning"]
 
 
 def test_an_answer_with_reasoning_of_its_own_takes_no_other() -> None:

@@ -10,16 +10,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+from read_files import read_file
 from written_formats import as_arrow, as_csv, as_jsonl, as_parquet
 
 from packer.batches import Message, Preference, Sample
-from packer.pipeline.plan.inputs import detected_schema
 from packer.rejections import CODES
 from packer.source.decode import Refused
-from packer.source.detect import detect_format
-from packer.source.partition import partition_file
 from packer.source.row import rename
-from packer.source.rows import read_rows
 from packer.source.schema import SCHEMAS, read_row, schema_of
 
 TEXTS = st.sampled_from(["yes", "yes and no", "Yes", " yes ", "a\n\nb", "ü", "", " "])
@@ -225,19 +222,6 @@ def test_what_is_no_pair_is_refused_by_its_code(refusal, row, code):
     assert found == code and reason
 
 
-def test_a_context_ends_where_messages_differ_however_far_their_characters_agree(sample):
-    """TRL cuts such a prompt inside the answer."""
-    found = sample(
-        {
-            "chosen": "\n\nHuman: Can I?\n\nAssistant: You can.",
-            "rejected": "\n\nHuman: Can I?\n\nAssistant: You cannot.",
-        },
-        "preference",
-    )
-    texts = [[message.fields["content"] for message in side.messages] for side in (found, found.preference.rejected)]
-    assert texts == [["Can I?", "You can."], ["Can I?", "You cannot."]]
-
-
 def test_calls_that_differ_in_the_type_of_an_argument_are_two_answers(sample):
     """For Python 1 equals true; a template writes them differently."""
     found = sample({"prompt": ASK, "chosen": [CALL], "rejected": [OTHER]}, "preference")
@@ -328,25 +312,6 @@ def test_whole_conversations_beside_another_request_are_read_by_the_columns_of_t
     assert code == "pair_context_differs" and "columns" not in reason  # these would pass over the tools, too
 
 
-def test_roles_of_the_rows_own_are_renamed_on_both_sides():
-    row = {
-        "conversations": [{"from": "client", "value": "q"}],
-        "chosen": {"from": "coach", "value": "a"},
-        "rejected": {"from": "coach", "value": "b"},
-    }
-    roles = {"client": "user", "coach": "assistant"}
-    found = read_row(row, number=0, schema="preference", columns={}, roles=roles)
-    assert [message.role for message in found.all_messages] == ["user", "assistant", "assistant"]
-
-
-def samples_of(path):
-    kind = detect_format(path)
-    schema = detected_schema(path, format=kind, columns={})
-    (partition,) = partition_file(path, format=kind, partition_bytes=2**20).partitions
-    (batch,) = read_rows(partition, schema=schema, columns={}, max_row_bytes=2**20)
-    return schema, batch.samples, batch.rejections
-
-
 @pytest.mark.parametrize("write", [as_jsonl, as_csv, as_parquet, as_arrow])
 def test_every_form_means_the_same_in_tables(tmp_path, write):
     named = [(name, row) for name, row in forms([user("q")], [assistant("a")], [assistant("b")]) if row is not None]
@@ -354,10 +319,9 @@ def test_every_form_means_the_same_in_tables(tmp_path, write):
         for number, scored in enumerate(({}, {"score_chosen": 3.5, "score_rejected": 1, "tools": '[{"name": "f"}]'})):
             path = tmp_path / f"{name}-{number}"
             path.write_bytes(write([row | scored]))
-            schema, (sample,), rejections = samples_of(
-                path.rename(path.with_suffix(".csv" if write is as_csv else ".x"))
-            )
-            assert (schema, rejections) == ("preference", ()), name
+            found = read_file(path.rename(path.with_suffix(".csv" if write is as_csv else ".x")))
+            (sample,) = found.samples
+            assert (found.schema, found.codes) == ("preference", []), name
             assert [message.fields["content"] for message in sample.all_messages] == ["q", "a", "b"], name
             assert sample.preference.margin == (2.5 if scored else None)
             assert sample.tools == sample.preference.rejected.tools
@@ -370,7 +334,7 @@ def test_fields_of_messages_that_json_has_no_word_for_are_passed_over_in_pairs_t
     sides = {"chosen": [user("q"), assistant("a")], "rejected": [user("q"), assistant("b")]}
     path = tmp_path / "rows"
     path.write_bytes(as_parquet([{name: [each | {"at": when} for each in side] for name, side in sides.items()}]))
-    schema, (sample,), _ = samples_of(path)
+    _, schema, (sample,) = read_file(path)
     assert schema == "preference"
     assert [message.fields for message in sample.all_messages] == [user("q"), assistant("a"), assistant("b")]
 
@@ -405,9 +369,9 @@ def test_of_two_pairs_of_answers_the_same_is_read_in_every_process():
             text=True,
             check=True,
         ).stdout
-        for seed in "156"
+        for seed in "15"
     ]
-    assert seeds == ["('response_a', 'response_b') ('response_a', 'response_b')\n"] * 3
+    assert seeds == ["('response_a', 'response_b') ('response_a', 'response_b')\n"] * 2
 
 
 READ = "import json, sys; from packer.source.comparisons import chosen_and_rejected as f; print(*map(f, json.load(sys.stdin)))"

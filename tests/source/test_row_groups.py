@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_formats import as_arrow, as_parquet
 
-from packer.source.partition import MAX_PIECES, cut_groups, partition_file
-from packer.source.table_files import Group, GroupRange
+from packer.source.partition import cut_groups, partition_file
+from packer.source.table_files import Group
 
 ROWS = [{"text": f"row {i} " + "x" * (i * 37 % 90), "other": i} for i in range(40)]
 WRITERS = {"parquet": as_parquet, "arrow": as_arrow}
@@ -85,14 +85,6 @@ def test_the_worked_example_of_the_docstring():
     assert [(run.first_group, run.num_groups, run.skip, run.num_rows) for run in found] == [
         (0, 2, 0, 2), (2, 1, 0, 1), (3, 1, 0, 3), (3, 1, 3, 3), (3, 1, 6, 3)
     ]  # fmt: skip
-
-
-def test_a_group_becomes_no_more_pieces_than_rows_or_than_sixteen():
-    assert cut_groups(groups_of([(2, 10**9)]), 100) == [
-        GroupRange(first_group=0, num_groups=1, skip=0, num_rows=1),
-        GroupRange(first_group=0, num_groups=1, skip=1, num_rows=1),
-    ]
-    assert len(cut_groups(groups_of([(1000, 10**9)]), 100)) == MAX_PIECES
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from packer.source.decode import Refused
 from packer.source.schema import read_row
 
+ASKED = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
 
@@ -14,28 +15,29 @@ def fields(sample, turns, **row):
     return [message.fields for message in sample({"conversations": turns} | row, "sharegpt").messages]
 
 
-def test_turns_become_messages(sample):
-    turns = [
-        {"from": "system", "value": "s"},
-        {"from": "human", "value": "a"},
-        {"from": "gpt", "value": "b"},
-        {"from": "user", "value": "c"},
-        {"from": "assistant", "value": "d"},
-    ]
-    found = sample({"id": "x", "conversations": turns}, "sharegpt")
-    assert [(m.role, m.fields["content"]) for m in found.messages] == [
-        ("system", "s"),
-        ("user", "a"),
-        ("assistant", "b"),
-        ("user", "c"),
-        ("assistant", "d"),
-    ]
-    assert all(set(m.fields) == {"role", "content"} for m in found.messages)
+@pytest.mark.parametrize(
+    ("turns", "said"),
+    [
+        (
+            [
+                {"from": who, "value": text}
+                for who, text in zip(["system", "human", "gpt", "user", "assistant"], "sabcd", strict=True)
+            ],
+            "sabcd",
+        ),
+        ([{"role": "human", "content": "a"}], "a"),
+        (["a", "b", "c"], "abc"),
+        ([{"human": "a", "assistant": "b"}, {"human": "c", "assistant": "d"}], "abcd"),
+    ],
+)
+def test_turns_texts_and_exchanges_become_messages(sample, turns, said):
+    row = {"id": "x", "conversations": turns, "tools": '[{"name": "f", "parameters": {}}]'}
+    found = sample(row if "s" in said else row | {"system": "s"}, "sharegpt")
+    roles = ["system", *["user", "assistant"] * 2]
+    expected = [*zip(roles, f"s{said.removeprefix('s')}", strict=False)]
+    assert [message.fields for message in found.messages] == [{"role": r, "content": text} for r, text in expected]
     assert (found.kind, found.row, found.sample_id) == ("chat", 7, "x")
-
-
-def test_turns_may_be_spelled_as_messages(sample):
-    assert fields(sample, [{"role": "human", "content": "a"}]) == [{"role": "user", "content": "a"}]
+    assert found.tools == [{"type": "function", "function": {"name": "f", "parameters": {}}}]
 
 
 def test_exchanges_have_other_names_elsewhere(sample):
@@ -59,14 +61,6 @@ def test_texts_that_are_json_of_turns_are_no_texts(sample):
     with pytest.raises(Refused, match="a turn as JSON text at"):
         fields(sample, ['{"from": "human", "value": "a"}', '{"from": "gpt", "value": "b"}'])
     assert fields(sample, ['{"from"', "b"])[0]["content"] == '{"from"'
-
-
-def test_texts_alone_are_the_users_and_the_assistants_in_turn(sample):
-    assert fields(sample, ["a", "b", "c"]) == [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-        {"role": "user", "content": "c"},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -140,24 +134,6 @@ def test_a_call_turn_that_holds_no_call_refuses_the_row(refusal, value):
     assert refusal({"conversations": [{"from": "function_call", "value": value}]}, "sharegpt")[0] == "bad_tools"
 
 
-def test_the_row_gives_the_system_message_and_the_tools(sample):
-    row = {
-        "conversation": [{"from": "human", "value": "a"}],
-        "system": "s",
-        "tools": '[{"name": "f", "parameters": {}}]',
-    }
-    found = sample(row, "sharegpt")
-    assert found.messages[0].fields == {"role": "system", "content": "s"}
-    assert found.tools == [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-
-
-def test_exchanges_become_two_messages_each(sample):
-    row = {"system": "s", "conversation": [{"human": "a", "assistant": "b"}, {"human": "c", "assistant": "d"}]}
-    found = sample(row, "sharegpt")
-    assert [message.fields["content"] for message in found.messages] == ["s", "a", "b", "c", "d"]
-    assert [message.role for message in found.messages] == ["system", "user", "assistant", "user", "assistant"]
-
-
 def test_other_keys_of_an_exchange_are_those_of_its_user(sample):
     assert fields(sample, [{"human": "a", "assistant": "b", "name": "Ann", "time": None}]) == [
         {"name": "Ann", "role": "user", "content": "a"},
@@ -165,54 +141,45 @@ def test_other_keys_of_an_exchange_are_those_of_its_user(sample):
     ]
 
 
-def test_weights_are_kept(sample):
-    found = sample(
-        {
-            "conversations": [
-                {"from": "gpt", "value": "a", "weight": 0},
-                {"from": "human", "value": "?"},
-                {"from": "gpt", "value": "b", "train": True},
-            ]
-        },
-        "sharegpt",
-    )
-    assert [message.weight for message in found.messages] == [0.0, None, 1.0]
-    assert all(set(message.fields) == {"role", "content"} for message in found.messages)
-
-
 @pytest.mark.parametrize(
-    ("turns", "reason"),
+    ("row", "refused"),
     [
-        ([{"from": "gpt", "value": 3}], "expected `str | array | null`, got `int` at $.conversations[0].content"),
-        ([{"value": "a"}], "no field `from` at $.conversations[0]"),
-        ('"a"', "expected `array`, got `str` at $.conversations"),
-        ([{"human": "a"}], "no field `assistant` at $.conversations[0]"),
+        (
+            {"conversations": [{"from": "gpt", "value": 3}]},
+            ("wrong_type", "expected `str | array | null`, got `int` at $.conversations[0].content"),
+        ),
+        ({"conversations": [{"value": "a"}]}, ("wrong_type", "no field `from` at $.conversations[0]")),
+        ({"conversations": '"a"'}, ("wrong_type", "expected `array`, got `str` at $.conversations")),
+        ({"conversations": [{"human": "a"}]}, ("wrong_type", "no field `assistant` at $.conversations[0]")),
+        ({"conversations": []}, ("empty",)),
+        ({"conversations": [{"from": "narrator", "value": "a"}]}, ("unknown_role",)),
+        ({"conversations": [{"from": "human", "value": "<img>a.png</img>"}]}, ("multimodal",)),
+        ({"conversation": [{"human": "<img>a.png</img>", "assistant": ""}]}, ("multimodal",)),
+        ({"conversations": [{"from": "gpt", "value": "a"}], "label": True}, ("preference",)),
+        (
+            {"turns": []},
+            ("unknown_schema", "no field `conversations` or `conversation`, which schema sharegpt needs"),
+        ),
+        (
+            {"conversations": [{"from": "human", "value": "3+3?", "content": "2+2?"}]},
+            ("wrong_type", "`value` and `content` say different things at $.conversations[0]"),
+        ),
+        (
+            {"conversations": ASKED, "conversation": ASKED[:1]},
+            ("wrong_type", "`conversations` and `conversation` say different things at $"),
+        ),
+        (
+            {"conversations": [ASKED[0], ASKED[1] | {"role": "user"}]},
+            ("wrong_type", "`from` and `role` say different things at $.conversations[1]"),
+        ),
     ],
 )
-def test_a_wrong_type_is_named_with_its_path(refusal, turns, reason):
-    assert refusal({"conversations": turns}, "sharegpt") == ("wrong_type", reason)
+def test_what_cannot_be_read_has_a_code_and_its_path(refusal, row, refused):
+    assert refusal(row, "sharegpt")[: len(refused)] == refused
 
 
-def test_other_troubles_have_their_own_codes(refusal):
-    assert refusal({"conversations": []}, "sharegpt")[0] == "empty"
-    assert refusal({"conversations": [{"from": "narrator", "value": "a"}]}, "sharegpt")[0] == "unknown_role"
-    assert refusal({"conversations": [{"from": "human", "value": "<img>a.png</img>"}]}, "sharegpt")[0] == "multimodal"
-    assert refusal({"conversation": [{"human": "<img>a.png</img>", "assistant": ""}]}, "sharegpt")[0] == "multimodal"
-    assert refusal({"conversations": [{"from": "gpt", "value": "a"}], "label": True}, "sharegpt")[0] == "preference"
-    assert refusal({"turns": []}, "sharegpt") == (
-        "unknown_schema",
-        "no field `conversations` or `conversation`, which schema sharegpt needs",
-    )
-
-
-def test_a_turn_with_two_texts_refuses_the_row_unless_one_says_nothing(sample, refusal):
-    turns = [{"from": "human", "value": "", "content": "2+2?"}, {"from": "gpt", "value": "4"}]
-    assert sample({"conversations": turns}, "sharegpt").messages[0].fields["content"] == "2+2?"
-    turns[0]["value"] = "3+3?"
-    assert refusal({"conversations": turns}, "sharegpt") == (
-        "wrong_type",
-        "`value` and `content` say different things at $.conversations[0]",
-    )
+def test_of_two_texts_of_a_turn_the_one_that_says_something_counts(sample):
+    assert fields(sample, [ASKED[0] | {"value": "", "content": "2+2?"}, ASKED[1]])[0]["content"] == "2+2?"
 
 
 def test_what_an_exchange_says_beside_its_texts_is_of_its_answer(sample, refusal):
@@ -221,16 +188,6 @@ def test_what_an_exchange_says_beside_its_texts_is_of_its_answer(sample, refusal
     question, answer = sample({"conversations": [exchange]}, "sharegpt").messages
     assert question.fields == {"role": "user", "content": "a"}
     assert (answer.weight, answer.fields["reasoning_content"], len(answer.fields["tool_calls"])) == (0.0, "hm", 1)
-
-
-def test_two_conversations_or_two_senders_that_differ_refuse_the_row(refusal):
-    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
-    row = {"conversations": turns, "conversation": turns[:1]}
-    assert refusal(row, "sharegpt")[1] == "`conversations` and `conversation` say different things at $"
-    turns[1]["role"] = "user"
-    assert refusal({"conversations": turns}, "sharegpt")[1] == (
-        "`from` and `role` say different things at $.conversations[1]"
-    )
 
 
 VALUES = st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from(["human", "gpt", "a", ""])

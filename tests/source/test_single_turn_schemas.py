@@ -12,44 +12,35 @@ USER = {"role": "user", "content": "q"}
 REPLY = {"role": "assistant", "content": "a"}
 
 
-def turns(sample, row):
-    return [(message.role, message.fields["content"]) for message in sample(row, "alpaca").messages]
-
-
 @pytest.mark.parametrize(
-    ("row", "question"),
+    ("row", "said"),
     [
-        ({"instruction": "do", "output": "a"}, "do"),
-        ({"instruction": "do", "input": "", "output": "a"}, "do"),
-        ({"instruction": "do", "input": None, "output": "a"}, "do"),
-        ({"instruction": "do", "input": "it", "output": "a"}, "do\nit"),
-        ({"instruction": "", "input": "it", "output": "a"}, "it"),
-        ({"query": "do", "response": "a"}, "do"),
+        ({"instruction": "do", "output": "a"}, ["do", "a"]),
+        ({"instruction": "do", "input": "", "output": "a"}, ["do", "a"]),
+        ({"instruction": "do", "input": None, "output": "a"}, ["do", "a"]),
+        ({"instruction": "do", "input": "it", "output": "a"}, ["do\nit", "a"]),
+        ({"instruction": "", "input": "it", "output": "a"}, ["it", "a"]),
+        ({"query": "do", "response": "a"}, ["do", "a"]),
+        ({"instruction": "do", "output": ""}, ["do", ""]),
+        # of two names of a field the one that says something counts
+        ({"instruction": "", "query": "2+2?", "output": "4", "response": ""}, ["2+2?", "4"]),
+        ({"instruction": "2+2?", "query": "2+2?", "output": "4"}, ["2+2?", "4"]),
+        ({"instruction": "c", "output": "d", "system": "s", "history": [["a", "b"]]}, ["s", "a", "b", "c", "d"]),
     ],
 )
-def test_instruction_and_input_are_the_question(sample, row, question):
-    assert turns(sample, row) == [("user", question), ("assistant", "a")]
+def test_system_and_history_and_then_instruction_and_input_are_the_question(sample, row, said):
+    messages = sample(row, "alpaca").messages
+    assert [message.fields["content"] for message in messages] == said
+    roles = ["user", "assistant"] * (len(said) // 2)
+    assert [message.role for message in messages] == ["system"] * (len(said) % 2) + roles
 
 
-def test_system_and_history_come_first(sample):
-    row = {"instruction": "c", "output": "d", "system": "s", "history": [["a", "b"]]}
-    assert turns(sample, row) == [
-        ("system", "s"),
-        ("user", "a"),
-        ("assistant", "b"),
-        ("user", "c"),
-        ("assistant", "d"),
-    ]
-
-
-def test_reasoning_is_that_of_the_last_answer(sample, refusal):
+def test_reasoning_is_that_of_the_last_answer(sample):
     row = {"Question": "c", "Complex_CoT": "hm", "Response": "d", "history": [["a", "b"]]}
     columns = {"instruction": "Question", "reasoning": "Complex_CoT", "output": "Response"}
     found = [message.fields for message in sample(row, "alpaca", columns=columns).messages]
     assert found[1] == {"role": "assistant", "content": "b"}
     assert found[3] == {"role": "assistant", "content": "d", "reasoning_content": "hm", "thinking": "hm"}
-    tagged = {"instruction": "a", "output": "b", "reasoning": "<img>a.png</img>"}
-    assert refusal(tagged, "alpaca")[0] == "multimodal"
 
 
 def test_reasoning_beside_a_completion_is_asked_about_and_alpaca_takes_it(sample, asked):
@@ -61,33 +52,66 @@ def test_reasoning_beside_a_completion_is_asked_about_and_alpaca_takes_it(sample
     assert sample(row, "completion", columns={"reasoning": None}).text == "b"
 
 
-def test_an_empty_output_is_an_empty_turn(sample):
-    assert turns(sample, {"instruction": "do", "output": ""}) == [("user", "do"), ("assistant", "")]
+def segments(*pieces):
+    return {"segments": [{"label": text.isupper(), "text": text} for text in pieces]}
+
+
+TAG = "<img>a.png</img>"
+ANSWERED = {"prompt": "a", "completion": "b"}
 
 
 @pytest.mark.parametrize(
-    ("row", "refused"),
+    ("schema", "row", "refused"),
     [
-        ({"instruction": "", "output": "a"}, ("empty", "`instruction` and `input` are both empty")),
-        ({"instruction": 3, "output": "a"}, ("wrong_type", "expected `str | null`, got `int` at $.instruction")),
+        ("alpaca", {"instruction": "", "output": "a"}, ("empty", "`instruction` and `input` are both empty")),
         (
+            "alpaca",
+            {"instruction": 3, "output": "a"},
+            ("wrong_type", "expected `str | null`, got `int` at $.instruction"),
+        ),
+        (
+            "alpaca",
             {"instruction": "a", "output": "b", "history": [["a"]]},
             ("wrong_type", "expected `array` of length 2, got 1 at $.history[0]"),
         ),
         (
+            "alpaca",
             {"instruction": "a", "output": None},
             ("unknown_schema", "no field `output` or `response`, which schema alpaca needs"),
         ),
+        (
+            "alpaca",
+            {"instruction": "2+2?", "query": "3+3?", "output": "4"},
+            ("wrong_type", "`instruction` and `query` say different things at $"),
+        ),
+        ("completion", {"prompt": "a", "completion": ""}, ("empty", "`completion` is empty")),
+        ("completion", {"prompt": "a", "completion": "\n\n"}, ("empty", "`completion` is empty")),
+        ("completion", {"prompt": [USER], "completion": []}, ("empty", "`completion` has no messages")),
+        (
+            "completion",
+            {"prompt": "a", "completion": [REPLY]},
+            ("wrong_type", "`prompt` is `str`, but `completion` is `array`"),
+        ),
+        ("completion", {"prompt": "a", "completion": 3}, ("wrong_type", "expected `str`, got `int` at $.completion")),
+        (
+            "completion",
+            {"prompt": [USER], "completion": [{"role": "assistant", "content": 3}]},
+            ("wrong_type", "expected `str | array | null`, got `int` at $.completion[0].content"),
+        ),
+        ("text", {"text": " \n"}, ("empty", "`text` is empty")),
+        ("alpaca", {"query": TAG, "response": "b"}, ("multimodal",)),
+        ("alpaca", {"query": "a", "response": "b", "history": [["c", TAG]]}, ("multimodal",)),
+        ("alpaca", {"instruction": "a", "output": "b", "reasoning": TAG}, ("multimodal",)),
+        ("text", {"text": TAG}, ("multimodal",)),
+        ("completion", {**ANSWERED, "label": False}, ("preference",)),
+        # tokens merge across boundaries: a mask over the whole text would train a part of what it masks
+        ("text", segments("asked ", "ANSWER ", "again ", "REST"), ("wrong_type",)),
+        ("text", segments("ANSWER ", "again"), ("wrong_type",)),
+        ("text", segments("asked", ""), ("nothing_trained",)),
     ],
 )
-def test_an_alpaca_row_that_says_nothing_or_nonsense_is_refused(refusal, row, refused):
-    assert refusal(row, "alpaca") == refused
-
-
-def test_a_picture_anywhere_in_an_alpaca_row_refuses_it(refusal):
-    tag = "<img>a.png</img>"
-    assert refusal({"query": tag, "response": "b"}, "alpaca")[0] == "multimodal"
-    assert refusal({"query": "a", "response": "b", "history": [["c", tag]]}, "alpaca")[0] == "multimodal"
+def test_a_row_that_says_nothing_or_nonsense_is_refused(refusal, schema, row, refused):
+    assert refusal(row, schema)[: len(refused)] == refused
 
 
 def test_a_prompt_and_its_completion_are_taken_as_they_are(sample):
@@ -173,54 +197,9 @@ def test_of_conversational_completions_only_the_completion_is_learned(sample):
     assert found.tools == [{"type": "function", "function": {"name": "f"}}]
 
 
-@pytest.mark.parametrize(
-    ("row", "refused"),
-    [
-        ({"prompt": "a", "completion": ""}, ("empty", "`completion` is empty")),
-        ({"prompt": [USER], "completion": []}, ("empty", "`completion` has no messages")),
-        (
-            {"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]},
-            ("wrong_type", "`prompt` is `str`, but `completion` is `array`"),
-        ),
-        ({"prompt": "a", "completion": 3}, ("wrong_type", "expected `str`, got `int` at $.completion")),
-        (
-            {"prompt": [USER], "completion": [{"role": "assistant", "content": 3}]},
-            ("wrong_type", "expected `str | array | null`, got `int` at $.completion[0].content"),
-        ),
-    ],
-)
-def test_a_completion_row_that_says_nothing_or_nonsense_is_refused(refusal, row, refused):
-    assert refusal(row, "completion") == refused
-
-
-def test_a_rated_completion_is_refused(refusal):
-    assert refusal({"prompt": "a", "completion": "b", "label": False}, "completion")[0] == "preference"
-
-
 def test_a_text_is_taken_as_it_is_and_its_label_is_just_a_label(sample):
     found = sample({"uuid": "u", "text": " a\n", "label": True}, "text")
     assert (found.kind, found.text, found.row, found.sample_id) == ("text", " a\n", 7, "u")
-
-
-def test_a_text_or_a_completion_of_white_space_is_refused(refusal):
-    assert refusal({"text": " \n"}, "text") == ("empty", "`text` is empty")
-    assert refusal({"prompt": "a", "completion": "\n\n"}, "completion") == ("empty", "`completion` is empty")
-
-
-def test_a_picture_in_a_text_refuses_it(refusal):
-    assert refusal({"text": "<img>a.png</img>"}, "text")[0] == "multimodal"
-
-
-def test_of_two_names_of_a_field_the_one_that_says_something_counts(sample):
-    row = {"instruction": "", "query": "2+2?", "output": "4", "response": ""}
-    question, answer = sample(row, "alpaca").messages
-    assert (question.fields["content"], answer.fields["content"]) == ("2+2?", "4")
-    assert sample(row | {"instruction": "2+2?"}, "alpaca").messages == (question, answer)
-
-
-def test_two_names_of_a_field_that_say_different_things_refuse_the_row(refusal):
-    row = {"instruction": "2+2?", "query": "3+3?", "output": "4"}
-    assert refusal(row, "alpaca") == ("wrong_type", "`instruction` and `query` say different things at $")
 
 
 @pytest.mark.parametrize("name", ["system", "tools"])
@@ -260,10 +239,6 @@ def test_a_setting_is_no_reasoning(refusal, sample, setting):
     assert len(sample(row, "alpaca", columns={"reasoning": None}).messages) == 2
 
 
-def segments(*pieces):
-    return {"segments": [{"label": text.isupper(), "text": text} for text in pieces]}
-
-
 def test_segments_are_a_prompt_and_what_is_trained_after_it(sample):
     read = sample(segments("asked ", "more ", "ANSWER ", "", "REST"), "text")
     assert (read.kind, read.prompt, read.text) == ("completion", "asked more ", "ANSWER REST")
@@ -272,10 +247,3 @@ def test_segments_are_a_prompt_and_what_is_trained_after_it(sample):
     assert schema_of(segments("asked ", "ANSWER")) == "text"
     assert sample({"text": "spoken", "segments": [{"start": 0, "text": "spoken"}]}, "text").kind == "text"
     assert schema_of({"segments": [{"start": 0, "text": "spoken"}]}) is None
-
-
-def test_segments_that_are_masked_after_trained_ones_are_refused(refusal):
-    """Tokens merge across their boundaries: a mask over the whole text would train a part of what it masks."""
-    assert refusal(segments("asked ", "ANSWER ", "again ", "REST"), "text")[0] == "wrong_type"
-    assert refusal(segments("ANSWER ", "again"), "text")[0] == "wrong_type"
-    assert refusal(segments("asked", ""), "text")[0] == "nothing_trained"

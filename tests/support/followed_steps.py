@@ -6,11 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+import twins
+from foreign_rows import TEMPLATE, read_back
 from hints import arguments_in
 
 import packer
@@ -75,3 +79,32 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             continue
         return path, followed
     raise AssertionError(followed)
+
+
+class Shape(NamedTuple):
+    """Rows in a shape of another tool, and what a build of them has of the first once its hints are followed."""
+
+    value: Any
+    told: Sequence[str]
+    """What its first document has, in this order."""
+
+    trained: Sequence[str]
+    file: str = "rows.jsonl"
+
+
+def follow_shape(shape: Shape, folder: Path, most_steps: int = 2) -> None:
+    """Assert that who follows the hints trains what is answered."""
+    tokenizer = twins.byte_level(folder / "model", template=TEMPLATE)
+    path, followed = follow(write(folder / shape.file, shape.value), tokenizer, folder / "cache")
+    assert 0 < len(followed) <= most_steps
+    ((text, learned),) = read_back(folder / "cache", path.name)
+    assert learned == [f"{said}<|im_end|>" for said in shape.trained]
+    places = [text.index(each) for each in shape.told]
+    assert places == sorted(places)
+
+
+def refused(source: Any, folder: Path) -> InputError:
+    """The error with which a build of these rows or this file ends."""
+    with pytest.raises(InputError) as caught:
+        packer.build(source, folder / "cache", tokenizer=twins.byte_level(folder / "model"), progress=False)
+    return caught.value

@@ -25,6 +25,26 @@ CHAT_TOOLS = [{"type": "function", "function": {"name": "tide", "description": "
 CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": '{"harbor": "Oban"}'}}
 
 
+PLACES = ["Oban", "Mull", "Mallaig", "Skye", "Ullapool", "Arran", "Islay", "Jura", "Iona", "Tiree"]
+
+
+def place(number: int) -> str:
+    return PLACES[number % len(PLACES)]
+
+
+def asks(number: int, turn: int = 0) -> str:
+    return f"When does tide number {3 * number + turn} turn at {place(number + turn)}?"
+
+
+def says(number: int, turn: int = 0) -> str:
+    return f"It turns at {turn + 3} past {number % 12 + 1}, as the table of {place(number + turn)} has it."
+
+
+def talk(number: int, count: int = 4) -> list[str]:
+    """Questions and answers in turn."""
+    return [(says if turn % 2 else asks)(number, turn) for turn in range(count)]
+
+
 def read_back(cache: Path, name: str, row: int = 0) -> list[tuple[str, list[str]]]:
     """Text and trained texts of each document of a row."""
     with Cache.open(cache) as opened:

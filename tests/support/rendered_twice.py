@@ -8,6 +8,13 @@ from supervision_stages import Stages
 from packer.batches import Rejection, RowBatch
 from packer.recipe.recipe import make_recipe
 
+ENDING = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+
+def framed(body):
+    """A loop over messages as ChatML has it, with something more behind each text."""
+    return f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}{body}<|im_end|>\n{{% endfor %}}"
+
 
 def renderers(folder, template, *overrides):
     """One that takes the fast way, and one that does not."""

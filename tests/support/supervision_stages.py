@@ -56,6 +56,12 @@ class Stages:
         other.tokenizing = TurnTokenizer(self.model, encoder_of(engine, self.model.files[TOKENIZER_FILE]))
         return other
 
+    def by_reference(self) -> "Stages":
+        """The same, rendered by the letter of the definition alone."""
+        other = copy.copy(self)
+        other.renderer = self.renderer.by_reference()
+        return other
+
     def with_template(self, source: str, recipe: Recipe) -> "Stages":
         """The same tokenizer under another template, without loading it again; not for typed control tokens."""
         other = copy.copy(self)
