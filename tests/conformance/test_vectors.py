@@ -21,8 +21,8 @@ pytestmark = pytest.mark.real
 
 TOKENIZERS = ("deepseek-coder", "gpt-2", "llama-2", "llama-3", "minimind", "phi-3", "qwen3")
 WITH_VECTORS = tuple(name for name in TOKENIZERS if name != "minimind")
-LARGE = ("deepseek-coder", "llama-3")
-"""Byte-level as others are, and as large as qwen3's: `make deep` asks them."""
+LARGE = ("deepseek-coder", "llama-3", "qwen3")
+"""Byte-level as others are: `make deep` asks them."""
 
 REBUILT = ("llama-2", "phi-3")
 """Folders whose pre-tokenizer transformers 5 replaces by one of its own, since they name `LlamaTokenizer`."""

@@ -52,7 +52,7 @@ MODES: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), MODES)
+@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), one_in(2, MODES))
 def test_each_kind_of_answer_takes_its_prompt(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
@@ -73,7 +73,7 @@ CONTINUED: list[tuple[str, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), CONTINUED)
+@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), one_in(2, CONTINUED))
 def test_continue_learns_what_the_template_only_prompts_for(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
@@ -126,7 +126,7 @@ TERMINATORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("template", "shape", "endings"), TERMINATORS)
+@pytest.mark.parametrize(("template", "shape", "endings"), one_in(2, TERMINATORS))
 def test_a_turn_ends_with_its_terminator_and_nothing_after(
     template: str, shape: str, endings: list[str], real: Path, fitted: Fitted
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_turn_ends_with_its_terminator_and_nothing_after(
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
 
-@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
     every: int, real: Path, fitted: Fitted
 ) -> None:
