@@ -164,8 +164,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "corrected_output": "These are the words of an answer.",
     },
     "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
-    "llama factory's ratings": {"instruction": "question", "input": "", "output": "answer", "kto_tag": False},
-    "openai responses": {"input": [USER], "output": [ANSWER]},
     "sciq": {
         "question": "question",
         "distractor1": "x",
@@ -173,10 +171,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "support": "you should be kind to all",
     },
     "langfuse": {"id": "x", "input": {"messages": [USER]}, "output": {"role": "assistant", "content": "answer"}},
-    "langsmith": {"inputs": {"input": "question"}, "outputs": {"output": "answer"}, "metadata": {"split": "x"}},
     "nested": {"data": {"question": "question", "context": "you should be kind to all", "answer": "answer"}},
     "speakers": {"sys": "be kind", "human": "question", "ai": "answer"},
-    "evals": {"input": [USER], "ideal": "answer"},
     "good and bad": {"question": "question", "good_answer": "answer", "bad_answer": "this one is much longer"},
     "webgpt with pages": {
         "question": {"id": "x", "full_text": "the question in several words"},
@@ -185,22 +181,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "answer_1": "answer",
         "score_0": -1.0,
         "score_1": 1.0,
-    },
-    "shp": {
-        "history": "the question in several words",
-        "human_ref_A": "answer",
-        "human_ref_B": "other",
-        "score_A": 9,
-        "score_B": 5,
-    },
-    "helpsteer 3": {
-        "context": [USER],
-        "response1": "other",
-        "response2": "answer",
-        "overall_preference": 2,
-        "individual_preference": [
-            {"score": 2, "reasoning": "The second one is better.", "feedback1": "It is no good."}
-        ],
     },
     "two models": {
         "question": "question",
