@@ -6,14 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import twins
+from followed_steps import write
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_effort import each_with_a_kind
+from search_effort import each_with_a_kind, one_in
 
 import packer
 from packer.errors import NothingKeptError
@@ -222,20 +221,26 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-def built(tmp_path: Path, row: dict[str, Any], kind: str = "jsonl") -> Path:
-    path = tmp_path / f"rows.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.Table.from_pylist([row, row]), path)
-    else:
-        path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n", "utf-8")
-    packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model", template=TEMPLATE))
-    return tmp_path / "cache"
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return twins.byte_level(tmp_path_factory.mktemp("model") / "model", template=TEMPLATE)
+
+
+@pytest.fixture
+def built(model: Path, tmp_path: Path) -> Any:
+    """A cache of a row that is there twice."""
+
+    def build(row: dict[str, Any], kind: str = "jsonl") -> Path:
+        packer.build(write(tmp_path / f"rows.{kind}", [row, row]), tmp_path / "cache", tokenizer=model, progress=False)
+        return tmp_path / "cache"
+
+    return build
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(TRAINED, KINDS))
-def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, tmp_path: Path) -> None:
+def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, built: Any) -> None:
     row, trained = TRAINED[name]
-    ((text, learned),) = read_back(built(tmp_path, row, kind), f"rows.{kind}")
+    ((text, learned),) = read_back(built(row, kind), f"rows.{kind}")
     assert learned == [each + "<|im_end|>" for each in trained]
     context = ['"name": "tide"', '"type": "string"', SYSTEM, ASKED, THOUGHT, CALL, f'{{"high": "{RESULT}"}}', SAID]
     places = [text.index(each) for each in context]
@@ -252,10 +257,10 @@ def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str
         'tide(harbor="Oban")',
     ],
 )
-def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, tmp_path: Path) -> None:
+def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, built: Any) -> None:
     asked = {"role": "user", "content": ASKED}
     row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
-    (document,) = read_back(built(tmp_path, row), "rows.jsonl")
+    (document,) = read_back(built(row), "rows.jsonl")
     assert document[1] == [f"{CALL}<|im_end|>"]
 
 
@@ -287,8 +292,8 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(COMPARED, KINDS))
-def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_path: Path) -> None:
-    chosen, rejected = read_back(built(tmp_path, COMPARED[name], kind), f"rows.{kind}")
+def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, built: Any) -> None:
+    chosen, rejected = read_back(built(COMPARED[name], kind), f"rows.{kind}")
     for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
         assert f"<|im_start|>user\n{ASKED}<|im_end|>" in text and other not in text
         assert "".join(learned).strip().startswith(answer)
@@ -319,9 +324,9 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
         ),
     ],
 )
-def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path: Path) -> None:
+def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, built: Any) -> None:
     with pytest.raises(NothingKeptError, match=f"2 × {code}"):
-        built(tmp_path, row)
+        built(row)
 
 
 def ended(value: Any, name: str, ending: str) -> Any:
@@ -352,13 +357,13 @@ ENDINGS = [
 ]
 
 
-@pytest.mark.parametrize(("ending", "kind"), each_with_a_kind(ENDINGS, KINDS))
-def test_an_answer_that_did_not_end_is_no_answer(ending: tuple[str, str, str, str], kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ending", "kind"), each_with_a_kind(one_in(2, ENDINGS), KINDS))
+def test_an_answer_that_did_not_end_is_no_answer(ending: tuple[str, str, str, str], kind: str, built: Any) -> None:
     name, field, cut, whole = ending
     row, trained = TRAINED[name]
     with pytest.raises(NothingKeptError, match="2 × cut_off"):
-        built(tmp_path, ended(row, field, cut), kind)
-    ((_, learned),) = read_back(built(tmp_path, ended(row, field, whole), kind), f"rows.{kind}")
+        built(ended(row, field, cut), kind)
+    ((_, learned),) = read_back(built(ended(row, field, whole), kind), f"rows.{kind}")
     assert learned == [each + "<|im_end|>" for each in trained]
 
 
@@ -367,12 +372,12 @@ LOGS = [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_to
 
 @pytest.mark.parametrize(("log", "kind"), each_with_a_kind(LOGS, KINDS))
 def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
-    log: dict[str, Any], kind: str, tmp_path: Path
+    log: dict[str, Any], kind: str, built: Any
 ) -> None:
     row = {"prompt": ASKED, "completion": SAID}
     with pytest.raises(NothingKeptError, match="2 × cut_off"):
-        built(tmp_path, row | log, kind)
-    assert built(tmp_path, row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
+        built(row | log, kind)
+    assert built(row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
 
 
 @pytest.mark.parametrize(
