@@ -231,23 +231,9 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
     said = "\n".join([text, notes, *followed])
     for field, value in row.items():
         assert not isinstance(value, str) or value in text or field in said or field == "id", field
-    kept = {
-        "moss": "be kind",
-        "summaries": "be kind",
-        "argilla orca pairs": "be kind",
-        "nemotron v1": "be kind",
-        "medical o1": "be careful",
-        "dolphin r1": "be careful",
-        "two models": "be careful, as the table of tides has it",
-        "nested": "be kind",
-        "squad": "be kind",
-        "a corrected answer": "the words of an answer",
-        "one passage": "be kind to all who ask",
-        "passages with titles": "be kind to all\n\nand be careful always",
-        "speakers": "be kind",
-        "smoltalk 2 with tools": "harbor",
-    }
-    assert kept.get(name, "question") in text
+    for words in ("be kind", "be careful", "as the table of tides", "the words of an answer", "harbor"):
+        assert words in text or words not in json.dumps(row), words
+    assert name != "passages with titles" or "be kind to all\n\nand be careful always" in text
 
 
 def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_differ(
