@@ -74,12 +74,6 @@ def test_published_vectors_come_out_equal(loaded: Loaded) -> None:
     assert len(texts) == 47
 
 
-@of_each(name for name in TOKENIZERS if name not in REBUILT)
-def test_the_texts_of_the_vectors_get_the_ids_of_transformers(loaded: Loaded, real: Path) -> None:
-    texts = [text for text, _ in vectors(real / "tokenizers" / "qwen3")]
-    assert loaded.encoded(texts) == [loaded.theirs.encode(text, add_special_tokens=False) for text in texts]
-
-
 @of_each(REBUILT)
 def test_where_transformers_replaces_the_pre_tokenizer_the_vectors_agree_with_the_file(loaded: Loaded) -> None:
     """Which of the two a server uses is for the server to say; packer takes the file at its word.
