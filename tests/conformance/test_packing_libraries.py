@@ -260,29 +260,3 @@ def test_labels_the_libraries_make_of_documents_are_packers_where_all_is_trained
         found = collator(documents)
         assert found["input_ids"].tolist() == [[token for ids, _, _ in rows for token in ids]]
         assert found["labels"].tolist() == [[label for _, labels, _ in rows for label in labels]]
-
-
-@modest
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=12, unique=True), st.integers(30, 60), st.data())
-def test_trl_from_documents_to_a_batch_gives_the_rows_of_packer(lengths, block_len, data):
-    """Where no two documents are of one length and no two rows equally full, rows hold the same documents.
-
-    TRL's are given labels at first tokens too: its collator masks them, and packer's blocks have none.
-    """
-    assume(
-        literal_rows(lengths, block_len, among_equals="filled")
-        == literal_rows(lengths, block_len, among_equals="opened")
-    )
-    documents = documents_of(lengths)
-    labels = [[token if data.draw(st.booleans()) else -100 for token in ids] for ids in documents]
-    table = trl_packed(documents, block_len, "bfd", labels=labels)
-    found = []
-    for ids, row_labels, runs in zip(table["input_ids"], table["labels"], table["seq_lengths"], strict=True):
-        row = trl_collator(padding_free=True)([{"input_ids": ids, "labels": row_labels, "seq_lengths": runs}])
-        found.append([row[name][0].tolist() for name in ("input_ids", "labels", "position_ids")])
-    batch = packed(documents, Pack(block_len=block_len), labels)
-    ours = [
-        [getattr(batch, name)[row, : batch.length[row]].tolist() for name in ("input_ids", "labels", "position_ids")]
-        for row in range(batch.num_blocks)
-    ]
-    assert sorted(found) == sorted(ours)

@@ -62,6 +62,7 @@ def test_files_are_added_changed_renamed_and_taken_out_freely(rows):
         path.rename(rows / "elsewhere" / path.name)
     moved = one("elsewhere/*.jsonl")
     assert moved.built and moved.num_partitions_built == 0
+    assert {entry.path for entry in moved.manifest.inputs} == {f"elsewhere/day{number}.jsonl" for number in range(3)}
     content = (rows / "elsewhere" / "day0.jsonl").read_bytes()
     (rows / "elsewhere" / "day0.jsonl").write_bytes(content.splitlines(keepends=True)[-1])
     assert one({"path": "elsewhere/day0.jsonl", "schema": "messages"}).built, "a name is enough, and auto was messages"
@@ -102,9 +103,15 @@ def test_inputs_that_leave_are_reported(rows):
     assert "; and it would lose inputs (1 of 2): day2.jsonl" in refused("day1.jsonl", overrides=["pack.seed=1"])
 
 
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_source_that_is_read_otherwise_asks_also_where_its_file_has_grown(rows, grown):
+    lines = (rows / "day0.jsonl").read_text("utf-8").splitlines()
+    chats = [json.loads(line)["messages"] for line in lines]
+    rewritten = "".join(json.dumps({"id": "a text", "messages": chat, "chat": chat}) + "\n" for chat in chats)
+    (rows / "day0.jsonl").write_text(rewritten)
+    one("day0.jsonl", "day1.jsonl")
+    (rows / "day0.jsonl").write_text(rewritten * (1 + grown))
+    for source, told in (
         ({"limit": 2}, "sources[day0.jsonl].limit was null, is 2"),
         ({"take": {"rows": 2}}, "sources[day0.jsonl].take was null, is "),
         ({"split": "eval"}, 'split of day0.jsonl was "train", is "eval"'),
@@ -113,26 +120,19 @@ def test_inputs_that_leave_are_reported(rows):
             {"schema": "text", "columns": {"text": "id"}, "ignore": ["messages", "chat"]},
             'schema of day0.jsonl was "messages", is "text"',
         ),
-    ],
-)
-@pytest.mark.parametrize("grown", [False, True])
-def test_a_source_that_is_read_otherwise_asks(rows, source, told, grown):
-    lines = (rows / "day0.jsonl").read_bytes().splitlines()
-    rewritten = [json.loads(line) for line in lines]
-    rewritten = [{"id": "a text", "messages": row["messages"], "chat": row["messages"]} for row in rewritten]
-    (rows / "day0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rewritten * (1 + grown)))
-    one("day0.jsonl", "day1.jsonl")
-    if grown:
-        (rows / "day0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rewritten * 3))
-    assert told in refused({"path": "day0.jsonl", **source}, "day1.jsonl")
-    forced = one({"path": "day0.jsonl", **source}, "day1.jsonl", force=True, dry_run=True)
-    assert any(told in sentence for sentence in forced.replaced.sentences())
+    ):
+        assert told in refused({"path": "day0.jsonl", **source}, "day1.jsonl")
+        forced = one({"path": "day0.jsonl", **source}, "day1.jsonl", force=True, dry_run=True)
+        assert any(told in sentence for sentence in forced.replaced.sentences())
 
 
-def test_other_rules_ask_as_before(rows):
+def test_other_rules_and_another_template_ask_as_before(rows):
     one("day0.jsonl")
     for rule in ("pack.seed=1", "supervision.turns=last"):
         assert "cache was built by another recipe: " in refused("day0.jsonl", overrides=[rule])
+    with (rows / "tokenizer" / "chat_template.jinja").open("a", encoding="utf-8") as file:
+        file.write("{# changed #}")
+    assert "chat_template.jinja differs" in refused("day0.jsonl")
 
 
 def test_a_change_far_into_a_long_rule_is_shown(rows):

@@ -146,9 +146,8 @@ def test_two_people_get_the_same_in_other_folders_under_other_names(starter, cac
     assert between.same and not between.same_bytes
 
 
-@pytest.mark.parametrize("rules", [{}, {"deduplicate": {"exact": "bytes"}}])
-def test_a_pattern_is_the_files_that_it_matches(place, tmp_path, rules):
-    values = plain(values_at(place)) | rules
+def test_a_pattern_is_the_files_that_it_matches(place, tmp_path):
+    values = plain(values_at(place)) | {"deduplicate": {"exact": "bytes"}}
     both = [{"path": f"{place}/{name}.jsonl"} for name in ("alpaca", "chat")]
     one = made(values | {"sources": both}, tmp_path / "list")
     assert one == made(values | {"sources": [{"path": f"{place}/*.jsonl"}]}, tmp_path / "pattern")
@@ -222,17 +221,10 @@ DECIDES = {
     "the order of sources": lambda values, folder: values["sources"].reverse(),
     "a split's name": set_to("test", "sources", 1, "split"),
     "fewer rows": set_to(20, "sources", 0, "limit"),
-    "a condition": set_to({"output": {"not_matches": "Yeast"}}, "sources", 1, "where"),
-    "a rule": set_to({"exact": "normalized"}, "deduplicate"),
     "a question of a benchmark": edited("bench.csv", "question\n", 'question\n"What is the tallest of all?"\n'),
     "the template": edited("own.jinja", "{%", "{# another #}{%"),
     "the tokenizer": edited("tokenizer/tokenizer_config.json", "{", '{"another": 1, '),
-    "block_len": set_to(512, "pack", "block_len"),
     "a seed": set_to(1, "pack", "seed"),
-    "what is trained": set_to({"turns": "last"}, "supervision"),
-    "a variable of the template": set_to({"another": True}, "template", "kwargs"),
-    "how it is read": set_to({"batching": "padded"}, "read"),
-    "partition_bytes": set_to(3000, "partition_bytes"),
 }
 
 
@@ -243,6 +235,7 @@ FIRST = (
     "the template",
     "a seed",
 )
+"""And every other key of a recipe that decides, by `test_of_all_that_a_manifest_says_it_is_of_what_decides_alone`."""
 
 
 @pytest.mark.parametrize("names", [FIRST, pytest.param(tuple(DECIDES), marks=pytest.mark.slow)], ids=len)

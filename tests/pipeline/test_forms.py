@@ -6,14 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import twins
+from followed_steps import write
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_effort import each_with_a_kind
+from search_effort import each_with_a_kind, one_in
 
 import packer
 from packer.errors import NothingKeptError
@@ -118,6 +117,9 @@ CHAT = [
     {"role": "assistant", "content": None, "reasoning_content": THOUGHT, "tool_calls": [CHAT_CALL]},
     {"role": "tool", "tool_call_id": "call_1", "content": '{"high": "06:12"}'},
 ]
+REQUEST = {"model": "m", "messages": CHAT, "tools": CHAT_TOOLS}
+ANSWER: dict[str, Any] = {"role": "assistant", "content": SAID}
+RESPONSE = {"id": "c", "choices": [{"index": 0, "message": ANSWER}]}
 ALL, LAST = ["[" + THOUGHT + "]" + CALL, SAID], [SAID]
 TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "gemini": (GEMINI, ALL),
@@ -138,21 +140,20 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         LAST,
     ),
-    "a log of chats": (
-        {
-            "request": {"model": "m", "messages": CHAT, "tools": CHAT_TOOLS},
-            "response": {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}]},
-        },
+    "a log of chats": ({"request": REQUEST, "response": RESPONSE}, LAST),
+    "a log of chats in two bodies": ({"request_id": "r", "request_body": REQUEST, "response_body": RESPONSE}, LAST),
+    "a log of chats in a body and none": (
+        {"request": {"request_id": "a", "method": "POST", "body": REQUEST}, "response": RESPONSE},
         LAST,
     ),
-    "a log of chats in two bodies": (
-        {
-            "request_id": "r",
-            "request_body": {"model": "m", "messages": CHAT, "tools": CHAT_TOOLS},
-            "response_body": {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}]},
-        },
+    "a log of chats in none and a body": ({"request": REQUEST, "response": {"status": 200, "body": RESPONSE}}, LAST),
+    "a log of chats as JSON in cells": (
+        {"request": json.dumps(REQUEST), "response": json.dumps(RESPONSE)},
         LAST,
     ),
+    "a request that is the row itself": (REQUEST | {"response": RESPONSE}, LAST),
+    "a log of ollama": (REQUEST | {"message": ANSWER, "done_reason": "stop"}, LAST),
+    "a log of ollama with JSON in a cell": (REQUEST | {"message": json.dumps(ANSWER)}, LAST),
     "a conversation of responses": (
         {
             "id": "conv_1",
@@ -163,26 +164,17 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ALL,
     ),
     "the input of the next run of an agent": (
-        {
-            "instructions": SYSTEM,
-            "tools": RESPONSES["tools"],
-            "input": [*ITEMS, ANSWER_ITEM],
-            "last_agent": "tides",
-        },
+        {"instructions": SYSTEM, "tools": RESPONSES["tools"], "input": [*ITEMS, ANSWER_ITEM], "last_agent": "tides"},
         ALL,
     ),
     "a log of chats in fields of the row": (
-        {
-            "messages": CHAT,
-            "tools": CHAT_TOOLS,
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}],
-        },
+        {"messages": CHAT, "tools": CHAT_TOOLS, "choices": RESPONSE["choices"]},
         LAST,
     ),
     "a run of langsmith": (
         {
             "inputs": {"messages": CHAT, "tools": CHAT_TOOLS},
-            "outputs": {"choices": [{"index": 0, "message": {"role": "assistant", "content": SAID}}]},
+            "outputs": {"choices": RESPONSE["choices"]},
             "run_type": "llm",
         },
         LAST,
@@ -229,20 +221,26 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-def built(tmp_path: Path, row: dict[str, Any], kind: str = "jsonl") -> Path:
-    path = tmp_path / f"rows.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.Table.from_pylist([row, row]), path)
-    else:
-        path.write_text(json.dumps(row) + "\n" + json.dumps(row) + "\n", "utf-8")
-    packer.build(path, tmp_path / "cache", tokenizer=twins.byte_level(tmp_path / "model", template=TEMPLATE))
-    return tmp_path / "cache"
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return twins.byte_level(tmp_path_factory.mktemp("model") / "model", template=TEMPLATE)
+
+
+@pytest.fixture
+def built(model: Path, tmp_path: Path) -> Any:
+    """A cache of a row that is there twice."""
+
+    def build(row: dict[str, Any], kind: str = "jsonl") -> Path:
+        packer.build(write(tmp_path / f"rows.{kind}", [row, row]), tmp_path / "cache", tokenizer=model, progress=False)
+        return tmp_path / "cache"
+
+    return build
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(TRAINED, KINDS))
-def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, tmp_path: Path) -> None:
+def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, built: Any) -> None:
     row, trained = TRAINED[name]
-    ((text, learned),) = read_back(built(tmp_path, row, kind), f"rows.{kind}")
+    ((text, learned),) = read_back(built(row, kind), f"rows.{kind}")
     assert learned == [each + "<|im_end|>" for each in trained]
     context = ['"name": "tide"', '"type": "string"', SYSTEM, ASKED, THOUGHT, CALL, f'{{"high": "{RESULT}"}}', SAID]
     places = [text.index(each) for each in context]
@@ -259,10 +257,10 @@ def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str
         'tide(harbor="Oban")',
     ],
 )
-def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, tmp_path: Path) -> None:
+def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, built: Any) -> None:
     asked = {"role": "user", "content": ASKED}
     row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
-    (document,) = read_back(built(tmp_path, row), "rows.jsonl")
+    (document,) = read_back(built(row), "rows.jsonl")
     assert document[1] == [f"{CALL}<|im_end|>"]
 
 
@@ -294,8 +292,8 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(COMPARED, KINDS))
-def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_path: Path) -> None:
-    chosen, rejected = read_back(built(tmp_path, COMPARED[name], kind), f"rows.{kind}")
+def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, built: Any) -> None:
+    chosen, rejected = read_back(built(COMPARED[name], kind), f"rows.{kind}")
     for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
         assert f"<|im_start|>user\n{ASKED}<|im_end|>" in text and other not in text
         assert "".join(learned).strip().startswith(answer)
@@ -319,16 +317,16 @@ def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, tmp_pa
         (GEMINI | {"contents": [{"role": "user", "parts": [{"inlineData": {"data": "aGk="}}]}]}, "multimodal"),
         (
             {
-                "request": {"messages": CHAT, "tools": CHAT_TOOLS},
-                "response": {"choices": [{"message": {"role": "assistant", "content": text}} for text in (ONE, OTHER)]},
+                "request": REQUEST,
+                "response": {"choices": [{"message": ANSWER | {"content": text}} for text in (ONE, OTHER)]},
             },
             "wrong_type",
         ),
     ],
 )
-def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, tmp_path: Path) -> None:
+def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, built: Any) -> None:
     with pytest.raises(NothingKeptError, match=f"2 × {code}"):
-        built(tmp_path, row)
+        built(row)
 
 
 def ended(value: Any, name: str, ending: str) -> Any:
@@ -351,6 +349,7 @@ ENDINGS = [
     ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
     ("a log of chats in fields of the row", "finish_reason", "length", "stop"),
     ("a log of chats in two bodies", "finish_reason", "length", "stop"),
+    ("a log of ollama", "done_reason", "length", "stop"),
     ("a conversation of responses", "status", "incomplete", "completed"),
     ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
     ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
@@ -358,38 +357,36 @@ ENDINGS = [
 ]
 
 
-@pytest.mark.parametrize(("ending", "kind"), each_with_a_kind(ENDINGS, KINDS))
-def test_an_answer_that_did_not_end_is_no_answer(ending: tuple[str, str, str, str], kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ending", "kind"), each_with_a_kind(one_in(2, ENDINGS), KINDS))
+def test_an_answer_that_did_not_end_is_no_answer(ending: tuple[str, str, str, str], kind: str, built: Any) -> None:
     name, field, cut, whole = ending
     row, trained = TRAINED[name]
     with pytest.raises(NothingKeptError, match="2 × cut_off"):
-        built(tmp_path, ended(row, field, cut), kind)
-    ((_, learned),) = read_back(built(tmp_path, ended(row, field, whole), kind), f"rows.{kind}")
+        built(ended(row, field, cut), kind)
+    ((_, learned),) = read_back(built(ended(row, field, whole), kind), f"rows.{kind}")
     assert learned == [each + "<|im_end|>" for each in trained]
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize(
-    "log", [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_tokens"}]}}, {"truncated": True}]
-)
+LOGS = [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_tokens"}]}}, {"truncated": True}]
+
+
+@pytest.mark.parametrize(("log", "kind"), each_with_a_kind(LOGS, KINDS))
 def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
-    log: dict[str, Any], kind: str, tmp_path: Path
+    log: dict[str, Any], kind: str, built: Any
 ) -> None:
     row = {"prompt": ASKED, "completion": SAID}
     with pytest.raises(NothingKeptError, match="2 × cut_off"):
-        built(tmp_path, row | log, kind)
-    assert built(tmp_path, row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
+        built(row | log, kind)
+    assert built(row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
 
 
 @pytest.mark.parametrize(
     "row",
     [
-        {
-            "messages": [*CHAT[1:2], {"role": "assistant", "content": SAID}],
-            "request": {"messages": CHAT},
-            "response": {"a": 1},
-        },
-        {"items": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": SAID}]},
+        {"messages": [*CHAT[1:2], ANSWER], "request": {"messages": CHAT}, "response": {"a": 1}},
+        {"messages": [*CHAT[1:2], ANSWER], "response": RESPONSE},
+        REQUEST | {"message": "none"},
+        {"items": [{"role": "user", "content": ASKED}, ANSWER]},
         {"items": [{"type": "message", "role": "user", "content": ASKED}, {"name": "a lamp"}]},
         {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
         {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
@@ -402,55 +399,9 @@ def test_rows_of_a_schema_are_of_no_form(row: dict[str, Any]) -> None:
     assert form_of(row) is None
 
 
-def test_the_request_and_the_answer_may_be_json_in_cells(tmp_path: Path) -> None:
-    row, trained = TRAINED["a log of chats"]
-    cells = {name: json.dumps(value) for name, value in row.items()}
-    ((text, learned),) = read_back(built(tmp_path, cells), "rows.jsonl")
-    assert learned == [each + "<|im_end|>" for each in trained] and CALL in text
-
-
-def test_a_request_may_be_the_row_itself_unless_its_messages_have_the_answer(tmp_path: Path) -> None:
-    row, trained = TRAINED["a log of chats"]
-    ((_, learned),) = read_back(built(tmp_path, row["request"] | {"response": row["response"]}), "rows.jsonl")
-    assert learned == [each + "<|im_end|>" for each in trained]
-    whole = [*CHAT[1:2], {"role": "assistant", "content": SAID}]
-    assert form_of({"messages": whole, "response": row["response"]}) is None
-
-
-@pytest.mark.parametrize("write", [dict, json.dumps])
-def test_a_message_beside_the_messages_of_its_request_is_the_answer(tmp_path: Path, write: Any) -> None:
-    """As a log of Ollama has it."""
-    row = TRAINED["a log of chats"][0]["request"] | {"message": write({"role": "assistant", "content": SAID})}
-    ((_, learned),) = read_back(built(tmp_path, row | {"done_reason": "stop"}), "rows.jsonl")
-    assert learned == [f"{SAID}<|im_end|>"]
-    with pytest.raises(Refused) as caught:
-        read_row(row | {"done_reason": "length"}, number=0, schema="messages", columns={})
-    assert caught.value.code == "cut_off"
-    assert form_of(row | {"message": "none"}) is None
-
-
-@pytest.mark.parametrize("enveloped", ["request", "response"])
-def test_a_body_may_be_in_either_of_a_request_and_its_answer(enveloped: str, tmp_path: Path) -> None:
-    row, trained = TRAINED["a log of chats"]
-    body = {"request_id": "a", "method": "POST", "status_code": 200, "body": row[enveloped]}
-    ((_, learned),) = read_back(built(tmp_path, row | {enveloped: body}), "rows.jsonl")
-    assert learned == [each + "<|im_end|>" for each in trained]
-
-
 JUNK: tuple[Any, ...] = (
-    None,
-    1,
-    True,
-    "",
-    "nan",
-    [],
-    {},
-    [[]],
-    [None],
-    {"a": 1},
-    {"parts": 1},
-    [{"type": "message", "role": 1}],
-    10**400,
+    *(None, 1, True, 10**400, "", "nan", [], {}, [[]], [None]),
+    *({"a": 1}, {"parts": 1}, [{"type": "message", "role": 1}]),
 )
 
 

@@ -1,6 +1,5 @@
 """Building from Python: the same cache as from files, inputs that stay, and one error for what is something else."""
 
-import datetime as dt
 import functools
 import json
 import math
@@ -8,7 +7,6 @@ import random
 import re
 import shutil
 from collections import UserDict
-from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import get_type_hints
@@ -17,22 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from command_line import run
-from hints import settings_in
 from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
 from packer.audit.verify import verify
-from packer.audit.view import view_row
 from packer.errors import InputError, NothingKeptError, RecipeError, UsageError
 from packer.pipeline.from_python import SOURCE_KEYS, RecipeKeys
 from packer.pipeline.from_python import build as build_recipe
 from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.recipe.named_options import NAMED_OPTIONS
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
-from packer.store.cache import Cache
 
 ROWS = [
     {
@@ -83,7 +77,6 @@ def once(rows):
 
 FORMS = {
     "a list": lambda rows: rows,
-    "a tuple": tuple,
     "an iterator": once,
     "other mappings": lambda rows: [UserDict(row) for row in rows],
     "a table": pa.Table.from_pylist,
@@ -207,7 +200,7 @@ def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(starter
     recipe = load_recipe(path)
     values = {**to_json(recipe), "tokenizer": Path(recipe.tokenizer)}
     expected = build_recipe(recipe, tmp_path / "expected", jobs=1)
-    for number, data in enumerate([path, str(path), recipe, values]):
+    for number, data in enumerate([str(path), recipe, values]):
         result = packer.build(data, tmp_path / f"{number}", jobs=1, progress=False)
         assert result.fingerprint == expected.fingerprint
     longer = packer.build(path, tmp_path / "longer", pack={"block_len": 1024}, jobs=1, progress=False)
@@ -295,15 +288,10 @@ def test_every_row_is_read_back_as_it_was_with_a_nan_as_null(rows, tmp_path_fact
     assert keep_rows(once(rows), path.parent, split="train", limit=None, note=print) == path
 
 
-def test_numbers_and_arrays_of_libraries_are_numbers_and_lists(tmp_path):
-    row = {"input_ids": np.arange(3, dtype=np.int32), "n": np.int64(7), "x": np.array([math.nan, 1.0])}
+def test_numbers_and_arrays_of_libraries_are_numbers_and_lists_and_half_of_a_surrogate_pair_is_an_escape(tmp_path):
+    row = {"ids": np.arange(3, dtype=np.int32), "n": np.int64(7), "x": np.array([math.nan, 1.0]), "a": "\ud800"}
     path = keep_rows([row], tmp_path, split="train", limit=None, note=print)
-    assert json.loads(path.read_text("utf-8")) == {"input_ids": [0, 1, 2], "n": 7, "x": [None, 1.0]}
-
-
-def test_half_of_a_surrogate_pair_is_written_as_an_escape_which_a_build_rejects(tmp_path):
-    path = keep_rows([{"a": "\ud800", "x": math.nan}], tmp_path, split="train", limit=None, note=print)
-    assert path.read_bytes() == b'{"a": "\\ud800", "x": null}\n'
+    assert path.read_bytes() == b'{"ids": [0, 1, 2], "n": 7, "x": [null, 1.0], "a": "\\ud800"}\n'
 
 
 CIRCULAR: dict[str, object] = {}
@@ -343,20 +331,17 @@ class Tokenizer:
     ("data", "options", "error", "said", "hint"),
     [
         (ROWS[0], {}, TypeError, "the fields of a row: messages", "[row]"),
-        (7, {}, TypeError, "expected rows, files or a recipe", "list of dicts"),
         (None, {}, TypeError, "expected rows, files or a recipe", "list of dicts"),
         ({"train": "rows.jsonl"}, {}, TypeError, "expected rows", "list of dicts"),
         ([1, 2], {}, TypeError, "row 0 is 1", "rows are dicts"),
         (["a.jsonl", 3], {}, TypeError, "data is 3", "pathlib"),
         ([], {}, InputError, "no rows for split 'train'", "has been read"),
-        (iter([]), {}, InputError, "no rows for split 'train'", "has been read"),
         (ROWS, {"tokenizer": Tokenizer()}, TypeError, "tokenizer is <", "tokenizer='org/model'"),
         (ROWS, {"tokenizer": None}, RecipeError, "no tokenizer", "tokenizer="),
         (ROWS, {"pak": {}}, RecipeError, "unknown key 'pak'", "did you mean 'pack'"),
         (ROWS, {"pack": {"blok_len": 1}}, RecipeError, "unknown key 'pack.blok_len'", "did you mean 'block_len'"),
         (ROWS, {"pack": 2048}, RecipeError, "pack: expected", "its keys are mode, block_len"),
         (ROWS, {"schema": "alpca"}, RecipeError, "schema: expected", "packer explain recipe"),
-        (ROWS, {"limit": 0}, RecipeError, "limit: expected", "packer explain recipe"),
         (ROWS, {"split": "a/b"}, RecipeError, "split: expected the name of a split", "packer explain recipe"),
         ({"train": ROWS}, {"split": "x"}, RecipeError, "already given by split", "leave it out"),
         ("nowhere.jsonl", {}, InputError, "nowhere.jsonl: no such file", "looked in"),
@@ -439,185 +424,3 @@ def test_tables_are_cut_into_batches_and_nothing_is_lost(size, tmp_path):
     limited = keep_rows(pq.read_table(tmp_path / "same.parquet"), tmp_path, split="a", limit=7, note=print)
     with pa.ipc.open_stream(limited) as reader:
         assert reader.read_all().to_pylist() == table.to_pylist()[:7]
-
-
-@pytest.mark.parametrize("is_chat", [True, False])
-@pytest.mark.parametrize(("num_repeat", "is_told"), [(5, True), (4, False)])
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ("When does the ferry leave from Oban? At six.", "begins with the whole question"),
-        ("At six.\n\nHuman: And the next?\n\nAssistant: At ten.", "has further turns in its text"),
-        ("At six.\nuser\nAnd the next?\nassistant\nAt ten.", "has further turns in its text"),
-        ('["At six."]', "is a list written as text"),
-        ("['At six.', \"At ten.\"]", "is a list written as text"),
-    ],
-)
-def test_answers_that_are_hardly_meant_as_they_stand_are_reported(
-    tokenizer, tmp_path, capsys, is_chat, num_repeat, is_told, answer, says
-):
-    asked = "When does the ferry leave from Oban?"
-    said = [answer if number < num_repeat else "At six." for number in range(8)]
-    chats = [
-        {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": each}]} for each in said
-    ]
-    rows = chats if is_chat else [{"prompt": f"{asked}\n", "completion": each} for each in said]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    assert (says in " ".join(capsys.readouterr().err.split())) == is_told
-
-
-@pytest.mark.parametrize(
-    ("ends", "says"),
-    [
-        (
-            ["\n\n[Stopped by the user]"] * 3 + [""] * 27,
-            "3 of its first 30 rows end with the line `[Stopped by the user]`",
-        ),
-        ([" END"] * 28 + [""] * 2, "28 of its first 30 rows end with the word `END`"),
-        (["\n\n[Stopped by the user]"] * 2 + [""] * 28, None),
-        ([" END"] * 20 + [""] * 10, None),
-        (["\n```"] * 30, None),
-        ([" <a>b</a>\n</c"] * 30, "30 of its first 30 rows end with the line `</c`"),
-    ],
-)
-def test_marks_with_which_answers_end_are_reported(tokenizer, tmp_path, capsys, ends, says):
-    rows = [{"prompt": f"{number}?", "completion": f"At {number}.{end}"} for number, end in enumerate(ends)]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    told = " ".join(capsys.readouterr().err.split())
-    assert says in told if says else "end with the" not in told
-
-
-@pytest.mark.parametrize(
-    ("begins", "says"),
-    [
-        (["analysis"] * 28 + [""] * 2, "28 of its first 30 rows begin their answer with the word `analysis`"),
-        (["Thinking...\n"] * 30, "30 of its first 30 rows begin their answer with the line `Thinking...`"),
-        (["analysis"] * 20 + [""] * 10, None),
-        (["```\n"] * 30, None),
-        (["Well. "] * 30, None),
-    ],
-)
-def test_marks_with_which_answers_begin_are_reported(tokenizer, tmp_path, capsys, begins, says):
-    rows = [{"prompt": f"{number}?", "completion": f"{begin}At {number}."} for number, begin in enumerate(begins)]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    told = " ".join(capsys.readouterr().err.split())
-    assert says in told if says else "begin their answer" not in told
-
-
-@pytest.mark.parametrize(
-    ("text", "header"),
-    [
-        ("[INST] 1+1? [/INST] 2.", "[INST]"),
-        ("<start_of_turn>user\n1+1?<end_of_turn>\n<start_of_turn>model\n2.", "<start_of_turn>user"),
-        ("system\nBe brief.\nThe sum is 2.", "system"),
-        ("A system is a whole. [INST] is a mark.", None),
-    ],
-)
-def test_texts_that_begin_as_prompts_do_are_reported(tokenizer, tmp_path, capsys, text, header):
-    rows = [{"text": f"{text} ({number})"} for number in range(8)]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"begin as prompts of a model do (`{header}`)" in told if header else "begin as prompts" not in told
-
-
-@pytest.mark.parametrize(
-    ("text", "headers"),
-    [
-        ("### Human: 1+1?### Assistant: 2.", "'Human:' … 'Assistant:'"),
-        ("Below is a task.\n\n### Instruction:\nAdd.\n\n### Response:\n2", "'Instruction:' … 'Response:'"),
-        ("Frage: 1+1?\nAntwort: 2.\nFrage: 1+2?\nAntwort: 3.", "'Frage:' … 'Antwort:'"),
-        ("**Patient:** 1+1?\n\n**Dr. Ode:** 2.", "'**Patient:**' … '**Dr. Ode:**'"),
-        ("### 指示\n1+1?\n\n### 応答\n2", "'### 指示' … '### 応答'"),
-        ("She asked the assistant: is it 2? Human: no.", None),
-        ("Frage: 1+1?\nFrage: 1+2?\nAntwort: 3.", None),
-        ("Title: One\nBy: Ann\nYear: 7\nText: It is one.", None),
-    ],
-)
-def test_texts_that_are_dialogues_are_reported(tokenizer, tmp_path, capsys, text, headers):
-    rows = [{"text": f"{text} ({number})"} for number in range(8)]
-    packer.build(rows, tmp_path / "cache", **{**options_of(tokenizer), "progress": True})
-    named = [{"sample": row["text"]} for row in rows]
-    options = {**options_of(tokenizer), "progress": True, "columns": {"text": "sample"}}
-    shown = [capsys.readouterr().err]
-    packer.build(named, tmp_path / "named", **options)
-    shown.append(capsys.readouterr().err)
-    pq.write_table(
-        pa.Table.from_pylist([row | {"at": dt.date(2024, 1, 1)} for row in rows]), tmp_path / "dated.parquet"
-    )
-    packer.build(tmp_path / "dated.parquet", tmp_path / "dated", **{**options_of(tokenizer), "progress": True})
-    shown.append(capsys.readouterr().err)
-    for said in shown:
-        assert ("texts look like dialogues" in said) is (headers is not None)
-        assert headers is None or headers in said
-
-
-@pytest.mark.parametrize(
-    ("row", "columns"),
-    [
-        ({"prompt": "When?", "completion": "At six."}, "{instruction: prompt, output: completion}"),
-        ({"prompt": "When?", "completion": "At six.", "label": True}, "{instruction: prompt, output: completion}"),
-        ({"prompt": "When?", "chosen": "At six.", "rejected": "At ten."}, "{instruction: prompt}"),
-        ({"q": "When?", "a": "At six."}, "{instruction: q, output: a}"),
-        ({"prompt": "When?", "response_1": "At six.", "response_2": "At ten.", "label": "response_1"}, None),
-        ({"instruction": "When?", "output": "At six."}, None),
-        ({"prompt": [{"role": "user", "content": "When?"}], "completion": "At six."}, None),
-    ],
-)
-def test_prompts_that_are_texts_are_reported_with_what_uses_the_template(tokenizer, tmp_path, capsys, row, columns):
-    options = {**options_of(tokenizer), "progress": True, "pack": {"mode": "none"}}
-    own = {"prompt": "q", "completion": "a"} if "q" in row else {}
-    packer.build([row], tmp_path / "cache", **options, columns=own)
-    said = " ".join(capsys.readouterr().err.split())
-    _, _, hint = said.partition("without the chat template; ")
-    assert settings_in(hint) == ([] if columns is None else [f"sources.columns={columns}"])
-    if columns is not None:
-        packer.build([row], tmp_path / "chat", **options, columns=yaml.safe_load(columns))
-        with Cache.open(tmp_path / "chat") as cache:
-            (name,) = [each.path for each in cache.manifest.inputs]
-            view = view_row(cache, name, 0)
-        text = "".join(run.text for run in view.documents[0].runs)
-        assert "user\nWhen?" in text and "without the chat template" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["- \n" * 20_000, "User: no answer\n" * 4000, "User:" + " " * 40_000])
-def test_long_texts_are_searched_for_headers_in_one_pass(tokenizer, tmp_path, capsys, text):
-    """A pattern that begins anew in every line would take minutes for one of them."""
-    options = options_of(tokenizer) | {"pack": {"mode": "none"}, "progress": True}
-    packer.build([{"text": text}], tmp_path / "cache", **options)
-    assert "look like dialogues" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("role", "stops"), [("prompter", True), ("user", True), ("editor", False), (3, False)])
-def test_a_build_asks_about_texts_that_are_single_messages(tokenizer, tmp_path, role, stops):
-    rows = [{"text": f"1+{number}?", "role": role, "parent_id": None} for number in range(8)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    for source in (rows, tmp_path / "rows.parquet"):
-        with pytest.raises(InputError, match="`role`") if stops else nullcontext():
-            packer.build(source, tmp_path / "cache", force=True, **options_of(tokenizer))
-        packer.build(source, tmp_path / "cache", force=True, ignore=["role"], **options_of(tokenizer))
-
-
-@pytest.mark.parametrize(
-    ("field", "key", "shared", "speakers", "is_talk"),
-    [
-        ("user", "thread", "000111", "010232", True),
-        ("sender_id", "topic", "000111", "010232", True),
-        ("speaker", "channel_id", "000000", "010212", True),
-        ("author", "channel", "010101", "001122", False),
-        ("author", "thread", "012345", "010101", False),
-        ("author", "category", "000000", "010101", False),
-        ("author", "category", "000111", "012345", False),
-        ("editor", "thread", "000111", "010232", False),
-    ],
-)
-def test_speakers_with_ids_who_take_turns_within_what_they_share_make_single_messages(
-    tokenizer, tmp_path, field, key, shared, speakers, is_talk
-):
-    rows = [
-        {"text": f"1+{number}?", key: f"discussion-{value}", field: f"U{name}"}
-        for number, (value, name) in enumerate(zip(shared, speakers, strict=True))
-    ]
-    with pytest.raises(InputError, match=f"`{field}`") if is_talk else nullcontext() as caught:
-        packer.build(rows, tmp_path / "cache", force=True, **options_of(tokenizer))
-    assert not is_talk or f"the same `{key}`" in caught.value.hint
-    packer.build(rows, tmp_path / "cache", force=True, ignore=[field], **options_of(tokenizer))

@@ -1,6 +1,5 @@
 """What is left out: warned of with the lengths that would keep it, and refused where a script says it is too much."""
 
-import json
 import re
 
 import numpy as np
@@ -17,7 +16,7 @@ from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import WORTH_A_WARNING
 from packer.pipeline.messages.losses import fitting
 from packer.recipe.groups import MAX_BLOCK_LEN
-from packer.recipe.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache
 
 
@@ -139,28 +138,3 @@ def test_a_block_length_that_fits_no_document_names_those_that_do(starter, tmp_p
             one_build(starter, tmp_path / "cache", "pack.block_len=8", **options)
         assert "block_len=448 fits every document" in caught.value.hint
         assert "fail_above" not in caught.value.hint
-
-
-def test_a_developers_messages_that_a_template_drops_become_system_messages_as_the_hint_says(starter, tmp_path):
-    said = [("developer", "Be brief and kind."), ("user", "hi"), ("assistant", "Hello.")]
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"messages": [{"role": role, "content": text} for role, text in said]}) + "\n")
-    template = tmp_path / "knows_no_developer.jinja"
-    template.write_text(
-        "{% for m in messages %}{% if m.role != 'developer' %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
-        "'<|im_end|>\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-    )
-
-    def recipe(**source):
-        return make_recipe(
-            {
-                "sources": [{"path": str(rows), **source}],
-                "tokenizer": str(starter / "tokenizer"),
-                "template": {"file": str(template)},
-            }
-        )
-
-    with pytest.raises(NothingKeptError, match="dropped_system") as caught:
-        build(recipe(), tmp_path / "cache")
-    assert caught.value.hint.startswith("roles={'developer': 'system'} gives")
-    assert build(recipe(roles={"developer": "system"}), tmp_path / "cache").manifest.totals.kept == 1

@@ -57,7 +57,10 @@ def mismatch(cache: Path) -> str:
 
 
 def test_rows_that_are_all_refused_for_their_prompt_are_trained_after_it(asked: Any, tmp_path: Path) -> None:
-    built = fields("build", *asked(PLAIN, PLAIN))
+    arguments = asked(PLAIN, PLAIN)
+    for told in (run("preview", *arguments[:-2]).stderr, run("build", *arguments, "--dry-run").stdout):
+        assert f"{KEY}=continue was set" in " ".join(told.split()) and not (tmp_path / "cache").exists()
+    built = fields("build", *arguments)
     assert built["totals"]["kept"] == 2
     (said,) = built["settled_keys"]
     assert said.startswith(f"{tmp_path / 'rows.jsonl'}: {KEY}=continue was set, as every row needs it")
@@ -109,15 +112,6 @@ def test_a_template_that_does_not_write_what_the_rows_say_sets_nothing(asked: An
     assert "prompt_diverges" in told.stderr and "was set" not in told.output
 
 
-def test_the_hint_for_rows_that_continue_no_prompt_names_keys_that_build_them(asked: Any) -> None:
-    arguments = asked(PLAIN, PLAIN)
-    hint = fields("build", *arguments, "--set", f"{KEY}=refuse", exit_code=3)["error"]["hint"]
-    ways = [shlex.split(way)[1] for way in hint.split("; ") if way.startswith("--set")]
-    assert ways == [f"{KEY}=continue"]
-    for way in ways:
-        assert fields("build", *arguments, "--force", "--set", way)["totals"]["kept"] == 2
-
-
 SWITCHES = OPENS.replace(
     "<think>\\n' }}{% endif %}",
     "<think>\\n' ~ ('' if enable_thinking | default(true) else '\\n</think>\\n\\n') }}{% endif %}",
@@ -154,17 +148,6 @@ def test_pairs_are_tried_side_by_side(asked: Any) -> None:
     pair = {"prompt": "When is the tide?", "chosen": [ANSWER], "rejected": [ANSWER | {"content": "Never."}]}
     built = fields("build", *asked(pair))
     assert len(built["settled_keys"]) == 1 and built["totals"]["kept"] == 1
-
-
-def test_a_preview_says_what_a_build_sets(asked: Any) -> None:
-    arguments = asked(PLAIN)[:-2]
-    told = run("preview", *arguments)
-    assert f"{KEY}=continue was set" in " ".join(told.stderr.split()) and "1 kept, 0 rejected" in told.stdout
-
-
-def test_a_dry_run_says_it_and_writes_nothing(asked: Any, tmp_path: Path) -> None:
-    told = run("build", *asked(PLAIN), "--dry-run").stdout
-    assert f"{KEY}=continue was set" in " ".join(told.split()) and not (tmp_path / "cache").exists()
 
 
 NINE = twins.CHATML.replace(

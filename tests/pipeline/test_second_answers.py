@@ -63,6 +63,17 @@ def test_an_attempt_and_a_solution_are_named_as_two_answers(tmp_path: Path) -> N
     assert "only one is read" in hint
 
 
+def test_of_a_passage_beside_messages_and_their_answer_the_way_that_leaves_out_least_is_the_first(
+    tmp_path: Path,
+) -> None:
+    said = {"messages": [{"role": "user", "content": "And where is he now?"}], "answers": ["He is at the market."]}
+    hint, _ = hint_and_text(tmp_path / "rows.jsonl", {"document": "The man went out at noon."} | said)
+    assert settings_in(hint)[:2] == [
+        "sources.columns={prompt: messages, completion: answers, system: document}",
+        "sources.columns={prompt: messages, completion: answers}",
+    ]
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_the_field_that_says_that_an_answer_was_cut_off_is_named(tmp_path: Path, inside: bool) -> None:
     ends = {"finish_reasons": ["stop", "length"]}

@@ -1,60 +1,34 @@
 """A build asks about text that nothing reads before it begins, and each way on that it prints leads to the next build."""
 
 import datetime as dt
-import functools
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 import pytest
 import twins
+from asked_rows import CHAT, GAELIC, ROW, TEMPLATE, commands_in, said, written
 from command_line import fields, run
 from hints import arguments_in
 from search_effort import each_with_a_kind, one_in
 
 import packer
 from packer.audit.preview import preview
-from packer.audit.view import view_row
 from packer.display import Silent
 from packer.errors import InputError
 from packer.recipe.recipe import make_recipe
-from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 
-GAELIC = "Always answer in Gaelic."
-ROW = {"instruction": "When does the ferry leave?", "output": "It leaves at six."}
-CHAT = {"messages": [{"role": "user", "content": ROW["instruction"]}, {"role": "assistant", "content": ROW["output"]}]}
 TOOLS = [{"type": "function", "function": {"name": "tide", "description": "tells", "parameters": {"type": "object"}}}]
 
 
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> Path:
-    return twins.byte_level(tmp_path / "tokenizer", template=TEMPLATE)
-
-
-TEMPLATE = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + twins.CHATML.replace(
-    "(message.content or '')",
-    "('<think>' ~ message.reasoning_content ~ '</think>' if message.reasoning_content else '')"
-    " + (message.content or '')"
-    " + ((message.tool_calls or []) | map(attribute='function') | map('tojson') | join)",
-)
-
-
-def written(path: Path, *rows: dict[str, Any]) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist([*rows]), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return twins.byte_level(tmp_path_factory.mktemp("model") / "tokenizer", template=TEMPLATE)
 
 
 def ways(hint: str) -> list[list[str]]:
@@ -68,11 +42,6 @@ def hint_of(*arguments: object) -> str:
     assert error["code"] == "input" and "text that nothing reads" in error["message"]
     hint: str = error["hint"]
     return hint
-
-
-def said(cache: Path, name: str) -> str:
-    with Cache.open(cache) as opened:
-        return "".join(run.text for document in view_row(opened, name, 0).documents for run in document.runs)
 
 
 QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -91,7 +60,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(QUESTIONS, ["jsonl", "parquet"]))
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*QUESTIONS]), ["jsonl", "parquet"]))
 def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
@@ -153,48 +122,30 @@ def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tm
     assert ignoring.manifest.content_fingerprint == plain.manifest.content_fingerprint
 
 
-def test_rows_from_python_are_asked_about(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [ROW | {"notes": GAELIC}]
-    with pytest.raises(InputError, match="`notes`") as caught:
-        packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, progress=False)
-    assert caught.value.hint is not None
-    assert "ignore=['notes'] leaves it out" in caught.value.hint
-    assert packer.build(rows, tmp_path / "cache", tokenizer=tokenizer, ignore=["notes"], progress=False).built
-
-
 def test_fields_that_rules_and_columns_read_are_not_asked_about(tokenizer: Path, tmp_path: Path) -> None:
     row = ROW | {"notes": GAELIC, "meta": {"topic": "ferries of the west coast"}}
     path = written(tmp_path / "rows.jsonl", *(row | {"reward": float(number % 2)} for number in range(3)))
     source = {"path": str(path), "where": {"notes": {"in": [GAELIC]}}}
-    split = {"group": "meta.topic", "shares": {"validation": 0.5}}
-    packer.build(
-        make_recipe(
-            {
-                "sources": [source],
-                "tokenizer": str(tokenizer),
-                "split": split,
-                "document_columns": {"gain": {"kind": "float32", "field": "reward"}},
-            }
-        ),
-        tmp_path / "cache",
-        progress=False,
-    )
+    values = {
+        "sources": [source],
+        "tokenizer": str(tokenizer),
+        "split": {"group": "meta.topic", "shares": {"validation": 0.5}},
+        "document_columns": {"gain": {"kind": "float32", "field": "reward"}},
+    }
+    packer.build(make_recipe(values), tmp_path / "cache", progress=False)
 
 
-@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ '' + message['persona'] }}", "{{ message | tojson }}"])
+@pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ '' + message['persona'] }}"])
 def test_keys_of_messages_that_the_template_reads_are_not_asked_about(tmp_path: Path, reads: str) -> None:
     row = {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1] | {"persona": GAELIC}]}
     path = written(tmp_path / "rows.jsonl", row)
     template = twins.CHATML.replace("{{", f"{{% if message.role == 'user' %}}{reads}{{% endif %}}{{{{", 1)
     twin = twins.byte_level(tmp_path / "reads", template=template)
-    plain = twins.byte_level(tmp_path / "plain")
-    assert "--ignore 'messages[].persona' leaves it out" in hint_of(
-        "build", path, "--tokenizer", plain, "-o", tmp_path / "c"
-    )
-    if "tojson" not in reads:  # of which only the user's is written here
-        run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache")
-        inner = written(tmp_path / "inner.jsonl", {"data": row})
-        run("build", inner, "--tokenizer", twin, "--columns", "messages=data.messages", "-o", tmp_path / "inner")
+    asked = ("build", path, "--tokenizer", twins.byte_level(tmp_path / "plain"), "-o", tmp_path / "asked")
+    assert "--ignore 'messages[].persona' leaves it out" in hint_of(*asked)
+    run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache")
+    inner = written(tmp_path / "inner.jsonl", {"data": row})
+    run("build", inner, "--tokenizer", twin, "--columns", "messages=data.messages", "-o", tmp_path / "inner")
 
 
 def test_reasoning_under_a_key_that_only_the_template_knows_is_asked_about(tmp_path: Path) -> None:
@@ -222,20 +173,6 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     assert preview(recipe, progress=Silent()).hint is None
 
 
-def test_flags_beside_other_answers_are_not_laid_over_the_messages(tokenizer: Path, tmp_path: Path) -> None:
-    """Two answers were made for each question, and conversations of a question and its answer are as long."""
-    answer, other = CHAT["messages"][1]["content"], "Nobody knows when it leaves, I fear."
-    rows = [
-        CHAT | {"generations": both, "is_right": [each == answer for each in both]}
-        for both in ([answer, other], [other, answer])
-    ]
-    path = written(tmp_path / "rows.jsonl", *rows)
-    asked = ("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-    error = fields(*asked, exit_code=3)["error"]
-    assert "`is_right`" in error["message"] and "jq" not in error["hint"]
-    run(*asked, *shlex.split(error["hint"].partition(" leaves")[0]))
-
-
 DOCUMENTS = "{% for each in documents or [] %}{{ each | tojson }}\n{% endfor %}" + twins.CHATML
 
 
@@ -256,23 +193,25 @@ def test_passages_are_given_to_a_template_that_has_a_place_for_them(tmp_path: Pa
 STATES = "{{ 'depth ' ~ depth | default('usual') ~ '\\n' }}" + twins.CHATML
 
 
-@pytest.mark.parametrize(
-    ("row", "place"),
-    [
-        (CHAT | {"depth": "deep", "topic": "ferries"}, "depth"),
-        (CHAT | {"depth": "deep", "chat_template_kwargs": {"date": "today"}}, "depth"),
-        (CHAT | {"meta": {"depth": 3}}, "meta.depth"),
-        (
-            {"request": {"messages": CHAT["messages"][:1], "depth": "deep"}}
-            | {"response": {"choices": [{"message": CHAT["messages"][1]}]}},
-            "request.depth",
-        ),
-    ],
-)
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+LOG = {
+    "request": {"messages": CHAT["messages"][:1], "depth": "deep"},
+    "response": {"choices": [{"message": CHAT["messages"][1]}]},
+}
+
+
+DEPTHS: list[tuple[dict[str, Any], str]] = [
+    (CHAT | {"depth": "deep", "topic": "ferries"}, "depth"),
+    (CHAT | {"depth": "deep", "chat_template_kwargs": {"date": "today"}}, "depth"),
+    (CHAT | {"meta": {"depth": 3}}, "meta.depth"),
+    (LOG, "request.depth"),
+]
+
+
+@pytest.mark.parametrize(("case", "kind"), each_with_a_kind(DEPTHS, ["jsonl", "parquet"]))
 def test_a_field_with_the_name_of_a_variable_of_the_template_is_asked_about(
-    tmp_path: Path, row: dict[str, Any], place: str, kind: str
+    tmp_path: Path, case: tuple[dict[str, Any], str], kind: str
 ) -> None:
+    row, place = case
     path = written(tmp_path / f"rows.{kind}", row, row)
     twin = twins.byte_level(tmp_path / "states", template=STATES)
     asked = ("build", path, "--tokenizer", twin, "-o")
@@ -361,39 +300,66 @@ def test_a_build_names_fields_that_nothing_reads_with_what_they_most_often_say(t
     assert "not read" not in run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "last", *ignored).stderr
 
 
-def test_of_an_object_that_columns_read_a_build_names_what_they_leave(tokenizer: Path, tmp_path: Path) -> None:
-    row = {"q": {"en": ROW["instruction"], "n": 3}, "a": {"text": [ROW["output"]]}}
-    path = written(tmp_path / "rows.jsonl", row)
-    columns = ("--columns", "instruction=q.en,output=a.text")
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
-    assert [line for line in told.splitlines() if "not read" in line] == [
-        f"note: {path}: fields of rows that are not read: `q.n` (3)"
-    ]
+SAID = [{"by": who, "at": 6, "text": ROW["output"]} for who in ("Ann", "Bo")]
 
 
-def test_of_a_list_that_columns_read_a_build_names_the_keys_that_they_leave(tokenizer: Path, tmp_path: Path) -> None:
-    said = [{"by": who, "at": 6, "text": ROW["output"]} for who in ("Ann", "Bo")]
-    path = written(tmp_path / "rows.jsonl", ROW | {"said": said, "seen": said[:1]})
-    columns = ("--columns", "input=said[].text", "--ignore", "seen")
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
-    assert [line for line in told.splitlines() if "not read" in line] == [
-        f"note: {path}: fields of rows that are not read: `said[].at` (6), `said[].by` (Bo, Ann)"
-    ]
+SPOKEN = {"messages": [CHAT["messages"][0] | {"name": "Ann"}, CHAT["messages"][1]]}
 
 
-def test_names_of_those_who_speak_are_named_unless_the_template_writes_them(tokenizer: Path, tmp_path: Path) -> None:
-    said = [{"role": "user", "name": "Ann", "content": "It is six."}, {"role": "assistant", "content": "So it is."}]
-    path = written(tmp_path / "rows.jsonl", {"messages": said})
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache").stderr
-    assert [line for line in told.splitlines() if "not read" in line] == [
-        f"note: {path}: keys of messages that are not read: `name` (Ann)"
-    ]
-    (tmp_path / "named.jinja").write_text(
-        "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant \n{% endif %}"
-    )
-    options = ("--tokenizer", tokenizer, "--template", tmp_path / "named.jinja")
-    assert "not read" not in run("build", path, *options, "-o", tmp_path / "other").stderr
+LEFT: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
+    "an object that columns read": (
+        [{"q": {"en": ROW["instruction"], "n": 3}, "a": {"text": [ROW["output"]]}}],
+        ("--columns", "instruction=q.en,output=a.text"),
+        "fields of rows that are not read: `q.n` (3)",
+    ),
+    "a list that columns read": (
+        [ROW | {"said": SAID, "seen": SAID[:1]}],
+        ("--columns", "input=said[].text", "--ignore", "seen"),
+        "fields of rows that are not read: `said[].at` (6), `said[].by` (Bo, Ann)",
+    ),
+    "a list beside a text that columns read": (
+        [{"q": ROW["instruction"], "a": {"text": f"At {k}.", "score": [3, 4 + k]}} for k in range(6)],
+        ("--columns", "instruction=q,output=a.text"),
+        "fields of rows that are not read: `a.score[]`",
+    ),
+    "a verdict beside columns of another schema": (
+        [{"prompt": ROW["instruction"], "response": f"At {k}.", "winner": "ab"[k % 2]} for k in range(4)],
+        ("--columns", "instruction=prompt,output=response"),
+        "fields of rows that are not read: `winner` (a, b)",
+    ),
+    "beside an ignored key": (
+        [{"q": ROW["instruction"], "a": {"text": f"At {k}.", "rank": 3 + k % 2, "ok": k > 3}} for k in range(6)],
+        ("--columns", "instruction=q,output=a.text", "--ignore", "a.ok"),
+        "fields of rows that are not read: `a.rank` (3, 4)",
+    ),
+    "scores beside one answer": (
+        [ROW | {"scores": [0.5, number + 0.25]} for number in range(3)],
+        (),
+        "fields of rows that are not read: `scores`",
+    ),
+    "names of those who speak": ([SPOKEN], (), "keys of messages that are not read: `name` (Ann)"),
+    "variables that the template does not read": (
+        [CHAT | {"chat_template_kwargs": {"language": word, "budget": 0}} for word in ("French", "Dutch")],
+        (),
+        "variables that the template does not read: `budget` (0), `language` (French, Dutch)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("left", "kind"), each_with_a_kind(LEFT, ["jsonl", "parquet"]))
+def test_what_a_build_leaves_of_rows_is_named(tokenizer: Path, tmp_path: Path, left: str, kind: str) -> None:
+    rows, options, says = LEFT[left]
+    path = written(tmp_path / f"rows.{kind}", *rows)
+    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *options).stderr
+    assert [line for line in told.splitlines() if "not read" in line] == [f"note: {path}: {says}"]
+
+
+def test_names_of_those_who_speak_are_not_named_where_the_template_writes_them(tmp_path: Path) -> None:
+    template = twins.CHATML.replace("message.role ", "message.role + (message.name or '')", 1)
+    assert template != twins.CHATML
+    twin = twins.byte_level(tmp_path / "named", template=template)
+    path = written(tmp_path / "rows.jsonl", SPOKEN)
+    assert "not read" not in run("build", path, "--tokenizer", twin, "-o", tmp_path / "cache").stderr
 
 
 def test_text_beside_values_that_json_does_not_have_is_found(tokenizer: Path, tmp_path: Path) -> None:
@@ -444,159 +410,6 @@ def test_text_in_few_rows_is_named_with_their_number_and_left_out(tokenizer: Pat
     assert "nothing reads" not in silent
 
 
-def commands_in(hint: str) -> list[str]:
-    """The commands of a hint, each after its condition."""
-    found = re.findall(r"if [^:]*: (.*?)(?=; if |; --ignore )", hint.replace("\n", " "))
-    return [each.replace("python -c", f"{shlex.quote(sys.executable)} -c", 1) for each in found]
-
-
-def flagged(*flags: Any) -> list[dict[str, Any]]:
-    """Two exchanges: what the questions have, and what the answers have."""
-    turns = [{"role": role, "content": f"{role} {number}"} for number in (1, 2) for role in ("user", "assistant")]
-    return [turn | (flag or {}) for turn, flag in zip(turns, flags, strict=True)]
-
-
-FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
-    ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2], 2),
-    ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1], 2),
-    ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1], 2),
-    ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2], 2),
-    ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2], 2),
-    ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1], 2),
-    ({"messages": flagged(None, {"label": "No"}, None, {"label": "other"})}, [1], 2),
-    ({"messages": flagged(None, {"keep": "Да"}, None, {"keep": "НЕТ"})}, [1], 2),
-    ({"messages": flagged(None, {"keep": "👎"}, None, {"keep": "✔️"})}, [2], 2),
-    ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2], 1),
-    ({"messages": flagged(None, {"votes": -3}, None, {"votes": 8})}, [2], 1),
-]
-"""Rows, the answers of which they say yes, and the number of ways to read them."""
-
-
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(one_in(2, FLAGS), ["jsonl", "json", "parquet"]))
-def test_each_way_on_for_a_flag_trains_what_it_says(
-    tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int], int], kind: str
-) -> None:
-    row, yes, num_ways = flag
-    path = tmp_path / f"rows.{kind}"
-    written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
-    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
-    assert "what may say which answers are trained is not read: `" in error["message"]
-    commands = commands_in(error["hint"])
-    assert len(commands) == num_ways
-    for number, command in enumerate(commands):
-        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
-        run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / f"cache{number}")
-        with Cache.open(tmp_path / f"cache{number}") as opened:
-            (document,) = view_row(opened, "rows_lines.jsonl", 0).documents
-        trained = [run.text for run in document.runs if run.message is not None]
-        expected = yes if number == 0 else sorted({1, 2}.difference(yes))
-        assert trained == [f"assistant {each}<|im_end|>" for each in expected]
-    ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
-    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", "--dry-run", *ignored)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("of_messages", [False, True])
-def test_media_that_nothing_reads_is_asked_about_and_each_way_on_trains_what_it_says(
-    tokenizer: Path, tmp_path: Path, kind: str, of_messages: bool
-) -> None:
-    shown = {"attachments": [{"mime": "image/png", "name": "shot.png"}]}
-    asked, answer = CHAT["messages"]
-    row = {"messages": [asked | shown, answer]} if of_messages else CHAT | shown
-    path = written(tmp_path / f"rows.{kind}", row, CHAT, CHAT)
-    arguments = ("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-    error = fields(*arguments, exit_code=3)["error"]
-    name = "messages[].attachments" if of_messages else "attachments"
-    assert f"images, sound or films are named that nothing reads: `{name}` (in 1 of 3 rows:" in error["message"]
-    rejecting, _, ignoring = error["hint"].replace("\n", " ").split("; ")
-    for way, kept in ((rejecting.partition(" trains ")[0], 2), (ignoring.partition(" leaves ")[0], 3)):
-        cache = tmp_path / f"cache{kept}"
-        run(*arguments[:-1], cache, *shlex.split(way))
-        assert read_manifest(cache).totals.kept == kept
-
-
-def nested(value: Any, keys: Sequence[str]) -> Any:
-    """The value in objects, under these keys."""
-    return functools.reduce(lambda inner, key: {key: inner}, reversed(keys), value)
-
-
-VERDICTS: list[tuple[str, list[Any], list[int]]] = [
-    ("correct", [True, False], [0]),
-    ("tests_passed", [0, 1, None, 0], [1]),
-    ("isWrong", ["no", "Yes", "No"], [1]),
-    ("is it valid", [False, True], [1]),
-    ("eval.passed", [False, True], [1]),
-    ("meta/eval/is_correct", [False, True], [1]),
-    ("json/eval/thumb", [False, True], [1]),
-    ("loss", [True, False, False], [0]),
-    ("label", [0, 1, 0], [1]),
-    ("reward", [1.0, -1.0, 1.0], [0, 2]),
-    ("gain", [0.25, -3.5, 2.0], [0, 2]),
-    ("meta/votes", [-7, 12, 3], [1, 2]),
-    ("verdict", ["pass", "fail"], [0]),
-    ("status", ["approved", "pending", "rejected", "Approved"], [0, 3]),
-    ("meta/safety", ["unsafe", "safe"], [1]),
-    ("keep", ["Y", "N", "N"], [1, 2]),
-    ("meta/judgement", ["right", "wrong", "right"], [0, 2]),
-    ("meta/vote", ["👍", "👎"], [0]),
-    ("meta/quality", ["bad", "good"], [1]),
-    ("feedback/thumbs", ["up", "down", "up"], [0, 2]),
-]
-"""A field, what rows have in it, and those of which it says yes."""
-
-
-@pytest.mark.parametrize(("verdict", "kind"), each_with_a_kind(one_in(2, VERDICTS), ["jsonl", "parquet", "csv"]))
-def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
-    tokenizer: Path, tmp_path: Path, verdict: tuple[str, list[Any], list[int]], kind: str
-) -> None:
-    name, said, right = verdict
-    field, *inner = name.split("/")
-    name = ".".join([field, *inner])
-    rows = [ROW | {"instruction": f"{number}?", field: nested(each, inner)} for number, each in enumerate(said)]
-    path = tmp_path / f"rows.{kind}"
-    if inner and (kind == "csv" or field == "json"):
-        rows = [row | {field: json.dumps(row[field])} for row in rows]
-    pacsv.write_csv(pa.Table.from_pylist(rows), path) if kind == "csv" else written(path, *rows)
-    recipe, where = tmp_path / "recipe.yaml", "" if "." in name else "where: {output: {matches: six}}"
-    recipe.write_text(f"tokenizer: {tokenizer}\nsources: [{{path: {path}, {where}}}]\n")
-    error = fields("build", "--recipe", recipe, "-o", tmp_path / "asked", exit_code=3)["error"]
-    assert f"what may say which answers are trained is not read: `{name}` (in " in error["message"]
-    ways = [*map(shlex.split, re.findall(r"--[^;]*?(?= trains| leaves)", error["hint"].replace("\n", " ")))]
-    wrong = [row for row, each in enumerate(said) if row not in right and each not in (None, "pending")]
-    trains = right, wrong, [*range(len(rows))]
-    for number, (way, trained) in enumerate(zip(ways, trains[:: 4 - len(ways)], strict=True)):
-        run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)
-        with Cache.open(tmp_path / f"cache{number}") as opened:
-            assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
-
-
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_scores_beside_one_answer_are_named_in_lines_and_in_tables(name, tokenizer, tmp_path) -> None:
-    path = written(tmp_path / name, *(ROW | {"scores": [0.5, number + 0.25]} for number in range(3)))
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache").stderr
-    assert "fields of rows that are not read: `scores`" in " ".join(told.split())
-
-
-def test_a_yes_or_no_beside_numbers_in_a_table_is_asked_about(tokenizer: Path, tmp_path: Path) -> None:
-    meta = [{"ok": number > 1, "number": number, "gain": number / 2} for number in range(4)]
-    rows = [ROW | {"meta": each, "passed": [each["ok"], True], "steps": [0.5, each["gain"]]} for each in meta]
-    path = written(tmp_path / "rows.parquet", *rows)
-    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    said = "(in 4 of 4 rows: `false or true`)"
-    assert error["message"].endswith(f"trained is not read: `meta.ok` {said}, `passed` {said}")
-
-
-def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.jsonl", {"messages": flagged(None, {"brief": True}, None, {"brief": False})})
-    template = twins.CHATML.replace("{{", "{% if message.brief %}!{% endif %}{{", 1)
-    twin = twins.byte_level(tmp_path / "reads", template=template)
-    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
-    assert preview(recipe, progress=Silent()).hint is None
-    plain = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "plain"))})
-    assert "messages[].brief" in (preview(plain, progress=Silent()).hint or "")
-
-
 KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
     "tools": (
         {"messages": [{"role": "system", "content": "Be kind.", "tools": TOOLS}, *CHAT["messages"]]},
@@ -619,7 +432,7 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(KEYS, ["jsonl", "parquet"]))
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*KEYS]), ["jsonl", "parquet"]))
 def test_each_way_on_for_a_key_of_messages_reads_it_where_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
@@ -642,30 +455,15 @@ SWITCHED = (
 """Asks for no reasoning where it is told so."""
 
 
-def test_variables_that_a_template_does_not_read_are_named(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [CHAT | {"chat_template_kwargs": {"language": word, "budget": 0}} for word in ("French", "Dutch")]
-    path = written(tmp_path / "rows.jsonl", *rows)
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache").stderr
-    assert [line for line in told.splitlines() if "not read" in line] == [
-        f"note: {path}: variables that the template does not read: `budget` (0), `language` (French, Dutch)"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("is_asked", "reasoning", "is_told"), [(True, "", True), (True, "So.", False), (False, "", False)]
-)
-def test_rows_that_ask_for_reasoning_and_have_none_are_counted(
-    is_asked: bool, reasoning: str, is_told: bool, tmp_path: Path
-) -> None:
-    user, answer = CHAT["messages"]
-    said = [user, answer | ({"reasoning_content": reasoning} if reasoning else {})]
-    path = written(
-        tmp_path / "rows.jsonl", *[{"messages": said, "chat_template_kwargs": {"enable_thinking": is_asked}}] * 3
-    )
+def test_rows_that_ask_for_reasoning_and_have_none_are_counted(tmp_path: Path) -> None:
     tokenizer = twins.byte_level(tmp_path / "thinking", template=SWITCHED)
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "--fail-above", "1").stderr
-    says = f"note: {path}: 3 of its first rows ask for reasoning (enable_thinking: true) that their answers do not have"
-    assert (says in told.splitlines()) is is_told, told
+    user, answer = CHAT["messages"]
+    for is_asked, own, is_told in ((True, {}, True), (True, {"reasoning_content": "So."}, False), (False, {}, False)):
+        row = {"messages": [user, answer | own], "chat_template_kwargs": {"enable_thinking": is_asked}}
+        path = written(tmp_path / "rows.jsonl", *[row] * 3)
+        told = run("preview", path, "--tokenizer", tokenizer).stderr.replace("\n", " ")
+        says = "3 of its first rows ask for reasoning (enable_thinking: true) that their answers do not have"
+        assert (says in told) is is_told, told
 
 
 @pytest.mark.parametrize("odd", [{"a": 1}, 7, "hello", ["hello"], []])
@@ -693,30 +491,3 @@ def test_a_field_is_written_into_the_question_whatever_the_user_is_called(tokeni
     run(*built, tmp_path / "cache", tmp_path / "rows_lines.jsonl")
     written_out = json.dumps(passages, separators=(",", ":"))
     assert f"{asked}\n\npassages: {written_out}" in said(tmp_path / "cache", "rows_lines.jsonl")
-
-
-def test_a_verdict_beside_columns_of_another_schema_is_named(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [{"prompt": ROW["instruction"], "response": f"At {k}.", "winner": "ab"[k % 2]} for k in range(4)]
-    path = written(tmp_path / "rows.jsonl", *rows)
-    columns = ("--columns", "instruction=prompt,output=response")
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *columns).stderr
-    assert "fields of rows that are not read: `winner` (a, b)" in told.replace("\n", " ")
-
-
-def test_what_stands_beside_an_ignored_key_is_named(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [
-        {"question": ROW["instruction"], "answers": {"text": f"At {k}.", "rank": 3 + k % 2, "ok": bool(k % 3)}}
-        for k in range(6)
-    ]
-    path = written(tmp_path / "rows.jsonl", *rows)
-    options = ("--columns", "instruction=question,output=answers.text", "--ignore", "answers.ok")
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *options).stderr
-    assert "fields of rows that are not read: `answers.rank` (3, 4)" in told.replace("\n", " ")
-
-
-def test_a_list_beside_a_text_that_columns_read_is_named(tokenizer: Path, tmp_path: Path) -> None:
-    rows = [{"question": ROW["instruction"], "answers": {"text": f"At {k}.", "score": [3, 4 + k]}} for k in range(6)]
-    path = written(tmp_path / "rows.jsonl", *rows)
-    options = ("--columns", "instruction=question,output=answers.text")
-    told = run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *options).stderr
-    assert "fields of rows that are not read: `answers.score[]`" in told.replace("\n", " ")

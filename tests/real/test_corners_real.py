@@ -9,11 +9,10 @@ import loaded_tokenizers
 import pytest
 from conversation_shapes import sample
 from fitted_tokenizers import Fitted, templates
-from search_effort import one_in
+from search_effort import IS_DEEP, one_in
 from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, user
 
 from packer.batches import Sample
-from packer.layout import document_labels
 from packer.recipe.recipe import make_recipe
 from packer.source import chat as messages_schema
 
@@ -52,7 +51,7 @@ MODES: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), MODES)
+@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), one_in(2, MODES))
 def test_each_kind_of_answer_takes_its_prompt(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
@@ -73,7 +72,7 @@ CONTINUED: list[tuple[str, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), CONTINUED)
+@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), one_in(2, CONTINUED))
 def test_continue_learns_what_the_template_only_prompts_for(
     template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
@@ -126,7 +125,7 @@ TERMINATORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("template", "shape", "endings"), TERMINATORS)
+@pytest.mark.parametrize(("template", "shape", "endings"), one_in(2, TERMINATORS))
 def test_a_turn_ends_with_its_terminator_and_nothing_after(
     template: str, shape: str, endings: list[str], real: Path, fitted: Fitted
 ) -> None:
@@ -137,7 +136,7 @@ def test_a_turn_ends_with_its_terminator_and_nothing_after(
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
 
 
-@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
     every: int, real: Path, fitted: Fitted
 ) -> None:
@@ -184,15 +183,6 @@ def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
     assert "kettlecity" in completion
 
 
-def test_the_order_of_argument_keys_is_the_rows(real: Path, fitted: Fitted) -> None:
-    """What a model is taught to write is what the row wrote; string arguments keep their order too."""
-    stages = stages_of(fitted, "trl__qwen3")
-    for arguments in ('{"b": 1, "a": 2}', {"b": 1, "a": 2}):
-        row = messages_schema.read({"messages": [user("Q"), assistant("", tool_calls=[call("lookup", arguments)])]}, 0)
-        ((_, completion),) = learned(stages, row)
-        assert '{"b": 1, "a": 2}' in completion
-
-
 # -- rewriting history -----------------------------------------------------------------------------------------------------
 
 
@@ -207,42 +197,29 @@ PRICES = [
 ]
 
 
-@pytest.mark.parametrize("num_rows", [4, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_rows", [2, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("corpus", "prices"), one_in(2, PRICES))
-def test_rewritten_history_has_its_price_under_every_rule(
+def test_rewritten_history_agrees_with_the_definition_and_has_its_price_under_every_rule(
     corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path
 ) -> None:
-    base = loaded_tokenizers.stages_of(real / "tokenizers" / "qwen3")
+    source = templates(real)["trl__qwen3.jinja"]
+    folder = real / "tokenizers" / ("qwen3" if IS_DEEP else "minimind")  # which is small, and has the same stop tokens
+    base, definition = loaded_tokenizers.stages_of(folder), loaded_tokenizers.oracle_of(folder)
     samples = rows(real, corpus, num_rows)
-    num_turns, tokens = {}, {}
+    tokens, num_turns = {}, {}
     for rule in prices:
-        stages = base.with_template(
-            templates(real)["trl__qwen3.jinja"], make_recipe({}, [ALLOW_ALL, f"supervision.history_rewrite={rule}"])
-        )
-        _, _, supervised = stages.supervise(samples)
-        documents = supervised.documents
+        stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.history_rewrite={rule}"]))
+        oracle = definition.with_template(source, history_rewrite=rule)
+        want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
+        assert stages.outcomes(samples) == want
+        kept = [outcome for outcome in want if not isinstance(outcome, str)]
+        assert all(kept) and len(kept) >= 0.8 * num_rows
+        documents = stages.supervise(samples)[2].documents
         tokens[rule], num_turns[rule] = len(documents.input_ids), len(documents.run_start)
-        assert (document_labels(documents) >= 0).sum() == (documents.run_end - documents.run_start).sum()
     print(corpus, {rule: (round(tokens[rule] / tokens["last"], 2), num_turns[rule]) for rule in prices})
     for rule, (low, high) in prices.items():
         assert low <= tokens[rule] / tokens["last"] <= high, rule
     assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
-
-
-@pytest.mark.parametrize("num_rows", [2, pytest.param(15, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rule", ["exact", "last", "as_rendered"])
-@pytest.mark.parametrize("corpus", [corpus for corpus, _ in one_in(2, PRICES)])
-def test_rewritten_history_agrees_with_the_definition(rule: str, corpus: str, num_rows: int, real: Path) -> None:
-    source = templates(real)["trl__qwen3.jinja"]
-    folder = real / "tokenizers" / "qwen3"
-    base, definition = loaded_tokenizers.stages_of(folder), loaded_tokenizers.oracle_of(folder)
-    stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.history_rewrite={rule}"]))
-    oracle = definition.with_template(source, history_rewrite=rule)
-    samples = rows(real, corpus, num_rows)
-    want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
-    assert stages.outcomes(samples) == want
-    kept = [outcome for outcome in want if not isinstance(outcome, str)]
-    assert all(kept) and len(kept) >= 0.8 * num_rows
 
 
 def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Path) -> None:

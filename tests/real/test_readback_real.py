@@ -12,6 +12,7 @@ import tool_rows
 from blind_reader import Twin, learned, misread
 from fitted_tokenizers import Fitted, compiled, templates
 from python_reader import HARD, OTHERS, read
+from search_effort import one_in
 from supervision_stages import assistant, call, chat, system, user
 
 from packer.batches import Sample
@@ -44,9 +45,9 @@ def rows(real: Path, number: int) -> list[Sample]:
     return [msgspec.structs.replace(sample, row=0) for sample in found]
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 12), pytest.param(4, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 24), pytest.param(4, 1, marks=pytest.mark.slow)])
 def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted: Fitted) -> None:
-    """In `make test` of every twelfth template that knows calls."""
+    """In `make test` of every twenty-fourth template that knows calls."""
     names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
     seen: Counter[str] = Counter()
     kept: Counter[str] = Counter()
@@ -68,19 +69,15 @@ def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted:
     assert len(kept) >= len(names) // 2
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "axolotl__mistral_v2v3.jinja",
-        "axolotl__pixtral.jinja",
-        "llamacpp__mistralai-Mistral-Nemo-Instruct-2407.jinja",
-        "vllm__tool_chat_template_mistral_parallel.jinja",
-    ],
-)
+MISTRALS = ("axolotl__mistral_v2v3", "axolotl__pixtral", "llamacpp__mistralai-Mistral-Nemo-Instruct-2407",
+            "vllm__tool_chat_template_mistral_parallel")  # fmt: skip
+
+
+@pytest.mark.parametrize("template", one_in(2, MISTRALS))
 def test_answers_behind_prompts_that_alone_have_the_system_message_read_back(
     template: str, real: Path, fitted: Fitted
 ) -> None:
-    stages = fitted.stages(template, "supervision.on_prompt_mismatch=continue")
+    stages = fitted.stages(f"{template}.jinja", "supervision.on_prompt_mismatch=continue")
     seen: Counter[str] = Counter()
     for number, line in enumerate(
         (real / "corpora" / "hh_harmless_test_messages.jsonl").read_text("utf-8").splitlines()[:24]

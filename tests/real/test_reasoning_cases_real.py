@@ -61,17 +61,9 @@ def test_inline_tags_are_refused_and_a_field_is_trained_in_the_markers_of_the_te
 
 
 SHAPES = (
-    *(
-        "<think>Count.</think>One.<think>Again.</think>Still one.",
-        "Well.\n<think>Count.</think>\nOne.",
-        "One. <think> it is",
-    ),
-    *(
-        "Count.\n</think>\n\nOne.",
-        "One.\n</think>",
-        "<think depth='2'>Count.</think>One.",
-        "< think >Count.</ think >One.",
-    ),
+    "<think>Count.</think>One.<think>Again.</think>Still one.",
+    *("Well.\n<think>Count.</think>\nOne.", "One. <think> it is", "Count.\n</think>\n\nOne.", "One.\n</think>"),
+    *("<think depth='2'>Count.</think>One.", "< think >Count.</ think >One."),
     *("[THINK]Count.[/THINK]One.", "<|think|>Count.<|/think|>One.", "&lt;think&gt;Count.&lt;/think&gt;One."),
     "<|channel|>analysis<|message|>Count.<|end|><|start|>assistant<|channel|>final<|message|>One.",
     "<seed:think>Count.</seed:think>One.",
@@ -94,7 +86,7 @@ def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refu
     templates += [real / "templates" / f"llamacpp__{name}.jinja" for name in (*SWITCHED, "Cohere2MoE")]
     templates += [real / "templates" / f"mistralcommon__v1{version}_think.jinja" for version in ("3", "5_image")]
     kept = 0
-    for template in templates if IS_DEEP else templates[RULES.index(rule) :: 2]:
+    for template in templates if IS_DEEP else templates[RULES.index(rule) :: 3]:
         made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
         asked = {"role": "user", "content": "one?"}
         clean, *others = (

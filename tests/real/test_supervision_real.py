@@ -26,18 +26,16 @@ CORPORA = {
     "multilingual": "multilingual_chat_a.jsonl",
     "harmless": "hh_harmless_test_messages.jsonl",
 }
-PAIRS = [("llama-3", corpus) for corpus in CORPORA]
+PAIRS = [(tokenizer, corpus) for tokenizer in ("llama-3", "qwen3") for corpus in CORPORA]
 PAIRS += [
     (tokenizer, corpus)
     for tokenizer in ("llama-2", "phi-3", "deepseek-coder", "minimind")
     for corpus in ("alpaca", "multilingual")
 ]
-LATER = [("llama-3", corpus) for corpus in ("alpaca", "harmless", "multilingual", "tools")]
-LATER += [(tokenizer, "alpaca") for tokenizer in ("llama-2", "phi-3", "deepseek-coder", "minimind")]
-QWEN3 = [("qwen3", corpus) for corpus in CORPORA]
 MATRIX = [
-    *((*pair, AT_ONCE) for pair in PAIRS if pair not in LATER),
-    *(pytest.param(*pair, NUM_ROWS, marks=pytest.mark.slow) for pair in PAIRS + QWEN3),
+    *(("minimind", corpus, AT_ONCE) for corpus in ("airline", "reasoning", "chinese")),
+    *((tokenizer, "multilingual", AT_ONCE) for tokenizer in ("llama-2", "phi-3", "minimind")),
+    *(pytest.param(*pair, NUM_ROWS, marks=pytest.mark.slow) for pair in PAIRS),
 ]
 
 

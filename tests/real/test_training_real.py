@@ -1,4 +1,4 @@
-"""A cache built from real chats trains a model exactly as its documents run one by one do, and nothing leaks."""
+"""A cache built from real chats gives a model the loss of its documents one by one; gradients: tests/load/test_equivalence.py."""
 
 from pathlib import Path
 
@@ -42,38 +42,8 @@ def logits_of(model, micro_batch):
     return model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
 
 
-@pytest.mark.slow  # of random documents, tests/load/test_equivalence.py
-def test_loss_and_gradients_of_real_blocks_equal_those_of_their_documents(cache: Path) -> None:
-    model = TinyDecoder(vocab_size=VOCAB_SIZE)
-    documents = Cache.open(cache).documents("train")
-    loader = PackedLoader(cache, micro_batch_size=2, global_batch_size=4, end="pad", rank=0, world_size=1)
-    packed, num_items = torch.zeros((), dtype=torch.float64), 0
-    for step in loader:
-        packed = packed + sum(summed_loss(logits_of(model, batch), batch["labels"]) for batch in step)
-        num_items += step.num_items_in_batch
-    single = torch.zeros((), dtype=torch.float64)
-    for number in range(len(documents)):
-        document = read_document(documents, number)
-        ids, labels = (
-            torch.from_numpy(column.astype(np.int64))[None] for column in (document.input_ids, document.labels)
-        )
-        single = single + summed_loss(model(ids, torch.arange(ids.shape[1])[None], causal(ids.shape[1])), labels)
-    assert len(documents) >= 40
-    assert num_items == Cache.open(cache).manifest.totals.trained > 900
-    difference = abs((packed - single).item()) / num_items
-    gradients = [
-        torch.autograd.grad(loss / num_items, list(model.parameters()), retain_graph=True) for loss in (packed, single)
-    ]
-    furthest = torch.stack([(a - b).abs().max() for a, b in zip(*gradients, strict=True)]).max().item()
-    print(
-        f"\ntinker_conversations, minimind: {len(documents)} documents, {num_items} targets, mean loss "
-        f"{(packed / num_items).item():.6f}, differs by {difference:.1e}; gradients by at most {furthest:.1e}"
-    )
-    assert difference < 1e-9
-    assert furthest < 1e-9
-
-
 BATCHINGS = {
+    "packed": {"micro_batch_size": 2, "global_batch_size": 4},
     "padded": {"batching": "padded", "micro_batch_size": 4, "global_batch_size": 8},
     "padded left, by length": {
         "batching": Padded(multiple_of=8, side="left"),
@@ -119,7 +89,7 @@ def test_batches_of_real_documents_have_the_loss_of_the_documents_one_by_one(
                 batched += summed_loss(_logits(model, batch), batch["labels"])
             num_items += step.num_items_in_batch
             num_slots += step.num_slots
-    assert num_items == int(Cache.open(cache).manifest.totals.trained)
+    assert num_items == int(Cache.open(cache).manifest.totals.trained) > 900
     assert num_slots >= int(Cache.open(cache).manifest.totals.tokens)
     assert float(single) > 0
     torch.testing.assert_close(batched, single, rtol=1e-10, atol=0)

@@ -1,0 +1,179 @@
+"""What a build says of rows that are hardly meant as they stand, and what it asks about texts that are single messages."""
+
+import datetime as dt
+from contextlib import nullcontext
+from itertools import cycle
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hints import settings_in
+from watched_builds import Notes
+
+import packer
+from packer.audit.view import view_row
+from packer.errors import InputError
+from packer.store.cache import Cache
+
+ASKED = "When does the ferry leave from Oban?"
+
+
+@pytest.fixture
+def told(starter, tmp_path):
+    """What a build of rows notes."""
+
+    def build(rows, name="cache", **options):
+        notes = Notes()
+        options |= {"tokenizer": starter / "tokenizer", "pack": {"mode": "none"}, "progress": notes, "jobs": 1}
+        packer.build(rows, tmp_path / name, **options)
+        return "\n".join(notes.notes)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "is_chat"),
+    [
+        (f"{ASKED} At six.", "begins with the whole question", False),
+        (f"{ASKED} At six.", "begins with the whole question", True),
+        ("At six.\n\nHuman: And the next?\n\nAssistant: At ten.", "has further turns in its text", False),
+        ("At six.\nuser\nAnd the next?\nassistant\nAt ten.", "has further turns in its text", True),
+        ('["At six."]', "is a list written as text", False),
+        ("['At six.', \"At ten.\"]", "is a list written as text", True),
+    ],
+)
+def test_answers_that_are_hardly_meant_as_they_stand_are_reported_where_most_are(told, answer, says, is_chat):
+    for num_repeat, is_told in ((5, True), (4, False)):
+        said = [answer if number < num_repeat else "At six." for number in range(8)]
+        rows = [{"prompt": f"{ASKED}\n", "completion": each} for each in said]
+        if is_chat:
+            rows = [
+                {"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": each}]}
+                for each in said
+            ]
+        assert (says in told(rows, f"{num_repeat}")) == is_told
+
+
+STOPPED = "\n\n[Stopped by the user]"
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "number", "says"),
+    [
+        ("", STOPPED, 3, "end with the line `[Stopped by the user]`"),
+        ("", " END", 28, "end with the word `END`"),
+        ("", " <a>b</a>\n</c", 30, "end with the line `</c`"),
+        ("", STOPPED, 2, None),
+        ("", " END", 20, None),
+        ("", "\n```", 30, None),
+        ("analysis", "", 28, "begin their answer with the word `analysis`"),
+        ("Thinking...\n", "", 30, "begin their answer with the line `Thinking...`"),
+        ("analysis", "", 20, None),
+        ("```\n", "", 30, None),
+        ("Well. ", "", 30, None),
+    ],
+)
+def test_marks_with_which_many_answers_begin_or_end_are_reported(told, begin, end, number, says):
+    answers = [f"{begin}At {k}.{end}" if k < number else f"At {k}." for k in range(30)]
+    found = told([{"prompt": f"{k}?", "completion": each} for k, each in enumerate(answers)])
+    if says is None:
+        assert "end with the" not in found and "begin their answer" not in found
+    else:
+        assert f"{number} of its first 30 rows {says}" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[INST] 1+1? [/INST] 2.", "begin as prompts of a model do (`[INST]`)"),
+        ("<start_of_turn>user\n1+1?<end_of_turn>\n<start_of_turn>model\n2.", "(`<start_of_turn>user`)"),
+        ("system\nBe brief.\nThe sum is 2.", "begin as prompts of a model do (`system`)"),
+        ("A system is a whole. [INST] is a mark.", None),
+        ("### Human: 1+1?### Assistant: 2.", "'Human:' … 'Assistant:'"),
+        ("Below is a task.\n\n### Instruction:\nAdd.\n\n### Response:\n2", "'Instruction:' … 'Response:'"),
+        ("Frage: 1+1?\nAntwort: 2.\nFrage: 1+2?\nAntwort: 3.", "'Frage:' … 'Antwort:'"),
+        ("**Patient:** 1+1?\n\n**Dr. Ode:** 2.", "'**Patient:**' … '**Dr. Ode:**'"),
+        ("### 指示\n1+1?\n\n### 応答\n2", "'### 指示' … '### 応答'"),
+        ("She asked the assistant: is it 2? Human: no.", None),
+        ("Frage: 1+1?\nFrage: 1+2?\nAntwort: 3.", None),
+        ("Title: One\nBy: Ann\nYear: 7\nText: It is one.", None),
+    ],
+)
+def test_texts_that_are_prompts_or_dialogues_are_reported(told, text, says):
+    found = told([{"text": f"{text} ({number})"} for number in range(8)])
+    if says is None:
+        assert "begin as prompts" not in found and "look like dialogues" not in found
+    else:
+        assert ("begin as prompts" in found) != ("texts look like dialogues" in found) and says in found
+
+
+def test_dialogues_are_reported_under_another_name_and_beside_dates_of_a_table(told, tmp_path):
+    texts = [f"### Human: 1+1?### Assistant: {number}." for number in range(8)]
+    dated = [{"text": text, "at": dt.date(2024, 1, 1)} for text in texts]
+    pq.write_table(pa.Table.from_pylist(dated), tmp_path / "dated.parquet")
+    for found in (
+        told([{"sample": text} for text in texts], "named", columns={"text": "sample"}),
+        told(tmp_path / "dated.parquet", "dated"),
+    ):
+        assert "texts look like dialogues" in found
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"prompt": "When?", "completion": "At six."}, "{instruction: prompt, output: completion}"),
+        ({"prompt": "When?", "completion": "At six.", "label": True}, "{instruction: prompt, output: completion}"),
+        ({"prompt": "When?", "chosen": "At six.", "rejected": "At ten."}, "{instruction: prompt}"),
+        ({"q": "When?", "a": "At six."}, "{instruction: q, output: a}"),
+        ({"prompt": "When?", "response_1": "At six.", "response_2": "At ten.", "label": "response_1"}, None),
+        ({"instruction": "When?", "output": "At six."}, None),
+        ({"prompt": [{"role": "user", "content": "When?"}], "completion": "At six."}, None),
+    ],
+)
+def test_prompts_that_are_texts_are_reported_with_what_uses_the_template(told, tmp_path, row, columns):
+    own = {"prompt": "q", "completion": "a"} if "q" in row else {}
+    _, _, hint = told([row], columns=own).partition("without the chat template; ")
+    assert settings_in(hint) == ([] if columns is None else [f"sources.columns={columns}"])
+    if columns is not None:
+        assert "without the chat template" not in told([row], "chat", columns=yaml.safe_load(columns))
+        with Cache.open(tmp_path / "chat") as cache:
+            view = view_row(cache, cache.manifest.inputs[0].path, 0)
+        assert "user\nWhen?" in "".join(run.text for run in view.documents[0].runs)
+
+
+@pytest.mark.parametrize("text", ["- \n" * 20_000, "User: no answer\n" * 4000, "User:" + " " * 40_000])
+def test_long_texts_are_searched_for_headers_in_one_pass(told, text):
+    """A pattern that begins anew in every line would take minutes for one of them."""
+    assert "look like dialogues" not in told([{"text": text}])
+
+
+@pytest.mark.parametrize(
+    ("field", "names", "key", "shared", "is_asked"),
+    [
+        ("role", ["prompter"], None, "", True),
+        ("role", ["user"], None, "", True),
+        ("role", ["editor"], None, "", False),
+        ("role", [3], None, "", False),
+        ("user", "010232", "thread", "000111", True),
+        ("sender_id", "010232", "topic", "000111", True),
+        ("speaker", "010212", "channel_id", "000000", True),
+        ("author", "001122", "channel", "010101", False),
+        ("author", "010101", "thread", "012345", False),
+        ("author", "010101", "category", "000000", False),
+        ("author", "012345", "category", "000111", False),
+        ("editor", "010232", "thread", "000111", False),
+    ],
+)
+def test_a_build_asks_about_texts_of_speakers_who_take_turns_within_what_they_share(
+    told, field, names, key, shared, is_asked
+):
+    named = cycle(f"U{name}" if key else name for name in names)
+    rows = [{"text": f"1+{number}?", field: next(named)} for number in range(6)]
+    for row, value in zip(rows, shared, strict=False):
+        row[key] = f"discussion-{value}"
+    with pytest.raises(InputError, match=f"`{field}`") if is_asked else nullcontext() as caught:
+        told(rows)
+    if is_asked:
+        assert key is None or f"the same `{key}`" in caught.value.hint
+        told(rows, ignore=[field])
