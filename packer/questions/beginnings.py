@@ -22,10 +22,9 @@ from typing import NamedTuple
 from packer.batches import Sample
 from packer.questions.question_fields import list_names
 from packer.questions.read_places import UnreadField
-from packer.questions.read_texts import spaced
+from packer.questions.texts import is_text, spaced
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.beginnings import BETWEEN, HEADINGS, NAME, TAG
-from packer.source.prose import is_text
 
 _BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
 _CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")

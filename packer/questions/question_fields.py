@@ -6,11 +6,11 @@ from itertools import product
 from typing import Any
 
 from packer.questions.options import FEWEST, lists_options, siblings
+from packer.questions.texts import has_word, is_text
 from packer.source.comparisons import chosen_and_rejected
 from packer.source.decode import decoded_json
 from packer.source.field_names import is_setting, meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
-from packer.source.prose import has_word, is_text
 from packer.source.roles import ROLES, ends_in_question, is_answer
 from packer.source.row import ID_FIELDS, Columns, first_name
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference

@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from packer.batches import REASONING_FIELDS, Sample
+import msgspec
+
+from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.questions.beginnings import speakers_in
 from packer.questions.read_places import ITEMS, Note
+from packer.questions.texts import is_text
+from packer.recipe.named_options import as_option
 from packer.source.file_bytes import quoted
-from packer.source.prose import is_text
 
 MOST_SAMPLES = 64
 
@@ -212,3 +215,47 @@ class NullNames:
             for word, num_rows in found:
                 says = f"have only {quoted(word)} in {path}, which is read as a text; give null for nothing"
                 yield Note(says, num_rows, self._num_rows)
+
+
+_MOST_ROWS_PER_BEGUN = 100
+"""Of which one may begin another: short conversations are alike."""
+
+BEGIN_OTHERS = (
+    "begin another row, and their answers are trained once in each, as where every request of a session is logged with "
+    f"all before it; {as_option('supervision.turns=last')} trains the last answer of each row alone; or keep the last "
+    "row of each session, as docs/how-to/exports.md#requests-of-a-session shows"
+)
+
+
+class BegunRows:
+    """Counts the rows that begin another one.
+
+    Logs have a row for each request, with all that was said before: an answer is then in the row of each later request.
+    """
+
+    def __init__(self) -> None:
+        self._whole: list[int] = []
+        self._begun: set[int] = set()
+
+    def add(self, sample: Sample) -> None:
+        value, is_trained = 0, False
+        for message in sample.messages if sample.preference is None else ():
+            if is_trained:
+                self._begun.add(value)
+            value = hash((value, _words_of(message)))
+            is_trained |= message.role == "assistant" and message.weight != 0
+        self._whole += [value] * is_trained
+
+    def notes(self, num_rows: int) -> Iterator[Note]:
+        """Yield how many of all rows begin another one, unless they are few."""
+        num_begin = sum(map(self._begun.__contains__, self._whole))
+        if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:
+            yield Note(BEGIN_OTHERS, num_begin, num_rows)
+
+
+def _words_of(message: Message) -> tuple[Any, ...]:
+    """Return what a message says, but for reasoning, which later requests may leave out."""
+    fields = message.fields
+    content, calls = fields.get("content"), fields.get("tool_calls")
+    told = content if isinstance(content, str) else msgspec.json.encode(content)
+    return fields["role"], told, calls and msgspec.json.encode(calls, order="sorted")

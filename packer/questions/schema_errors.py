@@ -13,7 +13,7 @@ from packer.questions.field_programs import into_question, one_answer
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
 from packer.questions.read_places import ITEMS
-from packer.questions.read_texts import strings
+from packer.questions.texts import has_word, is_text, strings
 from packer.questions.unread_text import is_below
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.comparisons import is_verdict
@@ -22,7 +22,6 @@ from packer.source.detect import column_types, first_rows, first_value
 from packer.source.field_names import meant_field
 from packer.source.file_bytes import CSV_FORMATS, TABLE_FORMATS, FilePath, Format, quoted
 from packer.source.jq_commands import jq_command
-from packer.source.prose import has_word, is_text
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, field_value, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of

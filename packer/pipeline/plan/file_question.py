@@ -9,10 +9,10 @@ from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.questions.conversations import single_messages
 from packer.questions.field_programs import programs_for_fields
-from packer.questions.message_order import BEGIN_OTHERS
 from packer.questions.named_media import without_media
 from packer.questions.proposals import Proposal, Reading, is_cut, propose
 from packer.questions.read_places import Note, UnreadField
+from packer.questions.row_notes import BEGIN_OTHERS
 from packer.questions.unread_text import Unread, find_unread
 from packer.recipe.groups import declared
 from packer.recipe.named_options import as_option, flow_mapping
