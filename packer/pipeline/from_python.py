@@ -15,7 +15,6 @@ import msgspec
 
 from packer.display import Lines, Progress, Silent
 from packer.errors import CheckError, InputError, PackerError, RecipeError
-from packer.named_templates import template_key
 from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
@@ -23,7 +22,7 @@ from packer.pipeline.run import build_recipe
 from packer.pipeline.workers.executor import Processes
 from packer.pipeline.workers.ray_workers import ray_workers
 from packer.recipe.named_options import NAMED_OPTIONS, in_python
-from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, template_key, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
 

@@ -54,7 +54,7 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
 
 def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
     """Whether a build would record the same traits as a cache of this recipe has, if it has any."""
-    if manifest.selection is None or not recipe.row_rules.is_set:
+    if manifest.selection is None or not recipe.chooses_rows:
         return True
     return manifest.versions.get(TRAITS_VERSION, "") == traits_version(recipe.row_rules)
 
@@ -84,14 +84,15 @@ class Provenance:
     @property
     def recipe_fingerprint(self) -> str:
         """The identity of a build's result: equal fingerprints produce the same cache."""
-        rules = self.recipe.row_rules.without_places
         whole = {
             "documents": self.documents_identity,
             "blocks": _changed(self.recipe.blocks_half(), Recipe().blocks_half()),
             "inputs": [msgspec.to_builtins(msgspec.structs.replace(entry, path="")) for entry in self.inputs],
             "partition_bytes": self.recipe.partition_bytes,
         }
-        return _digest(whole | {"rows": msgspec.to_builtins(rules)} if rules.is_set else whole)
+        if self.recipe.chooses_rows:
+            whole["rows"] = msgspec.to_builtins(self.recipe.row_rules.without_places)
+        return _digest(whole)
 
     @classmethod
     def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":

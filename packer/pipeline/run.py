@@ -142,7 +142,7 @@ def _build(plan: BuildPlan, build: Build) -> BuildResult:
         pairs = zip(made.results, shards, strict=True)
         results = [msgspec.structs.replace(result, shard=shard) for result, shard in pairs]
         selection = Selected(documents=split_documents(folder, shards, None))
-        if wanted.recipe.row_rules.is_set:
+        if wanted.recipe.chooses_rows:
             with build.timed("rows"):
                 progress.stage("selecting", 0, "rows")
                 selection = select(folder, wanted, shards, made.traits)

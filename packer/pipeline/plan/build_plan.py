@@ -263,12 +263,11 @@ def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input
 
 def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     """Return the rules about the rows of each source, or none; RecipeError if a regular expression cannot be used."""
-    rules = recipe.row_rules
-    if not rules.is_set:
+    if not recipe.chooses_rows:
         return ()
     from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
-    trait_rules = tuple(TraitRules.of(rules, source) for source in range(len(recipe.sources)))
+    trait_rules = tuple(TraitRules.of(recipe.row_rules, source) for source in range(len(recipe.sources)))
     for each in trait_rules:
         TraitMaker(each)  # refuses what cannot be used
     return trait_rules
