@@ -26,8 +26,8 @@ from urllib.parse import quote, unquote
 
 from msgspec import Meta
 
-from packer.display import scheme_with_credentials
-from packer.errors import InputError, RecipeError, UsageError, url_of
+from packer.display import scheme_with_credentials, url_of
+from packer.errors import InputError, RecipeError, UsageError
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
 RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"

@@ -139,7 +139,7 @@ def test_the_libraries_of_trainers_are_imported_only_by_their_own_modules() -> N
 
 
 OBJECT_STORAGE = {
-    "errors.py": "a folder that stands for a URL is shown as the URL",
+    "display.py": "a folder that stands for a URL is shown as the URL",
     "names.py": "which names are addresses, and of what",
     "source/file_bytes.py": "a file of rows need not be on this machine",
     "pipeline/plan/input_resolution.py": "sources that are objects",

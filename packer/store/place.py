@@ -22,7 +22,8 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
+from packer.display import show_as_url, url_of
+from packer.errors import CheckError, InputError, UsageError
 from packer.host.limits import path_errors, storage_errors
 from packer.host.regular_file import open_regular
 from packer.hub import pin, snapshot
