@@ -32,7 +32,7 @@ from packer.pipeline.blocks import (
 from packer.pipeline.columns import join_columns, pin_columns, refuse_lacking
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
 from packer.pipeline.documents import Build, by_reference, existing, make_documents, reusable, up_to_date
-from packer.pipeline.identity import Provenance
+from packer.pipeline.identity import Provenance, remember, write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import LeftOutError, refuse_existing, refuse_lost_tokens
@@ -41,7 +41,6 @@ from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.selecting import Selected, select
-from packer.pipeline.tokenizer import remember, write_model
 from packer.pipeline.workers.executor import Processes, Workers, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.recipe.groups import declared

@@ -20,7 +20,6 @@ from packer.media.images import Image
 from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.images import RowImages
-from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.renderer import Renderer
@@ -46,6 +45,11 @@ class SupervisedRows:
     num_skipped: int
     images: tuple[Image, ...] = ()
     """The images of the documents, as often as they show them."""
+
+
+def encoder_of(engine: str, tokenizer_json: bytes, check: Check | None = None) -> Encoder:
+    """Return the encoder for a recipe's engine; an ``auto`` that is not resolved yet gets the reference."""
+    return FastEncoder(tokenizer_json, check=check) if engine == "fast" else ReferenceEncoder(tokenizer_json)
 
 
 class Stages:

@@ -16,9 +16,8 @@ from packer.errors import RecipeError
 from packer.model.backend import is_known_fast
 from packer.pipeline import documents, tokenizer
 from packer.pipeline.from_python import build
-from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.identity import RULES_VERSION, resolve_engine
 from packer.pipeline.plan.build_plan import plan_build
-from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe
 from packer.store.cache import fingerprint
 from packer.store.manifest import read_manifest

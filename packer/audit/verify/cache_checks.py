@@ -22,9 +22,8 @@ from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError, RecipeError
 from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import BlockTask, batches_of, pack_split
-from packer.pipeline.identity import Provenance
+from packer.pipeline.identity import Provenance, kept_model
 from packer.pipeline.selecting import decide, read_traits
-from packer.pipeline.tokenizer import kept_model
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import BlockRows

@@ -13,7 +13,15 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.identity import RULES_VERSION, Provenance, partition_key, traits_key
+from packer.pipeline.identity import (
+    RULES_VERSION,
+    Engine,
+    Provenance,
+    model_record,
+    partition_key,
+    resolve_engine,
+    traits_key,
+)
 from packer.pipeline.images import with_processor
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
@@ -22,7 +30,6 @@ from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_wh
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import overruns_at, with_role_markers
-from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
 from packer.pipeline.workers.executor import ALONE, Processes, Workers
 from packer.recipe.groups import Pack, declared
 from packer.recipe.recipe import Recipe
