@@ -174,22 +174,21 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     groups: list[PackedGroup] = []
     num_tokens = sum(own.num_tokens for own in documents.values())
 
-    def lost() -> InNoBlock:
-        return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
-
     def tasks() -> Iterator[BlockTask]:
+        lost = InNoBlock(cuts={}, of_tokens=num_tokens)
         for split, own in documents.items():
             num_blocks = 0
             planned = pack_split(split, own, recipe.pack, shard_bytes=recipe.shard_bytes)
             for packed, shard_tasks in planned:
                 groups.append(packed)
+                lost = replace(lost, cuts=cuts_of([packed], lost.cuts))
                 num_blocks += packed.num_blocks
-                if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
+                if lost.share <= limit:  # once it is above, the rest is only planned, to say how much is lost
                     yield from shard_tasks
-            if not num_blocks and lost().share <= limit:
+            if not num_blocks and lost.share <= limit:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
-        if not lost().is_within(limit):
-            refuse_lost_tokens(lost(), documents.values(), msgspec.to_builtins(recipe.pack), limit)
+        if not lost.is_within(limit):
+            refuse_lost_tokens(lost, documents.values(), msgspec.to_builtins(recipe.pack), limit)
 
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")
