@@ -153,14 +153,14 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 _URLS: dict[str, str] = {}
-"""Local paths of this process that stand for a URL."""
+"""Local paths of this process that stand for a URL, or for what was piped in."""
 
 
-def show_as_url(path: Path, url: str | None) -> None:
-    """From now on, show the URL in errors in place of this path and paths below it; with None, no longer."""
+def show_as(path: Path, name: str | None) -> None:
+    """From now on, show a name in errors in place of this path and paths below it; with None, no longer."""
     _URLS.pop(str(path), None)
-    if url is not None:
-        _URLS[str(path)] = url
+    if name is not None:
+        _URLS[str(path)] = name
 
 
 def url_of(path: Path) -> str | None:

@@ -274,7 +274,8 @@ def tokenizer_name(text: str) -> HubName | None:
     refuse_unusable(text)
     if not is_address and match["revision"] is None and not may_be_repository(text):
         return None
-    return _with_revision(HubName(kind="model", repository=match["repository"], revision=match["revision"]))
+    name = HubName(kind="model", repository=match["repository"], revision=match["revision"])
+    return _with_revision(name, f"tokenizer {text}")
 
 
 def may_be_repository(text: str) -> bool:
@@ -298,13 +299,13 @@ def data_name(text: str) -> HubName | None:
             hint="a / within a revision is written %2F",
         )
     revision, path = match["revision"] and unquote(match["revision"]), (match["path"] or "").strip("/")
-    return _with_revision(HubName(kind="dataset", repository=match["repository"], revision=revision, path=path))
+    return _with_revision(HubName(kind="dataset", repository=match["repository"], revision=revision, path=path), text)
 
 
-def _with_revision(name: HubName) -> HubName:
+def _with_revision(name: HubName, given: str) -> HubName:
     """Refuse what no revision is called: the client looks for a file of this name in its cache, wherever it leads."""
     if name.revision is not None and not {"", ".", ".."}.isdisjoint(name.revision.split("/")):
-        raise RecipeError(f"{name.label}: no revision has this name", hint="a revision is a branch, a tag or a commit")
+        raise RecipeError(f"{given}: no revision has this name", hint="a revision is a branch, a tag or a commit")
     return name
 
 

@@ -151,7 +151,7 @@ OBJECT_STORAGE = {
 """Modules outside of the store whose code knows of object storage, and for what. There are no more than eight."""
 
 _STORAGE_WORDS = re.compile(
-    r"\b(?:\w*_)?(?:buckets?|BUCKETS|mirrors?|copy_objects|objects_of|fetch_all|url_of|show_as_url)(?:_\w+)?\b"
+    r"\b(?:\w*_)?(?:buckets?|BUCKETS|mirrors?|copy_objects|objects_of|fetch_all|url_of)(?:_\w+)?\b"
     r"|(?:Bucket|Mirror|ObjectFile|RemoteFile|SentFolder)\b"
 )
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
+from packer.questions.field_names import meant_field
 from packer.questions.question_fields import list_names
 from packer.questions.read_places import ITEMS, Note, UnreadField
 from packer.questions.texts import has_word, is_code, is_phrase, is_text, spaced
 from packer.questions.unread_text import Unread, find_unread, is_below
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused, decoded_json
-from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename

@@ -17,13 +17,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from packer.batches import Sample
+from packer.questions.field_names import meant_field
 from packer.questions.named_media import names_media
 from packer.questions.options import FEWEST, are_lettered, is_one_of, names_one_of, siblings
 from packer.questions.read_places import ITEMS, Path
 from packer.questions.texts import MESSAGE_FIELDS, is_phrase, is_text, is_text_key, spaced, strings
 from packer.source.decode import decoded_json
-from packer.source.field_names import is_setting, meant_field
-from packer.source.message_parts import reasoning_in
+from packer.source.message_parts import is_setting, reasoning_in
 from packer.source.row import LETTERS
 
 _NAMES = ("name", "function", "tool", "api")

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 import msgspec
 
-from packer.display import in_shell
+from packer.display import in_shell, show_as
 from packer.errors import InputError, StorageError, UsageError, did_you_mean, near_paths
 from packer.host.limits import out_of
 from packer.host.regular_file import path_within, read_regular_bytes, walk
@@ -264,4 +264,5 @@ def _standard_input() -> Path:
             f"{path}: standard input cannot be kept: {error.strerror or error}",
             hint="TMPDIR names the folder; or write the rows to a file and name it",
         ) from error
+    show_as(path, "standard input")
     return path

@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from packer.display import show_as_url, url_of
+from packer.display import show_as, url_of
 from packer.errors import CheckError, InputError, UsageError
 from packer.host.limits import path_errors, storage_errors
 from packer.host.regular_file import open_regular
@@ -71,7 +71,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        show_as_url(folder, None)
+        show_as(folder, None)
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
@@ -149,7 +149,7 @@ def make_mirror(folder: Path, url: str) -> CacheFiles:
     with storage_errors("write into", folder):
         make_folder(folder)
         make_folder(folder / MIRRORED)
-    show_as_url(folder, url)
+    show_as(folder, url)
     return CacheFiles(folder)
 
 
@@ -202,7 +202,7 @@ class ObjectFile:
     def __fspath__(self) -> str:
         """Return the path of a copy on this machine, made if there is none."""
         copy = self._copy
-        show_as_url(copy, self.url)
+        show_as(copy, self.url)
         if not copy.exists():
             with AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):

@@ -474,7 +474,7 @@ def test_answers_in_a_list_beside_their_questions_are_no_answers_to_a_passage(an
     rows = [{"story": " ".join(SAID), "questions": [f"Where is it, {k}?" for k in range(3)], "answers": answers}]
     field = "answers" if answers is SAID else "answers.input_text"
     hint = columns_hint(rows, {})
-    assert settings_in(hint) == [] and f"if `questions`, `{field}` may have several turns of a conversation" in hint
+    assert settings_in(hint) == [] and f"if the texts in `{field}` answer those in `questions`, write" in hint
 
 
 @pytest.mark.parametrize("names", [("history", "question", "answer"), ("conversation_history", "user", "assistant")])

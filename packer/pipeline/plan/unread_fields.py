@@ -19,6 +19,7 @@ from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.stages import compile_template
 from packer.questions.beginnings import ways_to_read
+from packer.questions.field_names import meant_field
 from packer.questions.field_programs import KEY_OF_MESSAGES
 from packer.questions.proposals import FileQuestion, Proposal
 from packer.questions.read_places import ITEMS, UnreadField
@@ -30,7 +31,6 @@ from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.beginnings import BETWEEN
 from packer.source.decode import as_flag
-from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.row import VARIABLES, first_name
 
