@@ -307,22 +307,3 @@ def _with_revision(name: HubName, given: str) -> HubName:
     if name.revision is not None and not {"", ".", ".."}.isdisjoint(name.revision.split("/")):
         raise RecipeError(f"{given}: no revision has this name", hint="a revision is a branch, a tag or a commit")
     return name
-
-
-CACHE_DIR = "PACKER_CACHE_DIR"
-"""Environment variable that names the folder of packer's own files."""
-
-
-def cache_dir(asked: Path | str | None = None) -> Path:
-    """Return the folder for packer's own files."""
-    if named := asked or os.environ.get(CACHE_DIR):
-        return Path(named).absolute()
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        # The XDG specification says to ignore relative paths.
-        return (caches if caches.is_absolute() else Path.home() / ".cache") / "packer"
-    except RuntimeError:
-        raise UsageError(
-            "there is no home directory for packer's own files, such as copies of caches in buckets",
-            hint=f"set {CACHE_DIR} to a folder for them",
-        ) from None

@@ -167,7 +167,7 @@ def test_object_storage_is_known_to_the_store_and_to_few_modules_outside() -> No
 
 
 OWN_FILES = {
-    "host/regular_file.py": "the place",
+    "host/files.py": "the place",
     "version.py": "packer's own code",
     "host/watchdog.py": "what the kernel says of this process",
     "recipe/named_options.py": "files of the package",

@@ -22,7 +22,7 @@ import msgspec
 
 from packer.curate import TraitRules, traits_version
 from packer.errors import RecipeError, StorageError, UsageError
-from packer.host.regular_file import leads_outside
+from packer.host.files import leads_outside
 from packer.model.backend import cached_outcome, encode_outcome, fast_version, trial_path
 from packer.model.model import TOKENIZER_FILE, Model, model_of
 from packer.recipe.recipe import Recipe

@@ -16,7 +16,7 @@ from typing import TypeGuard
 import msgspec
 
 from packer.errors import CheckError
-from packer.host.limits import path_errors
+from packer.host.files import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from packer.errors import RecipeError, did_you_mean, near, near_paths
-from packer.host.regular_file import read_regular_bytes
+from packer.host.files import read_regular_bytes
 from packer.names import in_words
 
 _PLACE = re.compile(r"\[[^]]*\]")

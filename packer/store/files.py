@@ -31,8 +31,7 @@ import pyarrow as pa
 
 from packer.display import repair_hint, url_of
 from packer.errors import BusyError, CheckError, StorageError
-from packer.host.limits import storage_errors
-from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
+from packer.host.files import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path, storage_errors
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
 from packer.store.folder import (
     AtomicFile,

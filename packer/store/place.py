@@ -24,10 +24,9 @@ from typing import Self
 
 from packer.display import show_as, url_of
 from packer.errors import CheckError, InputError, UsageError
-from packer.host.limits import path_errors, storage_errors
-from packer.host.regular_file import open_regular
+from packer.host.files import cache_dir, open_regular, path_errors, storage_errors
 from packer.hub import pin, snapshot
-from packer.names import SCHEME, HubName, bucket_url, cache_dir, data_name, fits, refuse_address, shown
+from packer.names import SCHEME, HubName, bucket_url, data_name, fits, refuse_address, shown
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.files import MIRRORED, CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile, make_folder

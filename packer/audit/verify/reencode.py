@@ -29,7 +29,7 @@ from packer.curate import TraitRules, traits_version
 from packer.curate.traits import TraitMaker, trait_schema
 from packer.display import Progress, plural
 from packer.errors import CheckError, InputError, PackerError, StorageError
-from packer.host.limits import out_of
+from packer.host.files import out_of
 from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute

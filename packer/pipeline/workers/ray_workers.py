@@ -3,7 +3,7 @@
 A Ray task receives names and returns one small result, and has written its output to the cache by then. Each worker
 process makes its function once and caches it. There are no actors, so a task that is lost with its process or its node
 can simply be repeated. If inputs and cache are in a bucket, each node has its own copies
-(:func:`packer.names.cache_dir`), and paths of copies are sent relative to that folder.
+(:func:`packer.host.files.cache_dir`), and paths of copies are sent relative to that folder.
 
 Lost tasks are repeated here, after all others, as Ray's own retries have no end where memory runs out. A task that has
 killed :data:`MOST_DEATHS` processes is reported once all others are done.
@@ -29,8 +29,8 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
+from packer.host.files import cache_dir
 from packer.host.watchdog import limit_process
-from packer.names import cache_dir
 from packer.pipeline.workers.executor import Make, Result, Task, WorkerDiedError, in_folder
 from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
