@@ -30,8 +30,8 @@ from packer.curate.traits import TraitMaker
 from packer.display import Progress, Silent, plural
 from packer.layout import array_of, numbers_of
 from packer.literals import common_length
-from packer.pipeline.workers import workers_on
-from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import workers_on
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input

@@ -19,7 +19,7 @@ from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
-from packer.pipeline.workers import workers_on
+from packer.pipeline.workers.executor import workers_on
 from packer.recipe.named_options import NAMED_OPTIONS, in_python
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, template_key, to_json
 from packer.source.schema import VOTING_FIELDS

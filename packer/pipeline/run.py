@@ -41,7 +41,8 @@ from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.selecting import Selected, select
-from packer.pipeline.workers.executor import Processes, Workers, in_order
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import Processes, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe

@@ -13,14 +13,14 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Self, TypeVar
 
 from packer.display import show_as, url_of
 from packer.errors import CheckError, InputError, UsageError
@@ -31,6 +31,8 @@ from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.files import MIRRORED, CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile, make_folder
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
+
+T = TypeVar("T")
 
 _CHUNK_BYTES = 2**20
 
@@ -185,6 +187,11 @@ class SentFolder:
                 hint="the cache must lie on a file system that all nodes have under the same absolute path",
             )
         return self.folder
+
+    def making(self, make: Callable[[], T]) -> T:
+        """Make something in another process, after making the folder there what it is here."""
+        self.arrive()
+        return make()
 
 
 @dataclass(frozen=True, slots=True)

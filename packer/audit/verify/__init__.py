@@ -32,8 +32,8 @@ from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyRep
 from packer.display import Progress, Silent, plural, url_of
 from packer.errors import CheckError, RecipeError
 from packer.pipeline.identity import RULES_VERSION
-from packer.pipeline.workers import workers_on
-from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import workers_on
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import fingerprint
 from packer.store.manifest import (

@@ -36,7 +36,7 @@ from packer.permute import permutation_key, permute
 from packer.pipeline.columns import run_with_columns
 from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, kept_model, resolve_engine, same_traits
 from packer.pipeline.stages import Stages, overruns_at, with_role_markers
-from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers import Workers
 from packer.recipe.groups import Declared, declared
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows

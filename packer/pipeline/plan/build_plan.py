@@ -30,7 +30,8 @@ from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_wh
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import overruns_at, with_role_markers
-from packer.pipeline.workers.executor import ALONE, Processes, Workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import ALONE, Processes
 from packer.recipe.groups import Pack, declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE

@@ -14,7 +14,8 @@ from packer.display import Progress
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
-from packer.pipeline.workers.executor import ALONE, Workers, in_order
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import ALONE, in_order
 from packer.questions.conversations import single_messages
 from packer.questions.field_programs import programs_for_fields
 from packer.questions.named_media import without_media

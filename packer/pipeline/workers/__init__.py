@@ -1,15 +1,35 @@
 """Where tasks run: in this process, in others of this machine, or on a Ray cluster."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar
 
-from packer.pipeline.workers.executor import Processes, Workers
+from packer.errors import ResourceError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Make: TypeAlias = Callable[[], Callable[[Task], Result]]
 
 
-def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
-    """Provide at most `jobs` processes of this machine, or with `on` as many tasks at a time on a cluster."""
-    if on is None:
-        return nullcontext(Processes(jobs))
-    from packer.pipeline.workers.ray_workers import ray_workers  # noqa: PLC0415 - only for clusters
+class WorkerDiedError(ResourceError):
+    """A worker process was killed, most often because memory ran out."""
 
-    return ray_workers(on, jobs, note)
+    code = "worker_died"
+
+
+class Workers(Protocol):
+    """Runs tasks. The size of a task is the bytes of its rows, or the bytes of rows that would take as long."""
+
+    def number(self, sizes: Sequence[int]) -> int:
+        """Return how many tasks run at a time."""
+        ...
+
+    def run(
+        self, make: Make[Task, Result], tasks: Iterable[Task], *, sizes: Sequence[int], folder: Path | None = None
+    ) -> Iterator[tuple[int, Result]]:
+        """Run one function over tasks; yield the number of each task and its result, in order of completion.
+
+        `make` returns the function; it is called once in every process that needs it. Tasks and their results are
+        small: paths and counts, and a few texts at most. `folder` is where tasks write, if they do.
+        """
+        ...
