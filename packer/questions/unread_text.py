@@ -15,11 +15,11 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.questions.beginnings import Blocks, Labels, blocks_of
+from packer.questions.beginnings import blocks_in, blocks_of, labels_of
 from packer.questions.message_order import Orders
 from packer.questions.named_media import names_media
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
-from packer.questions.row_notes import MOST_SAMPLES, BegunRows, NullNames, notes_on
+from packer.questions.row_notes import begun_rows, notes_on, null_names
 from packer.questions.row_texts import ReadTexts, RowTexts
 from packer.questions.texts import (
     MESSAGE_FIELDS,
@@ -76,28 +76,23 @@ def _uncalled_tools(sample: Sample) -> set[str]:
     return {tool["function"]["name"] for tool in sample.tools or ()} - called
 
 
-class _Settings:
-    """Gathers what rows say beside their texts: names of those who speak, and variables of the template."""
+_SPEAKER = f"{ITEMS}.name"
 
-    def __init__(self) -> None:
-        self.speakers: Counter[str] = Counter()
-        self.plain: Counter[tuple[str, str]] = Counter()
-        """Rows without any reasoning in answers, by a variable that they give the template and its value as JSON."""
 
-        self._given: dict[str, Counter[str]] = {}
-
-    def add(self, sample: Sample) -> None:
+def _settings(samples: Iterable[Sample]) -> tuple[Counter[tuple[str, str]], dict[str, Counter[str]]]:
+    """Return `plain` of :class:`Unread`, and what rows say beside their texts, as JSON, by its path: names of those who
+    speak, and variables of the template.
+    """
+    plain, speakers, said = Counter[tuple[str, str]](), Counter[str](), dict[str, Counter[str]]()
+    for sample in samples:
         named = (each.fields.get("name") for each in sample.all_messages if each.role != "tool")
-        self.speakers.update(json.dumps(name) for name in named if name)
+        speakers.update(json.dumps(name) for name in named if name)
         values = sample.template_kwargs.items()
         given = [(name, json.dumps(value)) for name, value in values if isinstance(value, str | int | float)]
         for name, value in given:
-            self._given.setdefault(f"{VARIABLES}.{name}", Counter()).update([value])
-        self.plain.update([] if _is_reasoned(sample) else given)
-
-    def labels(self) -> dict[str, Counter[str]]:
-        """Return what is said, as JSON, by its path."""
-        return self._given | ({f"{ITEMS}.name": self.speakers} if self.speakers else {})
+            said.setdefault(f"{VARIABLES}.{name}", Counter()).update([value])
+        plain.update([] if _is_reasoned(sample) else given)
+    return plain, said | ({_SPEAKER: speakers} if speakers else {})
 
 
 def _is_reasoned(sample: Sample) -> bool:
@@ -150,14 +145,12 @@ def find_unread(
     tools = {columns.get(name) or name for name in ("tools", "functions")}
     said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(ANSWERS)}
-    num_read, is_chat = 0, False
     read: set[Path] = set()
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     known_fields = {*own, *hidden, *(VERDICTS if schema == "preference" else ())}
     says_more = any(_says_more(row, known_fields, own - tools) for row in rows)
     flags, orders = (Flags(read=known_fields, roles=roles), Orders(roles)) if says_more else (None, None)
-    nulls = NullNames(own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION})
-    blocks, labels, begun, settings = Blocks(known=roles), Labels(), BegunRows(), _Settings()
+    rows_read: list[Mapping[str, Any]] = []
     for row in rows:
         names.update(row)
         if orders is not None:
@@ -166,14 +159,9 @@ def find_unread(
             sample = read_row(row, number=0, schema=schema, columns=columns, roles=roles)
         except Refused:
             continue
-        num_read += 1
-        samples += [sample] if num_read <= MOST_SAMPLES else []
+        samples.append(sample)
+        rows_read.append(row)
         keys.update(*(each.fields for each in sample.all_messages))
-        settings.add(sample)
-        blocks.add(sample)
-        labels.add(sample)
-        nulls.add(row)
-        begun.add(sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -185,7 +173,6 @@ def find_unread(
         }
         if flags is not None:
             flags.add(shown, sample.template_kwargs)
-        is_chat |= sample.kind == "chat"
         if left:
             texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
             read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
@@ -197,6 +184,8 @@ def find_unread(
     texts_at = {field.path for field in found_fields}
     found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *texts_at})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
+    plain, settings = _settings(samples)
+    labels = (flags.labels() if flags else {}) | settings
     return Unread(
         fields=(
             *(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
@@ -204,21 +193,21 @@ def find_unread(
         ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
-            *(block for block in blocks.found() if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
-            *labels.found(),
+            *(block for block in blocks_in(samples, roles) if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
+            *labels_of(samples),
         ),
-        notes=(*notes_on(samples), *nulls.notes(), *begun.notes(num_rows)),
+        notes=(
+            *notes_on(samples),
+            *null_names(rows_read, own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION}),
+            *begun_rows(samples, num_rows),
+        ),
         num_rows=num_rows,
-        num_read=num_read,
+        num_read=len(samples),
         names=frozenset(names),
-        keys=frozenset(keys - MESSAGE_FIELDS - (set() if settings.speakers else {"name"})),
-        is_chat=is_chat,
-        plain=settings.plain,
-        labels={
-            path: said
-            for path, said in ((flags.labels() if flags else {}) | settings.labels()).items()
-            if not is_below(path, hidden)
-        },
+        keys=frozenset(keys - MESSAGE_FIELDS - (set() if _SPEAKER in settings else {"name"})),
+        is_chat=any(sample.kind == "chat" for sample in samples),
+        plain=plain,
+        labels={path: said for path, said in labels.items() if not is_below(path, hidden)},
     )
 
 
