@@ -49,39 +49,32 @@ class _Talk:
         )
 
 
-class Orders:
-    """Gathers what the messages of some rows say of their order."""
+def out_of_order(
+    rows: Sequence[Mapping[str, Any]], names: Collection[str], roles: Mapping[str, str]
+) -> Iterator[UnreadField]:
+    """Yield the keys of messages, in some fields, whose order some rows do not keep, be they refused for it or not."""
+    for name in sorted(names):
+        values = (field_value(row, name) for row in rows)
+        lists = (decoded_json(value) if isinstance(value, str) else value for value in values)
+        talks = [talk for each in lists if (talk := _talk(each, roles)) is not None]
+        every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
+        for found in {each.path: each for each in every}.values():
+            yield replace(found, path=f"{name}{ITEMS}.{found.path}")
 
-    def __init__(self, roles: Mapping[str, str]) -> None:
-        self._roles = roles
-        self._talks: defaultdict[str, list[_Talk]] = defaultdict(list)
 
-    def add(self, row: Mapping[str, Any], names: Collection[str]) -> None:
-        """Note the lists of messages in some fields of a row, which may be refused for their order."""
-        for name in names:
-            messages = field_value(row, name)
-            messages = decoded_json(messages) if isinstance(messages, str) else messages
-            if isinstance(messages, list) and len(messages) > 1 and all(type(each) is dict for each in messages):
-                self._add(name, messages)
-
-    def _add(self, name: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        said: dict[Path, dict[int, Any]] = {}
-        for number, message in enumerate(messages):
-            for key, given in message.items():
-                for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
-                    said.setdefault(at, {})[number] = value
-        if said:
-            senders = [str(each.get("role") or each.get("from")) for each in messages]
-            roles = tuple(ROLES.get(self._roles.get(each, each).lower()) for each in senders)
-            answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, self._roles))
-            self._talks[name].append(_Talk(roles=roles, answers=answers, said=said))
-
-    def broken(self) -> Iterator[UnreadField]:
-        """Yield the keys whose order some rows do not keep."""
-        for name, talks in self._talks.items():
-            every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
-            for found in {each.path: each for each in every}.values():
-                yield replace(found, path=f"{name}{ITEMS}.{found.path}")
+def _talk(messages: Any, roles: Mapping[str, str]) -> _Talk | None:
+    """Return what several messages in a list say; None if it is nothing, or if they are none."""
+    if not isinstance(messages, list) or len(messages) < 2 or any(type(each) is not dict for each in messages):
+        return None
+    said: dict[Path, dict[int, Any]] = {}
+    for number, message in enumerate(messages):
+        for key, given in message.items():
+            for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
+                said.setdefault(at, {})[number] = value
+    senders = [str(each.get("role") or each.get("from")) for each in messages]
+    own = tuple(ROLES.get(roles.get(each, each).lower()) for each in senders)
+    answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, roles))
+    return _Talk(roles=own, answers=answers, said=said) if said else None
 
 
 def _field(key: Path, num_rows: int, example: str) -> UnreadField:

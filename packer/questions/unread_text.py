@@ -16,7 +16,7 @@ from typing import Any
 
 from packer.batches import Sample
 from packer.questions.beginnings import blocks_in, blocks_of, labels_of
-from packer.questions.message_order import Orders
+from packer.questions.message_order import out_of_order
 from packer.questions.named_media import names_media
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
 from packer.questions.row_notes import begun_rows, notes_on, null_names
@@ -149,12 +149,10 @@ def find_unread(
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
     known_fields = {*own, *hidden, *(VERDICTS if schema == "preference" else ())}
     says_more = any(_says_more(row, known_fields, own - tools) for row in rows)
-    flags, orders = (Flags(read=known_fields, roles=roles), Orders(roles)) if says_more else (None, None)
+    flags = Flags(read=known_fields, roles=roles) if says_more else None
     rows_read: list[Mapping[str, Any]] = []
     for row in rows:
         names.update(row)
-        if orders is not None:
-            orders.add(row, own - tools)
         try:
             sample = read_row(row, number=0, schema=schema, columns=columns, roles=roles)
         except Refused:
@@ -184,12 +182,13 @@ def find_unread(
     texts_at = {field.path for field in found_fields}
     found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *texts_at})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
+    broken = out_of_order(rows, own - tools, roles) if says_more else ()
     plain, settings = _settings(samples)
     labels = (flags.labels() if flags else {}) | settings
     return Unread(
         fields=(
             *(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
-            *(field for field in (orders.broken() if orders else ()) if not is_below(field.path, hidden)),
+            *(field for field in broken if not is_below(field.path, hidden)),
         ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
