@@ -198,8 +198,8 @@ class _Shards:
         """
         self.documents.verify(distinct(document))
         columns = self._columns if len(document) else (document,) * 4  # which none needs, then
-        own = (column[document] for column in columns)
-        return DroppedRanges(*own, left_out.start, left_out.length, left_out.reason)
+        source, row, doc_id, doc_length = (column[document] for column in columns)
+        return DroppedRanges(source, row, doc_id, doc_length, left_out.start, left_out.length, left_out.reason)
 
     def by_shard(self, group: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
         """Split the blocks of a group into one task per shard."""
