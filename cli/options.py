@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from packer.errors import RecipeError
-from packer.named_templates import NAMED_TEMPLATES, template_key
+from packer.named_templates import NAMED_TEMPLATES
 from packer.recipe import ROW_SCHEMAS
 from packer.recipe.named_options import NAMED_OPTIONS, as_setting
 from packer.version import __version__
@@ -136,7 +136,7 @@ class RecipeOptions:
             UsageError: options that exclude each other.
             RecipeError: the recipe cannot be read, or there is none.
         """
-        from packer.recipe.recipe import load_recipe, make_recipe, to_json  # noqa: PLC0415 - not for --help
+        from packer.recipe.recipe import load_recipe, make_recipe, template_key, to_json  # noqa: PLC0415 - not for --help
 
         if not self.sources and (self.schema or self.split):
             raise click.UsageError("--schema and --split need a SOURCE; in a recipe each source has its own")

@@ -95,7 +95,7 @@ def _print_totals(totals: "PreviewTotals", recipe: "Recipe") -> None:
     ordered = sorted(totals.rejected.items(), key=lambda entry: -entry[1])
     listed = [(number(count), code, CODES.get(code, "")) for code, count in ordered]
     out.table(listed, ">", "<", "<", heading="rows rejected")
-    if recipe.row_rules.is_set:
+    if recipe.chooses_rows:
         out.line()
         out.line("the recipe's rules about rows are not applied here")
 

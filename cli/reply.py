@@ -16,7 +16,7 @@ import click
 
 from packer.display import Lines, Progress, Silent, masked
 from packer.errors import PackerError, did_you_mean, near
-from packer.host.limits import is_panic, out_of
+from packer.host.files import is_panic, out_of
 from packer_cli.output import bars_console, stderr, stdout, wrap_words
 
 REPORT = "this is a bug in packer; please report it with the command and what it printed"

@@ -12,6 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 HIDDEN = re.compile(
@@ -149,6 +150,29 @@ def shown_cause(error: BaseException) -> BaseException | None:
 def _without_user(found: re.Match[str]) -> str:
     is_named = found["password"] is None and found["scheme"].lower() in _NAMED_WITH_AT
     return found[0] if is_named else f"{re.match(_ADDRESS, found[0])[0]}***@"  # type: ignore[index]
+
+
+_URLS: dict[str, str] = {}
+"""Local paths of this process that stand for a URL, or for what was piped in."""
+
+
+def show_as(path: Path, name: str | None) -> None:
+    """From now on, show a name in errors in place of this path and paths below it; with None, no longer."""
+    _URLS.pop(str(path), None)
+    if name is not None:
+        _URLS[str(path)] = name
+
+
+def url_of(path: Path) -> str | None:
+    """Return the URL that is shown in place of a path."""
+    return _URLS.get(str(path))
+
+
+def with_urls(text: str) -> str:
+    """Return a text with URLs in place of the paths that stand for them."""
+    for path, url in list(_URLS.items()):
+        text = text.replace(path, url)
+    return text
 
 
 class Progress(Protocol):

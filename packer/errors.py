@@ -28,28 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, ParamSpec, TypeVar
 
-from packer.display import masked
-
-_URLS: dict[str, str] = {}
-"""Local paths of this process that stand for a URL."""
-
-
-def show_as_url(path: Path, url: str | None) -> None:
-    """From now on, show the URL in errors in place of this path and paths below it; with None, no longer."""
-    _URLS.pop(str(path), None)
-    if url is not None:
-        _URLS[str(path)] = url
-
-
-def url_of(path: Path) -> str | None:
-    """Return the URL that is shown in place of a path."""
-    return _URLS.get(str(path))
-
-
-def _with_urls(text: str) -> str:
-    for path, url in list(_URLS.items()):
-        text = text.replace(path, url)
-    return text
+from packer.display import masked, with_urls
 
 
 class PackerError(Exception):
@@ -60,8 +39,8 @@ class PackerError(Exception):
     is_about_disk: ClassVar[bool] = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        message = masked(message if self.is_about_disk else _with_urls(message))
-        hint = None if hint is None else masked(_with_urls(hint))
+        message = masked(message if self.is_about_disk else with_urls(message))
+        hint = None if hint is None else masked(with_urls(hint))
         super().__init__(message)
         self.message = message
         self.hint = hint

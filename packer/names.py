@@ -26,8 +26,8 @@ from urllib.parse import quote, unquote
 
 from msgspec import Meta
 
-from packer.display import scheme_with_credentials
-from packer.errors import InputError, RecipeError, UsageError, url_of
+from packer.display import scheme_with_credentials, url_of
+from packer.errors import InputError, RecipeError, UsageError
 
 SPLIT_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.]{0,99}\Z"
 RULE_NAME = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
@@ -274,7 +274,8 @@ def tokenizer_name(text: str) -> HubName | None:
     refuse_unusable(text)
     if not is_address and match["revision"] is None and not may_be_repository(text):
         return None
-    return _with_revision(HubName(kind="model", repository=match["repository"], revision=match["revision"]))
+    name = HubName(kind="model", repository=match["repository"], revision=match["revision"])
+    return _with_revision(name, f"tokenizer {text}")
 
 
 def may_be_repository(text: str) -> bool:
@@ -298,30 +299,11 @@ def data_name(text: str) -> HubName | None:
             hint="a / within a revision is written %2F",
         )
     revision, path = match["revision"] and unquote(match["revision"]), (match["path"] or "").strip("/")
-    return _with_revision(HubName(kind="dataset", repository=match["repository"], revision=revision, path=path))
+    return _with_revision(HubName(kind="dataset", repository=match["repository"], revision=revision, path=path), text)
 
 
-def _with_revision(name: HubName) -> HubName:
+def _with_revision(name: HubName, given: str) -> HubName:
     """Refuse what no revision is called: the client looks for a file of this name in its cache, wherever it leads."""
     if name.revision is not None and not {"", ".", ".."}.isdisjoint(name.revision.split("/")):
-        raise RecipeError(f"{name.label}: no revision has this name", hint="a revision is a branch, a tag or a commit")
+        raise RecipeError(f"{given}: no revision has this name", hint="a revision is a branch, a tag or a commit")
     return name
-
-
-CACHE_DIR = "PACKER_CACHE_DIR"
-"""Environment variable that names the folder of packer's own files."""
-
-
-def cache_dir(asked: Path | str | None = None) -> Path:
-    """Return the folder for packer's own files."""
-    if named := asked or os.environ.get(CACHE_DIR):
-        return Path(named).absolute()
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        # The XDG specification says to ignore relative paths.
-        return (caches if caches.is_absolute() else Path.home() / ".cache") / "packer"
-    except RuntimeError:
-        raise UsageError(
-            "there is no home directory for packer's own files, such as copies of caches in buckets",
-            hint=f"set {CACHE_DIR} to a folder for them",
-        ) from None

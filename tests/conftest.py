@@ -101,7 +101,7 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
         patch.setattr("packer.media.processor.WORTH_COUNTING", 0)
         patch.setattr("packer.tokenize.fast._RUNS_PER_TEXT", (8,) * 100)
         patch.setattr("packer.render.clear.rows.tried", _tried_once())
-        patch.setattr("packer.pipeline.plan.file_question.find_unread", _searched_once())
+        patch.setattr("packer.pipeline.plan.inputs.find_unread", _searched_once())
         yield
 
 

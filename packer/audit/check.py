@@ -9,7 +9,6 @@ match; what share of the rows may match decides the level.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,8 @@ from packer.curate.traits import TraitMaker
 from packer.display import Progress, Silent, plural
 from packer.layout import array_of, numbers_of
 from packer.literals import common_length
-from packer.pipeline.workers.executor import Processes, Workers
-from packer.pipeline.workers.ray_workers import ray_workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import workers_on
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import Input
@@ -91,8 +90,7 @@ def check(
         WorkerDiedError: a process was killed.
     """
     progress = progress or Silent()
-    on_workers = nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, progress.note)
-    with Cache.open(folder) as cache, on_workers as workers:
+    with Cache.open(folder) as cache, workers_on(on, jobs, progress.note) as workers:
         inputs, roots = cache.manifest.inputs, SourceRoots.of(sources)
         recipe = make_recipe(cache.manifest.recipe, where="the manifest's recipe")
         found = read_inputs(inputs, recipe.partition_bytes, roots, workers, progress) if roots else []

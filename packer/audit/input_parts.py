@@ -34,7 +34,8 @@ from packer.display import Progress, in_shell
 from packer.errors import InputError, PackerError, UsageError
 from packer.names import SCHEME, data_name, is_address
 from packer.pipeline.plan.input_resolution import input_place
-from packer.pipeline.workers.executor import ALONE, Workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import ALONE
 from packer.recipe.recipe import Recipe
 from packer.source.file_bytes import Format, file_sha256
 from packer.source.files import STANDARD_INPUT

@@ -13,7 +13,7 @@ from packer.batches import SIDES, BlockBatch, Int32, Side
 from packer.display import in_shell
 from packer.errors import UsageError, did_you_mean, near
 from packer.layout import MASKED
-from packer.pipeline.tokenizer import kept_model
+from packer.pipeline.identity import kept_model
 from packer.recipe.recipe import make_recipe
 from packer.store.arrow_columns import DocumentRows, Ragged
 from packer.store.cache import Cache

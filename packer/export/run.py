@@ -24,7 +24,7 @@ from packer.batches import Int64
 from packer.display import Progress, Silent
 from packer.errors import BusyError, UsageError
 from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
-from packer.host.limits import storage_errors
+from packer.host.files import storage_errors
 from packer.layout import array_of
 from packer.names import refuse_address
 from packer.recipe.groups import declared

@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from packer.host.regular_file import open_descriptor
+from packer.host.files import open_descriptor
 from packer.names import is_address
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ import msgspec
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, UsageError
-from packer.host.limits import is_panic, out_of, refuse_many_values
+from packer.host.files import cache_dir, is_panic, out_of, refuse_many_values
 from packer.model.tokenizer_folder import read_main_file, read_regular, refuse_growth, refuse_long_pieces
-from packer.names import cache_dir
 from packer.version import library_version
 
 

@@ -15,7 +15,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, RecipeError, did_you_mean, near, near_paths
-from packer.host.limits import is_panic, out_of, refuse_many_values
+from packer.host.files import is_panic, out_of, refuse_many_values
 from packer.media.processor import PROCESSOR_FILES, with_loaded_tokenizer
 from packer.model.backend import definition_of, load_backend, vocabulary_of
 from packer.model.tokenizer_folder import MAX_IDS, MAX_TEMPLATE_BYTES, checked_vocab_size, read_folder, read_regular

@@ -17,8 +17,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from packer.errors import InputError, PackerError, did_you_mean, near_paths
-from packer.host.limits import out_of
-from packer.host.regular_file import FETCH_LFS, LFS_POINTER, open_regular, path_within
+from packer.host.files import FETCH_LFS, LFS_POINTER, open_regular, out_of, path_within
 
 MAX_TOKENIZER_BYTES = 64 * 2**20
 """Limit for `tokenizer.json`. The largest published ones have some forty million bytes."""

@@ -19,17 +19,3 @@ NAMED_TEMPLATES = {
 def template_path(name: str) -> Path:
     """Return the file of one of the :data:`NAMED_TEMPLATES`."""
     return Path(__file__).parent / f"{name}.jinja"
-
-
-def template_key(text: str) -> dict[str, str | None]:
-    """Return the keys of `template` for a value of `--template`, which is a name or a file.
-
-    Write `./NAME` for a file that is called like a named template.
-
-    Example:
-        >>> template_key("chatml")
-        {'name': 'chatml', 'file': None}
-    """
-    if text in NAMED_TEMPLATES:
-        return {"name": text, "file": None}
-    return {"name": None, "file": text}

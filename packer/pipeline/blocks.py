@@ -5,10 +5,10 @@ groups. So no process needs more of a split than one group in memory. Each block
 document shards it needs and copies their pieces.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from itertools import pairwise
+from functools import cached_property, lru_cache
+from itertools import pairwise, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import BlockBatch, DocumentColumns, Int64, PackPlan
+from packer.batches import BlockBatch, DocumentColumns, Int32, Int64, PackPlan
 from packer.layout import distinct, offsets_of
 from packer.pack.pack_plan import arrange
 from packer.pack.pieces import REASONS, CountTrained, DropCount, DroppedTokens, gather, trained_counter
@@ -97,19 +97,19 @@ class PackedBlocks:
     groups: Sequence[PackedGroup]
 
 
-def cuts_of(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
-    """Sum the losses of all groups by code; codes that lost nothing are omitted."""
-    losses = {code: [group.losses[code] for group in groups] for code in sorted(REASONS)}
-    return {
-        code: Cut(
-            documents=sum(loss.num_documents for loss in own),
-            parts=sum(loss.num_parts for loss in own),
-            tokens=sum(loss.num_tokens for loss in own),
-            trained=sum(loss.num_trained for loss in own),
-        )
-        for code, own in losses.items()
-        if any(loss.num_parts for loss in own)
-    }
+def cuts_of(groups: Iterable[PackedGroup], before: Mapping[str, Cut] | None = None) -> dict[str, Cut]:
+    """Add the losses of groups, by code, to those before; codes that lost nothing are omitted."""
+    cuts = dict(before or {})
+    for group, code in product(groups, sorted(REASONS)):
+        loss, cut = group.losses[code], cuts.get(code) or Cut(documents=0, parts=0, tokens=0, trained=0)
+        if loss.num_parts:
+            cuts[code] = Cut(
+                documents=cut.documents + loss.num_documents,
+                parts=cut.parts + loss.num_parts,
+                tokens=cut.tokens + loss.num_tokens,
+                trained=cut.trained + loss.num_trained,
+            )
+    return dict(sorted(cuts.items()))
 
 
 def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
@@ -126,85 +126,94 @@ def pack_split(
     """
     if not len(documents):
         return
-    weighted = documents.weighted
+    weighted, in_shards = documents.weighted, lru_cache(1)(lambda *place: _Shards(*documents.of_shards(*place)))
     blocks_per_shard = max(1, tokens_per_shard(shard_bytes, weighted=weighted) // pack.block_len)
     index = first_row = 0
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
-        own, before = documents.of_shards(documents.shard_of(first), documents.shard_of(last - 1))
-        packed, plan = _packed(split, own, (first - before, last - before), pack, group=number)
-        whole = BlockTask(split=split, documents=own, weighted=weighted, index=index, first_row=first_row, plan=plan)
-        yield packed, _by_shard(whole, blocks_per_shard)
+        own = in_shards(documents.shard_of(first), documents.shard_of(last - 1))
+        packed, plan = own.packed(split, first - own.before, last - own.before, pack, group=number)
+        whole = BlockTask(
+            split=split, documents=own.documents, weighted=weighted, index=index, first_row=first_row, plan=plan
+        )
+        yield packed, own.by_shard(whole, blocks_per_shard)
         index += -(-plan.num_blocks // blocks_per_shard)
         first_row += plan.num_blocks
 
 
-def _by_shard(group: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
-    """Split the blocks of a group into one task per shard."""
-    plan = group.plan
-    # Most tasks need the same shards. What the last one opened is kept, and no more: the number of maps is limited.
-    of_shards, shard_of = lru_cache(1)(group.documents.of_shards), group.documents.shard_of
-    for number, first in enumerate(range(0, plan.num_blocks, blocks_per_shard)):
-        part = plan.between(first, min(first + blocks_per_shard, plan.num_blocks))
-        own, before = of_shards(shard_of(int(part.document.min())), shard_of(int(part.document.max())))
-        yield replace(
-            group,
-            documents=own,
-            index=group.index + number,
-            first_row=group.first_row + first,
-            plan=replace(part, document=part.document - before),
+class _Shards:
+    """The documents of some shards. Groups of documents within the same shards share it, with all that it has read."""
+
+    def __init__(self, documents: DocumentShards, before: int) -> None:
+        self.documents = documents
+        self.before = before
+        """Documents of the split before the first one."""
+
+        # Most tasks need the same shards. What the last one opened is kept, and no more: the number of maps is limited.
+        self._of_shards = lru_cache(1)(documents.of_shards)
+
+    @cached_property
+    def _lengths(self) -> Int32:
+        return self.documents.stored("length", np.int32)
+
+    @cached_property
+    def _pixels(self) -> Int64:
+        return self.documents.pixels()
+
+    @cached_property
+    def _count_trained(self) -> CountTrained:
+        return trained_counter(offsets_of(self.documents.lengths()), *self.documents.runs())
+
+    @cached_property
+    def _columns(self) -> tuple[Int64, ...]:
+        """Source, row, id and length of each document."""
+        documents = self.documents
+        return (*documents.origins(), documents.doc_ids(), documents.lengths().astype(np.int64))
+
+    def packed(self, split: str, first: int, end: int, pack: Pack, *, group: int) -> tuple[PackedGroup, PackPlan]:
+        """Plan the blocks of a group, whose documents are those from `first` to `end`."""
+
+        def count(document: Int64, start: Int64, stop: Int64) -> Int64:  # each int64[Q]
+            return self._count_trained(document + first, start, stop) if len(document) else np.zeros(0, np.int64)
+
+        pixels = None if pack.max_pixels is None else self._pixels[first:end]
+        planned, left_out = arrange(self._lengths[first:end], pack, count, pixels=pixels, group=group)
+        is_packed = np.zeros(end - first, np.bool_)
+        is_packed[planned.document] = True
+        packed = PackedGroup(
+            split=split,
+            left_out=self._ranges(left_out, left_out.document + first),
+            losses=left_out.counts(is_packed),
+            num_blocks=planned.num_blocks,
+            num_packed=int(np.count_nonzero(is_packed)),
+            num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)),
+            num_piece_start=left_out.num_piece_start,
         )
+        return packed, replace(planned, document=planned.document + first)
 
+    def _ranges(self, left_out: DroppedTokens, document: Int64) -> DroppedRanges:
+        """Describe the ranges left out and the documents they belong to.
 
-def _packed(
-    split: str, documents: DocumentShards, bounds: tuple[int, int], pack: Pack, *, group: int
-) -> tuple[PackedGroup, PackPlan]:
-    """Plan the blocks of a group, whose documents are those of `documents` within some bounds."""
-    first, end = bounds
-    lengths = np.concatenate([values for _, (values,) in documents.by_shard({"length": np.int32})])[first:end]
-    pixels = None if pack.max_pixels is None else documents.pixels()[first:end]
-    planned, left_out = arrange(lengths, pack, _trained_in(documents, first), pixels=pixels, group=group)
-    planned = replace(planned, document=planned.document + first)
-    left_out = replace(left_out, document=left_out.document + first)
-    is_packed = np.zeros(len(documents), np.bool_)
-    is_packed[planned.document] = True
-    packed = PackedGroup(
-        split=split,
-        left_out=_parts(left_out, documents),
-        losses=left_out.counts(is_packed),
-        num_blocks=planned.num_blocks,
-        num_packed=int(np.count_nonzero(is_packed)),
-        num_padding=planned.num_blocks * pack.block_len - int(planned.length.sum(dtype=np.int64)),
-        num_piece_start=left_out.num_piece_start,
-    )
-    return packed, planned
+        Those documents are verified here; the ones in blocks are verified when they are gathered.
+        """
+        self.documents.verify(distinct(document))
+        columns = self._columns if len(document) else (document,) * 4  # which none needs, then
+        source, row, doc_id, doc_length = (column[document] for column in columns)
+        return DroppedRanges(source, row, doc_id, doc_length, left_out.start, left_out.length, left_out.reason)
 
-
-def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
-    """Describe the ranges left out and the documents they belong to.
-
-    Those documents are verified here; the ones in blocks are verified when they are gathered.
-    """
-    index = left_out.document
-    documents.verify(distinct(index))
-    columns: tuple[Int64, ...] = (index, index, index, index)  # if there are none, which then need no columns
-    if len(index):
-        columns = (*documents.origins(), documents.doc_ids(), documents.lengths().astype(np.int64))
-    source, row, doc_id, doc_length = (column[index] for column in columns)
-    return DroppedRanges(source, row, doc_id, doc_length, left_out.start, left_out.length, left_out.reason)
-
-
-def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
-    """Return a function that counts trained tokens of the documents from `first` on; runs are read on first use."""
-
-    @cache
-    def counter() -> CountTrained:
-        return trained_counter(offsets_of(documents.lengths()), *documents.runs())
-
-    def count(document: Int64, start: Int64, end: Int64) -> Int64:  # each int64[Q]
-        return counter()(document + first, start, end) if len(document) else np.zeros(0, np.int64)
-
-    return count
+    def by_shard(self, group: BlockTask, blocks_per_shard: int) -> Iterator[BlockTask]:
+        """Split the blocks of a group into one task per shard."""
+        plan, shard_of = group.plan, self.documents.shard_of
+        for number, first in enumerate(range(0, plan.num_blocks, blocks_per_shard)):
+            part = plan.between(first, min(first + blocks_per_shard, plan.num_blocks))
+            own, before = self._of_shards(shard_of(int(part.document.min())), shard_of(int(part.document.max())))
+            yield replace(
+                group,
+                documents=own,
+                index=group.index + number,
+                first_row=group.first_row + first,
+                plan=replace(part, document=part.document - before),
+            )
 
 
 def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask], Shard]:

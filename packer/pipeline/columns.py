@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from packer.batches import Int32, Int64, Rejection, RowBatch, Sample
 from packer.errors import InputError
-from packer.host.limits import storage_errors
+from packer.host.files import storage_errors
 from packer.layout import concatenated_ranges, numbers_of, offsets_of
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.stages import Stages, SupervisedRows

@@ -32,7 +32,8 @@ from packer.pipeline.partition import (
     write_journal,
 )
 from packer.pipeline.plan.build_plan import BuildPlan
-from packer.pipeline.workers.executor import HERE, Processes, Workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import HERE, Processes
 from packer.questions.question_fields import list_names
 from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles

@@ -7,7 +7,7 @@ and keyword options become its keys.
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -15,15 +15,13 @@ import msgspec
 
 from packer.display import Lines, Progress, Silent
 from packer.errors import CheckError, InputError, PackerError, RecipeError
-from packer.named_templates import template_key
 from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
-from packer.pipeline.workers.executor import Processes
-from packer.pipeline.workers.ray_workers import ray_workers
+from packer.pipeline.workers.executor import workers_on
 from packer.recipe.named_options import NAMED_OPTIONS, in_python
-from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
+from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, template_key, to_json
 from packer.source.schema import VOTING_FIELDS
 from packer.store.place import build_place
 
@@ -169,7 +167,7 @@ def build_recipe_with(
     recipe: Recipe, folder: Path, listener: Progress, *, jobs: int | None, on: str | None, **rules: Any
 ) -> BuildResult:
     """Build a recipe in a folder on workers; the hints of its errors name options of the command."""
-    with nullcontext(Processes(jobs)) if on is None else ray_workers(on, jobs, listener.note) as workers:
+    with workers_on(on, jobs, listener.note) as workers:
         return build_recipe(recipe, Build(folder=folder, progress=listener, workers=workers, **rules))
 
 

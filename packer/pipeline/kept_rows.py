@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from packer.display import plural
 from packer.errors import InputError
-from packer.host.limits import storage_errors
+from packer.host.files import storage_errors
 from packer.store.folder import AtomicFile, sweep_temporary
 
 _ROWS_OF_A_BATCH = 1000

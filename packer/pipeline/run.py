@@ -16,7 +16,7 @@ from typing import TypeGuard
 import msgspec
 
 from packer.errors import CheckError
-from packer.host.limits import path_errors
+from packer.host.files import path_errors
 from packer.model.backend import load_fast_meanwhile
 from packer.model.model import TOKENIZER_FILE, read_model_files
 from packer.names import shown
@@ -32,7 +32,7 @@ from packer.pipeline.blocks import (
 from packer.pipeline.columns import join_columns, pin_columns, refuse_lacking
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
 from packer.pipeline.documents import Build, by_reference, existing, make_documents, reusable, up_to_date
-from packer.pipeline.identity import Provenance
+from packer.pipeline.identity import Provenance, remember, write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
 from packer.pipeline.messages.losses import LeftOutError, refuse_existing, refuse_lost_tokens
@@ -41,8 +41,8 @@ from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.pipeline.selecting import Selected, select
-from packer.pipeline.tokenizer import remember, write_model
-from packer.pipeline.workers.executor import Processes, Workers, in_order
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import Processes, in_order
 from packer.pipeline.workers.fork_server import fork_server, jobs_for
 from packer.recipe.groups import declared
 from packer.recipe.recipe import Recipe
@@ -142,7 +142,7 @@ def _build(plan: BuildPlan, build: Build) -> BuildResult:
         pairs = zip(made.results, shards, strict=True)
         results = [msgspec.structs.replace(result, shard=shard) for result, shard in pairs]
         selection = Selected(documents=split_documents(folder, shards, None))
-        if wanted.recipe.row_rules.is_set:
+        if wanted.recipe.chooses_rows:
             with build.timed("rows"):
                 progress.stage("selecting", 0, "rows")
                 selection = select(folder, wanted, shards, made.traits)
@@ -175,22 +175,21 @@ def pack_documents(documents: Mapping[str, DocumentShards], provenance: Provenan
     groups: list[PackedGroup] = []
     num_tokens = sum(own.num_tokens for own in documents.values())
 
-    def lost() -> InNoBlock:
-        return InNoBlock(cuts=cuts_of(groups), of_tokens=num_tokens)
-
     def tasks() -> Iterator[BlockTask]:
+        lost = InNoBlock(cuts={}, of_tokens=num_tokens)
         for split, own in documents.items():
             num_blocks = 0
             planned = pack_split(split, own, recipe.pack, shard_bytes=recipe.shard_bytes)
             for packed, shard_tasks in planned:
                 groups.append(packed)
+                lost = replace(lost, cuts=cuts_of([packed], lost.cuts))
                 num_blocks += packed.num_blocks
-                if lost().share <= limit:  # once it is above, the rest is only planned, to say how much is lost
+                if lost.share <= limit:  # once it is above, the rest is only planned, to say how much is lost
                     yield from shard_tasks
-            if not num_blocks and lost().share <= limit:
+            if not num_blocks and lost.share <= limit:
                 progress.note(f"split '{split}' has no block: nothing of its {len(own):,} documents could be packed")
-        if not lost().is_within(limit):
-            refuse_lost_tokens(lost(), documents.values(), msgspec.to_builtins(recipe.pack), limit)
+        if not lost.is_within(limit):
+            refuse_lost_tokens(lost, documents.values(), msgspec.to_builtins(recipe.pack), limit)
 
     num_tasks = max(1, len(documents)) + num_tokens // tokens_per_shard(recipe.shard_bytes)
     progress.stage("blocks", num_tokens, "tokens")

@@ -20,10 +20,9 @@ from packer.media.images import Image
 from packer.media.processor import processor_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.pipeline.images import RowImages
-from packer.pipeline.tokenizer import encoder_of
 from packer.recipe.recipe import Recipe
 from packer.render.environment import ChatTemplate, RenderError
-from packer.render.renderer import Renderer
+from packer.render.renderer import Renderer, compiled
 from packer.render.wrappers import role_markers, written_markers
 from packer.source.partition import Partition
 from packer.supervise.preference import join_sides, row_of_side, split_sides
@@ -46,6 +45,11 @@ class SupervisedRows:
     num_skipped: int
     images: tuple[Image, ...] = ()
     """The images of the documents, as often as they show them."""
+
+
+def encoder_of(engine: str, tokenizer_json: bytes, check: Check | None = None) -> Encoder:
+    """Return the encoder for a recipe's engine; an ``auto`` that is not resolved yet gets the reference."""
+    return FastEncoder(tokenizer_json, check=check) if engine == "fast" else ReferenceEncoder(tokenizer_json)
 
 
 class Stages:
@@ -259,15 +263,9 @@ def _calling_turns() -> Iterator[dict[str, Any]]:
 
 
 def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
-    """Compile a template with the model's variables and the recipe's date."""
+    """Compile a template as rendering does; a TemplateError says that it cannot be."""
     try:
-        return ChatTemplate(
-            source,
-            date=recipe.template.date,
-            variables=model.named_tokens,
-            max_bytes=recipe.rows.max_render_bytes,
-            kwargs=recipe.template.kwargs,
-        )
+        return compiled(source, model, recipe)
     except RenderError as error:
         raise TemplateError(
             f"chat template: {error}", hint="--template takes a file written for Hugging Face's apply_chat_template"

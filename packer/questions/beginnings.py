@@ -22,10 +22,9 @@ from typing import NamedTuple
 from packer.batches import Sample
 from packer.questions.question_fields import list_names
 from packer.questions.read_places import UnreadField
-from packer.questions.read_texts import spaced
+from packer.questions.texts import is_text, spaced
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.beginnings import BETWEEN, HEADINGS, NAME, TAG
-from packer.source.prose import is_text
 
 _BEGIN = re.compile(r"(?:begin|start)(?=_)", re.IGNORECASE)
 _CLOSES_ANY = re.compile(r"</(\w[\w.:-]{0,40})>")
@@ -150,53 +149,40 @@ def _begun_by_marks(text: str) -> Iterator[Block]:
             yield Block(opening, closing, inside)
 
 
-class Blocks:
-    """Counts the blocks with which answers of some rows begin, but for those that `roles` of the source names."""
+def blocks_in(samples: Sequence[Sample], known: Mapping[str, str]) -> Iterator[UnreadField]:
+    """Yield the blocks with which answers begin, but for those known by `roles` of the source, if not only few rows
+    have them: of several that begin alike, the most common.
 
-    def __init__(self, known: Mapping[str, str]) -> None:
-        self._known = known
-        self._said = {name.partition(BETWEEN)[0] for name, role in known.items() if role == "assistant"} - {""}
-        self._num_added = 0
-        self._num_rows: Counter[str] = Counter()
-        self._num_marked: Counter[str] = Counter()
-        """Rows in which a block is between two marks that may be headings for readers."""
+    One between two marks that may be headings for readers counts if these are the two that most rows have.
+    """
+    said = {name.partition(BETWEEN)[0] for name, role in known.items() if role == "assistant"} - {""}
 
-        self._first: dict[str, Block] = {}
-        self._labels: dict[str, Sequence[str]] = {}
-        """The labels in an answer that has that of a block again behind it: a thought, say, and a result of a tool."""
+    def unknown(blocks: Iterable[Block]) -> dict[str, Block]:
+        return {each.name: each for each in blocks if each.name not in known and each.opening not in said}
 
-    def add(self, sample: Sample) -> None:
-        self._num_added += 1
+    num_rows, num_marked, first = Counter[str](), Counter[str](), dict[str, Block]()
+    labels: dict[str, Sequence[str]] = {}
+    """Those in an answer that has that of a block again behind it: a thought, say, and a result of a tool."""
+
+    for sample in samples:
         contents = (each.fields.get("content") for each in sample.all_messages if each.role == "assistant")
         answers = [text for text in contents if isinstance(text, str)]
-        found = self._unknown(block for text in answers for block in blocks_of(text))
-        marked = self._unknown(block for text in answers for block in _begun_by_marks(text))
-        self._num_rows.update(found.keys())
-        self._num_marked.update(marked.keys())
-        self._first = marked | found | self._first
+        found = unknown(block for text in answers for block in blocks_of(text))
+        marked = unknown(block for text in answers for block in _begun_by_marks(text))
+        num_rows.update(found.keys())
+        num_marked.update(marked.keys())
+        first = marked | found | first
         for text in answers if found else ():
-            labels = [each.strip() for each in _LABEL.findall(text)]
-            self._labels |= {name: labels for name, block in found.items() if labels.count(block.opening) > 1}
-
-    def _unknown(self, blocks: Iterable[Block]) -> dict[str, Block]:
-        return {each.name: each for each in blocks if each.name not in self._known and each.opening not in self._said}
-
-    def found(self) -> Iterator[UnreadField]:
-        """Yield those that not only few rows have: of several that begin alike, the most common.
-
-        One between two headings counts if these are the two that most rows have.
-        """
-        openings = set()
-        fewest = max(_FEWEST_ROWS, self._num_added // 2 + 1)
-        of_most = [(name, count) for name, count in self._num_marked.items() if count >= fewest]
-        for name, num_rows in [*self._num_rows.most_common(), *(of_most if len(of_most) == 1 else [])]:
-            block = self._first[name]
-            if (block.opening or name) not in openings:
-                openings.add(block.opening or name)
-                labels = tuple(dict.fromkeys(self._labels.get(name, ())))
-                yield UnreadField(
-                    path=name, kind="block", num_rows=num_rows, example=spaced(block.inside), inner=labels
-                )
+            own = [each.strip() for each in _LABEL.findall(text)]
+            labels |= {name: own for name, block in found.items() if own.count(block.opening) > 1}
+    openings, fewest = set(), max(_FEWEST_ROWS, len(samples) // 2 + 1)
+    of_most = [(name, count) for name, count in num_marked.items() if count >= fewest]
+    for name, count in [*num_rows.most_common(), *(of_most if len(of_most) == 1 else [])]:
+        block = first[name]
+        if (block.opening or name) not in openings:
+            openings.add(block.opening or name)
+            inner = tuple(dict.fromkeys(labels.get(name, ())))
+            yield UnreadField(path=name, kind="block", num_rows=count, example=spaced(block.inside), inner=inner)
 
 
 # Names of speakers
@@ -221,49 +207,34 @@ _MOST_WITHOUT = 10
 """One in this many texts may begin otherwise."""
 
 
-class Labels:
-    """Counts the labels with which texts of some rows begin."""
-
-    def __init__(self) -> None:
-        self._num_texts = Counter[str]()
-        self._labels: Mapping[str, Counter[str]] = {"assistant": Counter(), "user": Counter()}
-        self._num_rows = Counter[str]()
-        """How many rows have an answer with a label."""
-
-        self._first: dict[str, str] = {}
-        """An answer with each label."""
-
-    def add(self, sample: Sample) -> None:
+def labels_of(samples: Iterable[Sample]) -> Iterator[UnreadField]:
+    """Yield the label that nearly all answers begin with; it is a name if what users say begins with one of theirs."""
+    num_texts, num_rows, first = Counter[str](), Counter[str](), dict[str, str]()
+    labels: Mapping[str, Counter[str]] = {"assistant": Counter(), "user": Counter()}
+    for sample in samples:
         names: set[str] = set()
         for message in sample.messages:
             role, text = message.fields["role"], message.fields.get("content")
-            if role not in self._labels or type(text) is not str or message.weight == 0 or not text or text.isspace():
+            if role not in labels or type(text) is not str or message.weight == 0 or not text or text.isspace():
                 continue
-            self._num_texts[role] += 1
+            num_texts[role] += 1
             if (found := _SPEAKER.match(text)) is not None:
-                self._labels[role][found["label"]] += 1
+                labels[role][found["label"]] += 1
                 if role == "assistant":
                     names.add(found["label"])
-                    self._first.setdefault(found["label"], text)
-        self._num_rows.update(names)
+                    first.setdefault(found["label"], text)
+        num_rows.update(names)
 
-    def _shared(self, role: str) -> str | None:
+    def shared(role: str) -> str | None:
         """Return the label with which nearly all texts of a role begin."""
-        num = self._num_texts[role]
-        label, count = next(iter(self._labels[role].most_common(1)), ("", 0))
-        return label if count and (num - count) * _MOST_WITHOUT <= num else None
+        label, count = next(iter(labels[role].most_common(1)), ("", 0))
+        return label if count and (num_texts[role] - count) * _MOST_WITHOUT <= num_texts[role] else None
 
-    def found(self) -> Iterator[UnreadField]:
-        """Yield the label that nearly all answers have; it is a name if what users say has one of theirs."""
-        name, label = self._shared("user"), self._shared("assistant")
-        if label is not None and self._num_texts["assistant"] >= _FEWEST_ANSWERS:
-            yield UnreadField(
-                path=label,
-                kind="label",
-                num_rows=self._num_rows[label],
-                example=spaced(self._first[label]),
-                roles=((label, "assistant"), (name, "user")) if name is not None and name != label else (),
-            )
+    name, label = shared("user"), shared("assistant")
+    if label is not None and num_texts["assistant"] >= _FEWEST_ANSWERS:
+        roles = ((label, "assistant"), (name, "user")) if name is not None and name != label else ()
+        example = spaced(first[label])
+        yield UnreadField(path=label, kind="label", num_rows=num_rows[label], example=example, roles=roles)
 
 
 def speakers_in(texts: Sequence[str]) -> tuple[str, str] | None:

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from packer.questions.field_names import meant_field
 from packer.questions.read_places import ITEMS, Path, places, shown_path
-from packer.questions.read_texts import strings
-from packer.source.field_names import meant_field
+from packer.questions.texts import is_text, strings
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
-from packer.source.prose import is_text
 from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS, field_value
 

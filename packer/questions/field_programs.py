@@ -9,10 +9,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from packer.questions.field_names import meant_field
 from packer.questions.options import siblings
 from packer.questions.read_places import ITEMS, Path, places
 from packer.source.decode import decoded_json
-from packer.source.field_names import meant_field
 from packer.source.file_bytes import FilePath, quoted
 from packer.source.jq_commands import jq_field, jq_path, row_command
 from packer.source.roles import is_answer

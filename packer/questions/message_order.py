@@ -1,10 +1,8 @@
-"""Finds rows whose messages stand in another order than they say, and rows that begin other rows.
+"""Finds rows whose messages stand in another order than they say.
 
 What a row says of the order of its messages must be the order they stand in. A row says it under a key of its messages,
 which may be in objects in them: one that numbers them, by consecutive integers; one that has their times; or one that
 has the id of the message before. Only values tell such a key, never its name. Results of calls may come in any order.
-
-Logs have a row for each request, with all that was said before: an answer is then in the row of each later request.
 """
 
 import datetime as dt
@@ -17,11 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from typing import Any
 
-import msgspec
-
-from packer.batches import Message, Sample
-from packer.questions.read_places import ITEMS, MOST_FIELDS, Note, Path, UnreadField, shown_path
-from packer.recipe.named_options import as_option
+from packer.questions.read_places import ITEMS, MOST_FIELDS, Path, UnreadField, shown_path
 from packer.source.decode import decoded_json
 from packer.source.roles import ROLES, is_answer
 from packer.source.row import field_value
@@ -34,15 +28,6 @@ _SECONDS = (946_684_800, 4_102_444_800)
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d\S{0,24})?")
 _RFC_2822 = re.compile(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d.{0,20}")
 _DIGITS = re.compile(r"\d{1,19}", re.ASCII)
-
-_MOST_ROWS_PER_BEGUN = 100
-"""Of which one may begin another: short conversations are alike."""
-
-BEGIN_OTHERS = (
-    "begin another row, and their answers are trained once in each, as where every request of a session is logged with "
-    f"all before it; {as_option('supervision.turns=last')} trains the last answer of each row alone; or keep the last "
-    "row of each session, as docs/how-to/exports.md#requests-of-a-session shows"
-)
 
 _FEWEST_COUNTED = 3
 """Of two messages, 1 and 0 may say who speaks."""
@@ -64,69 +49,36 @@ class _Talk:
         )
 
 
-class Orders:
-    """Gathers what the messages of some rows say of their order, and counts rows that begin another one of them."""
+def out_of_order(
+    rows: Sequence[Mapping[str, Any]], names: Collection[str], roles: Mapping[str, str]
+) -> Iterator[UnreadField]:
+    """Yield the keys of messages, in some fields, whose order some rows do not keep, be they refused for it or not."""
+    for name in sorted(names):
+        values = (field_value(row, name) for row in rows)
+        lists = (decoded_json(value) if isinstance(value, str) else value for value in values)
+        talks = [talk for each in lists if (talk := _talk(each, roles)) is not None]
+        every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
+        for found in {each.path: each for each in every}.values():
+            yield replace(found, path=f"{name}{ITEMS}.{found.path}")
 
-    def __init__(self, roles: Mapping[str, str]) -> None:
-        self._roles = roles
-        self._talks: defaultdict[str, list[_Talk]] = defaultdict(list)
-        self._whole: list[int] = []
-        self._begun: set[int] = set()
 
-    def add(self, row: Mapping[str, Any], names: Collection[str]) -> None:
-        """Note the lists of messages in some fields of a row, which may be refused for their order."""
-        for name in names:
-            messages = field_value(row, name)
-            messages = decoded_json(messages) if isinstance(messages, str) else messages
-            if isinstance(messages, list) and len(messages) > 1 and all(type(each) is dict for each in messages):
-                self._add(name, messages)
-
-    def add_read(self, sample: Sample) -> None:
-        """Note what is read of a row."""
-        value, is_trained = 0, False
-        for message in sample.messages if sample.preference is None else ():
-            if is_trained:
-                self._begun.add(value)
-            value = hash((value, _said(message)))
-            is_trained |= message.role == "assistant" and message.weight != 0
-        self._whole += [value] * is_trained
-
-    def _add(self, name: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        said: dict[Path, dict[int, Any]] = {}
-        for number, message in enumerate(messages):
-            for key, given in message.items():
-                for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
-                    said.setdefault(at, {})[number] = value
-        if said:
-            senders = [str(each.get("role") or each.get("from")) for each in messages]
-            roles = tuple(ROLES.get(self._roles.get(each, each).lower()) for each in senders)
-            answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, self._roles))
-            self._talks[name].append(_Talk(roles=roles, answers=answers, said=said))
-
-    def notes(self, num_rows: int) -> Iterator[Note]:
-        """Yield how many of all rows begin another one, unless they are few."""
-        num_begin = sum(map(self._begun.__contains__, self._whole))
-        if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:
-            yield Note(BEGIN_OTHERS, num_begin, num_rows)
-
-    def broken(self) -> Iterator[UnreadField]:
-        """Yield the keys whose order some rows do not keep."""
-        for name, talks in self._talks.items():
-            every = chain(_unsorted(talks, _count), _unsorted(talks, _time), _branched(talks))
-            for found in {each.path: each for each in every}.values():
-                yield replace(found, path=f"{name}{ITEMS}.{found.path}")
+def _talk(messages: Any, roles: Mapping[str, str]) -> _Talk | None:
+    """Return what several messages in a list say; None if it is nothing, or if they are none."""
+    if not isinstance(messages, list) or len(messages) < 2 or any(type(each) is not dict for each in messages):
+        return None
+    said: dict[Path, dict[int, Any]] = {}
+    for number, message in enumerate(messages):
+        for key, given in message.items():
+            for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
+                said.setdefault(at, {})[number] = value
+    senders = [str(each.get("role") or each.get("from")) for each in messages]
+    own = tuple(ROLES.get(roles.get(each, each).lower()) for each in senders)
+    answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, roles))
+    return _Talk(roles=own, answers=answers, said=said) if said else None
 
 
 def _field(key: Path, num_rows: int, example: str) -> UnreadField:
     return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example)
-
-
-def _said(message: Message) -> tuple[Any, ...]:
-    """Return what a message says, but for reasoning, which later requests may leave out."""
-    fields = message.fields
-    content, calls = fields.get("content"), fields.get("tool_calls")
-    told = content if isinstance(content, str) else msgspec.json.encode(content)
-    return fields["role"], told, calls and msgspec.json.encode(calls, order="sorted")
 
 
 def _scalars(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:

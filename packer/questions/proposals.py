@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from packer.batches import tool_parameters
+from packer.questions.field_names import meant_field
 from packer.questions.question_fields import list_names
-from packer.questions.read_places import ITEMS, UnreadField
-from packer.questions.read_texts import spaced
+from packer.questions.read_places import ITEMS, Note, UnreadField
+from packer.questions.texts import has_word, is_code, is_phrase, is_text, spaced
 from packer.questions.unread_text import Unread, find_unread, is_below
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import Refused, decoded_json
-from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
-from packer.source.prose import has_word, is_code, is_phrase, is_text
 from packer.source.roles import ends_in_question
 from packer.source.row import VARIABLES, Columns, composed, field_value, first_name, rename
 from packer.source.schema import fields_read, read_row, schema_of
@@ -300,3 +299,20 @@ def _tried(
     is_read = not any(is_below(inner, [source]) for each in after.fields for inner in each.inner)
     left = (each.path for each in after.fields if each.kind == "text")
     return (then, (*left, *replaced)) if is_kept and is_read else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileQuestion:
+    """What nothing reads in the first rows of a file, and what would."""
+
+    unread: Unread
+    unread_names: frozenset[str]
+    """Fields that neither the schema nor `columns` reads, whatever is in them."""
+
+    notes: tuple[Note, ...] = ()
+    proposal: Proposal | None = None
+    ways: tuple[str, ...] = ()
+    """Commands that move keys of messages, or flags, to where they are read; each with its condition."""
+
+    values: tuple[tuple[str, Any], ...] = ()
+    """A value of each field of the rows with such text, of which a template may have a variable."""

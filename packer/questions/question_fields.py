@@ -5,12 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from packer.questions.field_names import meant_field, says_better, words_of
 from packer.questions.options import FEWEST, lists_options, siblings
+from packer.questions.texts import has_word, is_text
 from packer.source.comparisons import chosen_and_rejected
 from packer.source.decode import decoded_json
-from packer.source.field_names import is_setting, meant_field, says_better, words_of
 from packer.source.file_bytes import quoted
-from packer.source.prose import has_word, is_text
+from packer.source.message_parts import is_setting
 from packer.source.roles import ROLES, ends_in_question, is_answer
 from packer.source.row import ID_FIELDS, Columns, first_name
 from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
@@ -84,16 +85,18 @@ class Fields:
         return next(iter(self._questions), None)
 
     @property
-    def turns(self) -> Sequence[str]:
-        """The lists that may have what was said before an answer, or what each of several questions is answered."""
+    def turns(self) -> str:
+        """What lists may have: what was said before an answer, or what each of several questions is answered."""
         texts = {path: each for path, each in self._lists.items() if all(isinstance(text, str) for text in each)}
         asked = [path for path in texts if meant_field(path) == "instruction"]
         said = [path for path in texts if "output" in (meant_field(path), meant_field(first_name(path)))]
-        if pair := next((pair for pair in product(asked, said) if len({len(texts[path]) for path in pair}) == 1), None):
-            return pair
+        for one, other in product(asked, said):
+            if len(texts[one]) == len(texts[other]):
+                return f"the texts in {quoted(other)} answer those in {quoted(one)}"
+        told = self._told[:1] if self._answers and not self._questions else []
         if self._questions and self._answers:
-            return [path for path, value in self._lists.items() if _messages_field(path, value)]
-        return self._told[:1] if self._answers and not self._questions else []
+            told = [path for path, value in self._lists.items() if _messages_field(path, value)]
+        return f"{list_names(told)} may have several turns of a conversation" if told else ""
 
     @property
     def _told(self) -> list[str]:

@@ -11,16 +11,19 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
-from packer.batches import REASONING_FIELDS, Sample
+import msgspec
+
+from packer.batches import REASONING_FIELDS, Message, Sample
 from packer.questions.beginnings import speakers_in
 from packer.questions.read_places import ITEMS, Note
+from packer.questions.texts import is_text
+from packer.recipe.named_options import as_option
 from packer.source.file_bytes import quoted
-from packer.source.prose import is_text
 
-MOST_SAMPLES = 64
+_MOST_SAMPLES = 64
 
 _QUESTION = re.compile(r"^[^\w\n]*((?:human|user|instruction|question)[^\w\n]{0,8}:)", re.IGNORECASE | re.MULTILINE)
 """A header of a question at the beginning of a line."""
@@ -49,6 +52,7 @@ _LONGEST_QUESTION = 20_000
 
 def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
     """Yield what is unusual in the first samples of a file."""
+    samples = samples[:_MOST_SAMPLES]
     if samples and samples[0].kind == "text":
         yield from _dialogues([sample.text for sample in samples])
         return
@@ -176,39 +180,69 @@ class _Texts:
                 yield word, count
 
 
-class NullNames:
-    """Counts the names of a null in what is read of some rows."""
+def null_names(
+    rows: Sequence[Mapping[str, Any]], fields: Collection[str], beside: Collection[str] = ()
+) -> Iterator[Note]:
+    """Yield the fields of rows that have the name of a null where the others are no labels.
 
-    def __init__(self, fields: Collection[str], beside: Collection[str] = ()) -> None:
-        """`fields`: names of those that are read; `beside`: those of them that stand beside the question."""
-        self._fields = fields
-        self._beside = beside
-        self._num_rows = 0
-        self._texts: defaultdict[tuple[str, ...], _Texts] = defaultdict(_Texts)
-        """By the name of a field, or of a field with messages, their key and their speaker."""
+    `fields`: names of those that are read; `beside`: those of them that stand beside the question.
+    """
+    found: defaultdict[tuple[str, ...], _Texts] = defaultdict(_Texts)
+    """By the name of a field, or of a field with messages, their key and their speaker."""
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        self._num_rows += 1
-        for name in self._fields:
-            value = row.get(name)
-            if type(value) is str:
-                self._texts[name,].add(value, self._num_rows)
-            for message in value if type(value) is list else ():
-                for key in _OF_MESSAGES & message.keys() if type(message) is dict else ():
-                    if type(message[key]) is str:
-                        place = name, key, str(message.get("role") or message.get("from"))
-                        self._texts[place].add(message[key], self._num_rows)
+    for (number, row), name in product(enumerate(rows), fields):
+        value = row.get(name)
+        if type(value) is str:
+            found[name,].add(value, number)
+        for message in value if type(value) is list else ():
+            for key in _OF_MESSAGES & message.keys() if type(message) is dict else ():
+                if type(message[key]) is str:
+                    found[name, key, str(message.get("role") or message.get("from"))].add(message[key], number)
+    for (name, *of_messages), texts in sorted(found.items(), key=lambda each: each[0]):
+        num_others = len(texts.others)
+        are_texts = 2 * sum(map(is_text, texts.others)) >= num_others
+        words = [*texts.placeholder()] if name in beside and not of_messages else []
+        if texts.names and are_texts and texts.names.total() + num_others > 1:
+            words = [(texts.names.most_common(1)[0][0], len(texts.rows))]
+        key, speaker = of_messages or ("", "")
+        path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)
+        for word, num_rows in words:
+            says = f"have only {quoted(word)} in {path}, which is read as a text; give null for nothing"
+            yield Note(says, num_rows, len(rows))
 
-    def notes(self) -> Iterator[Note]:
-        """Yield the fields with such names where the others are no labels."""
-        for (name, *of_messages), texts in sorted(self._texts.items(), key=lambda each: each[0]):
-            num_others = len(texts.others)
-            are_texts = 2 * sum(map(is_text, texts.others)) >= num_others
-            found = [*texts.placeholder()] if name in self._beside and not of_messages else []
-            if texts.names and are_texts and texts.names.total() + num_others > 1:
-                found = [(texts.names.most_common(1)[0][0], len(texts.rows))]
-            key, speaker = of_messages or ("", "")
-            path = f"{quoted(f'{name}{ITEMS}.{key}', 80)} of {quoted(speaker)}" if key else quoted(name)
-            for word, num_rows in found:
-                says = f"have only {quoted(word)} in {path}, which is read as a text; give null for nothing"
-                yield Note(says, num_rows, self._num_rows)
+
+_MOST_ROWS_PER_BEGUN = 100
+"""Of which one may begin another: short conversations are alike."""
+
+BEGIN_OTHERS = (
+    "begin another row, and their answers are trained once in each, as where every request of a session is logged with "
+    f"all before it; {as_option('supervision.turns=last')} trains the last answer of each row alone; or keep the last "
+    "row of each session, as docs/how-to/exports.md#requests-of-a-session shows"
+)
+
+
+def begun_rows(samples: Sequence[Sample], num_rows: int) -> Iterator[Note]:
+    """Yield how many of all rows begin another one, unless they are few.
+
+    Logs have a row for each request, with all that was said before: an answer is then in the row of each later request.
+    """
+    whole, begun = list[int](), set[int]()
+    for sample in samples:
+        value, is_trained = 0, False
+        for message in sample.messages if sample.preference is None else ():
+            if is_trained:
+                begun.add(value)
+            value = hash((value, _words_of(message)))
+            is_trained |= message.role == "assistant" and message.weight != 0
+        whole += [value] * is_trained
+    num_begin = sum(map(begun.__contains__, whole))
+    if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:
+        yield Note(BEGIN_OTHERS, num_begin, num_rows)
+
+
+def _words_of(message: Message) -> tuple[Any, ...]:
+    """Return what a message says, but for reasoning, which later requests may leave out."""
+    fields = message.fields
+    content, calls = fields.get("content"), fields.get("tool_calls")
+    told = content if isinstance(content, str) else msgspec.json.encode(content)
+    return fields["role"], told, calls and msgspec.json.encode(calls, order="sorted")

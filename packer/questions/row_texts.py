@@ -5,27 +5,25 @@ a label or not: labels repeat, and what belongs to a row differs from row to row
 together, as the cells of a table are. Tools and calls are content too, although their texts may be short, and so are
 the answers that a question does not take, and a key of messages that names a tool which nothing calls. All of them
 are found at any depth, in objects, lists and JSON text.
+
+A text that is read need not be asked about under another name; neither does one that is made of such texts, as a
+rendered copy of a conversation is.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
+from packer.batches import Sample
+from packer.questions.field_names import meant_field
 from packer.questions.named_media import names_media
 from packer.questions.options import FEWEST, are_lettered, is_one_of, names_one_of, siblings
 from packer.questions.read_places import ITEMS, Path
-from packer.questions.read_texts import (
-    MESSAGE_FIELDS,
-    WHOLE_CHARACTERS,
-    ReadTexts,
-    spaced,
-    strings,
-)
+from packer.questions.texts import MESSAGE_FIELDS, is_phrase, is_text, is_text_key, spaced, strings
 from packer.source.decode import decoded_json
-from packer.source.field_names import is_setting, meant_field
-from packer.source.message_parts import reasoning_in
-from packer.source.prose import is_phrase, is_text, is_text_key
+from packer.source.message_parts import is_setting, reasoning_in
 from packer.source.row import LETTERS
 
 _NAMES = ("name", "function", "tool", "api")
@@ -44,6 +42,100 @@ _NUMBERS = frozenset({int, float})
 
 _MOST_UNREAD = 250
 """Places of unread texts in a row, after which it is searched no further: rows may have names or dates as keys."""
+
+
+WHOLE_CHARACTERS = 12
+"""Shorter texts are compared with whole texts: that a message has a B in it does not say that the answer is B."""
+
+_MOST_PARTS = 500
+"""Texts that a text may be made of."""
+
+_MOST_MISSES = 8
+"""Texts that may be searched in vain in a text that might be made of them."""
+
+
+class ReadTexts:
+    """What is read from a row. Most rows need their texts alone, so what is made of them is made when asked for."""
+
+    def __init__(self, sample: Sample, texts: Collection[str]) -> None:
+        """`texts`: those of :func:`texts_read`."""
+        self._sample = sample
+        self._texts = texts
+        last = sample.messages[-1] if sample.messages else None
+        self.lacks_answer = last is not None and last.role != "assistant"
+
+    @cached_property
+    def answer(self) -> str:
+        messages = self._sample.messages
+        return spaced((messages[-1].fields.get("content") or "") if messages else self._sample.text)
+
+    @cached_property
+    def _spaced(self) -> dict[str, None]:
+        return dict.fromkeys(text for each in self._texts if (text := spaced(each)))
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """The texts, and those in the JSON that some of them are."""
+        values = [value for text in self._spaced if (value := decoded_json(text)) is not None]
+        return frozenset(self._spaced).union(map(spaced, strings(values)))
+
+    @cached_property
+    def joined(self) -> str:
+        return "\n".join(self._spaced)
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        return sorted(self.whole, key=lambda part: (-len(part), part))
+
+    def hold(self, text: str) -> bool:
+        """Whether a text stands in one that is read, or is made of such texts with labels between them."""
+        if text in self.whole:
+            return True
+        if len(text) < WHOLE_CHARACTERS and not is_text(text):
+            return next(_places(text, self.joined), None) is not None
+        if text in self.joined:
+            return True
+        pieces, num_parts, misses = [text], 0, 0
+        for part in self._parts[:_MOST_PARTS]:
+            cut = [piece for whole in pieces for piece in _without(part, whole)]
+            num_parts += len(cut) - len(pieces)
+            misses += len(cut) == len(pieces)
+            pieces = [piece for piece in cut if piece.strip()]
+            if misses == _MOST_MISSES or not pieces:
+                break
+        return num_parts > 1 and not any(self._is_more(piece.strip()) for piece in pieces)
+
+    def lack(self, text: str) -> bool:
+        """Whether a text, or one in it if it is JSON, is not a whole text that is read."""
+        if (text := spaced(text)) in self.whole or not text or text.lower() in self.whole:
+            return False  # the types of Gemini's parameters are in capitals
+        value = decoded_json(text)
+        return value is None or any(map(self.lack, strings(value)))
+
+    def _is_more(self, piece: str) -> bool:
+        value = decoded_json(piece)
+        texts = [piece] if value is None else map(spaced, strings(value))
+        return any(is_text(text) and (value is None or not self.hold(text)) for text in texts)
+
+
+def _without(part: str, text: str) -> list[str]:
+    """Return what is left of a text between the places where a part stands in it as whole words."""
+    pieces, start = [], 0
+    for at in _places(part, text):
+        pieces.append(text[start:at])
+        start = at + len(part)
+    return [*pieces, text[start:]]
+
+
+def _places(part: str, text: str) -> Iterator[int]:
+    """Yield where a part stands in a text as whole words, not overlapping."""
+    at = text.find(part)
+    while at >= 0:
+        end = at + len(part)
+        is_whole = not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum())
+        if is_whole:
+            yield at
+        at = text.find(part, max(end, at + 1) if is_whole else at + 1)  # a part may be empty
 
 
 class RowTexts:

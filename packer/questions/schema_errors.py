@@ -9,20 +9,19 @@ from typing import Any
 
 from packer.errors import InputError, did_you_mean, near
 from packer.questions.conversations import PAGE, conversation_hint, step
+from packer.questions.field_names import meant_field, says_better
 from packer.questions.field_programs import into_question, one_answer
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
 from packer.questions.read_places import ITEMS
-from packer.questions.read_texts import strings
+from packer.questions.texts import has_word, is_text, strings
 from packer.questions.unread_text import is_below
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import is_verdict
+from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused
 from packer.source.detect import column_types, first_rows, first_value
-from packer.source.field_names import meant_field
 from packer.source.file_bytes import CSV_FORMATS, TABLE_FORMATS, FilePath, Format, quoted
 from packer.source.jq_commands import jq_command
-from packer.source.prose import has_word, is_text
 from packer.source.roles import SPEAKERS, guess_roles
 from packer.source.row import Columns, composed, field_value, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of
@@ -159,8 +158,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     fields = Fields([rename(row, columns) for row in sampled])
     question = fields.question or fields.longest
     if fields.turns:
-        turns = f"if {list_names(fields.turns)} may have several turns of a conversation"
-        return f"{fields}; {turns}, write all of a row in turn into `messages`, as {PAGE} shows"
+        return f"{fields}; if {fields.turns}, write all of a row in turn into `messages`, as {PAGE} shows"
     best = _best(sampled, columns, (("", further) for further in fields.named()))
     several = one_answer(path, sampled, question) if question and path is not None else None
     if several is not None:
@@ -184,7 +182,8 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: File
     is_pair = bool(when) and "rejected" in first.reading.columns
     left_out = any(_left_out(each) for _, each in best)
     read = {old for _, each in best for old in each.reading.columns.values()}
-    verdicts = [name for name in sampled[0] if is_verdict(name) and name not in read and (is_pair or name != "label")]
+    verdicts = [name for name in sampled[0] if (name in VERDICTS or says_better(name)) and name not in read]
+    verdicts = [name for name in verdicts if is_pair or name != "label"]
     differs = _DIFFERS.format(f", as {list_names(verdicts)} may say" if verdicts else "")
     more_pairs = differs if is_pair or (rivals and verdicts) else ""
     return f"say which field is which: {ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from packer.questions.field_names import is_character, verdicts
 from packer.questions.field_programs import moved_flag
 from packer.questions.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
-from packer.questions.read_texts import MESSAGE_FIELDS
+from packer.questions.texts import MESSAGE_FIELDS
 from packer.source.decode import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number, decoded_json
-from packer.source.field_names import is_character, verdicts
 from packer.source.file_bytes import quoted
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS, first_name

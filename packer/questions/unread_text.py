@@ -3,7 +3,7 @@
 What a row says is in its texts, whatever their names are. A field that holds a text which does not stand in any text
 that is read from its row would be lost. So it is asked about: `columns` reads it, `ignore` of its source leaves it out.
 
-What counts as text is in :mod:`packer.questions.row_texts`. Paths are written as ``metadata.tools[].name``. Flags
+What counts as text is in :mod:`packer.questions.texts`. Paths are written as ``metadata.tools[].name``. Flags
 that may say what is trained, and orders in which messages do not stand, are asked about in the same way.
 """
 
@@ -15,23 +15,23 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.questions.beginnings import Blocks, Labels, blocks_of
-from packer.questions.message_order import Orders
+from packer.questions.beginnings import blocks_in, blocks_of, labels_of
+from packer.questions.message_order import out_of_order
 from packer.questions.named_media import names_media
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
-from packer.questions.read_texts import (
+from packer.questions.row_notes import begun_rows, notes_on, null_names
+from packer.questions.row_texts import ReadTexts, RowTexts
+from packer.questions.texts import (
     MESSAGE_FIELDS,
-    ReadTexts,
     are_all_in,
     texts_read,
 )
-from packer.questions.row_notes import MOST_SAMPLES, NullNames, notes_on
-from packer.questions.row_texts import RowTexts
 from packer.questions.training_flags import Flags
 from packer.source.comparisons import VERDICTS
-from packer.source.decode import Refused
+from packer.source.decode import Refused, decoded_json
 from packer.source.row import ANSWERS, VARIABLES, Columns
 from packer.source.schema import SCHEMAS, read_row
+from packer.source.tools_and_calls import KEYS_OF_CALLS
 
 _MOST_ROWS_PER_FIELD = 100
 """One in this many rows may have a text in a field: a build names it, and does not stop to ask."""
@@ -76,28 +76,23 @@ def _uncalled_tools(sample: Sample) -> set[str]:
     return {tool["function"]["name"] for tool in sample.tools or ()} - called
 
 
-class _Settings:
-    """Gathers what rows say beside their texts: names of those who speak, and variables of the template."""
+_SPEAKER = f"{ITEMS}.name"
 
-    def __init__(self) -> None:
-        self.speakers: Counter[str] = Counter()
-        self.plain: Counter[tuple[str, str]] = Counter()
-        """Rows without any reasoning in answers, by a variable that they give the template and its value as JSON."""
 
-        self._given: dict[str, Counter[str]] = {}
-
-    def add(self, sample: Sample) -> None:
+def _settings(samples: Iterable[Sample]) -> tuple[Counter[tuple[str, str]], dict[str, Counter[str]]]:
+    """Return `plain` of :class:`Unread`, and what rows say beside their texts, as JSON, by its path: names of those who
+    speak, and variables of the template.
+    """
+    plain, speakers, said = Counter[tuple[str, str]](), Counter[str](), dict[str, Counter[str]]()
+    for sample in samples:
         named = (each.fields.get("name") for each in sample.all_messages if each.role != "tool")
-        self.speakers.update(json.dumps(name) for name in named if name)
+        speakers.update(json.dumps(name) for name in named if name)
         values = sample.template_kwargs.items()
         given = [(name, json.dumps(value)) for name, value in values if isinstance(value, str | int | float)]
         for name, value in given:
-            self._given.setdefault(f"{VARIABLES}.{name}", Counter()).update([value])
-        self.plain.update([] if _is_reasoned(sample) else given)
-
-    def labels(self) -> dict[str, Counter[str]]:
-        """Return what is said, as JSON, by its path."""
-        return self._given | ({f"{ITEMS}.name": self.speakers} if self.speakers else {})
+            said.setdefault(f"{VARIABLES}.{name}", Counter()).update([value])
+        plain.update([] if _is_reasoned(sample) else given)
+    return plain, said | ({_SPEAKER: speakers} if speakers else {})
 
 
 def _is_reasoned(sample: Sample) -> bool:
@@ -107,8 +102,32 @@ def _is_reasoned(sample: Sample) -> bool:
     return not said or any(each.get("reasoning_content") or any(blocks_of(str(each["content"]))) for each in said)
 
 
+_USUAL = MESSAGE_FIELDS | {"from", "value"}
+_USUAL_OF_CALLS = KEYS_OF_CALLS | {"function"}
+
+
+def _says_more(row: Mapping[str, Any], known: set[str], messages: Collection[str]) -> bool:
+    """Whether a row has other fields than those known, or a message or a call a key that nothing reads.
+
+    Of such rows alone it is asked what may be a flag, and what says an order. Parts and JSON text may have such keys.
+    """
+    if not row.keys() <= known:
+        return True
+    given = [row.get(name) for name in messages]
+    stack = [(each, _USUAL) for value in given for each in (value if type(value) is list else [value])]
+    while stack:
+        value, usual = stack.pop()
+        if type(value) is dict and value.keys() <= usual and not isinstance(value.get("content"), dict | list):
+            calls = value.get("tool_calls") or []
+            inner = [*(calls if type(calls) is list else [calls]), value.get("function")]
+            stack += [(each, _USUAL_OF_CALLS) for each in inner if each is not None]
+        elif isinstance(value, dict | list) or (type(value) is str and decoded_json(value) is not None):
+            return True
+    return False
+
+
 def find_unread(
-    rows: Iterable[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
     *,
     schema: str,
     columns: Columns,
@@ -126,28 +145,21 @@ def find_unread(
     tools = {columns.get(name) or name for name in ("tools", "functions")}
     said: set[Path] = {(name, *inner, key) for name in own - tools for inner in ((ITEMS,), ()) for key in contents}
     said |= {(columns.get(name) or name,) for name in SCHEMAS[schema].fields.intersection(ANSWERS)}
-    num_rows, num_read, is_chat = 0, 0, False
     read: set[Path] = set()
     names, keys, found, samples = set[str](), set[str](), list[RowTexts](), list[Sample]()
-    compared = VERDICTS if schema == "preference" else ()
-    flags = Flags(read={*own, *hidden, *compared}, roles=roles)
-    nulls = NullNames(own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION})
-    blocks, labels, orders, settings = Blocks(known=roles), Labels(), Orders(roles), _Settings()
-    for num_rows, row in enumerate(rows, 1):  # noqa: B007 - used after the loop
+    known_fields = {*own, *hidden, *(VERDICTS if schema == "preference" else ())}
+    says_more = any(_says_more(row, known_fields, own - tools) for row in rows)
+    flags = Flags(read=known_fields, roles=roles) if says_more else None
+    rows_read: list[Mapping[str, Any]] = []
+    for row in rows:
         names.update(row)
-        orders.add(row, own - tools)
         try:
             sample = read_row(row, number=0, schema=schema, columns=columns, roles=roles)
         except Refused:
             continue
-        num_read += 1
-        samples += [sample] if num_read <= MOST_SAMPLES else []
+        samples.append(sample)
+        rows_read.append(row)
         keys.update(*(each.fields for each in sample.all_messages))
-        settings.add(sample)
-        blocks.add(sample)
-        labels.add(sample)
-        nulls.add(row)
-        orders.add_read(sample)
         shown = {name: value for name, value in row.items() if name not in hidden}
         as_it_stands = {text for text in texts_read(sample) if text and not text.isspace()}
         uncalled = _uncalled_tools(sample)
@@ -157,38 +169,44 @@ def find_unread(
             for name, value in shown.items()
             if name not in own | tools or not are_all_in(value, as_it_stands if name in tools else called)
         }
-        texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
-        flags.add(shown, sample.template_kwargs)
-        is_chat |= sample.kind == "chat"
-        read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
-        if texts.unread or texts.phrases or texts.choices:
-            found.append(texts)
-    differing = flags.differing()
+        if flags is not None:
+            flags.add(shown, sample.template_kwargs)
+        if left:
+            texts = RowTexts(left, ReadTexts(sample, as_it_stands), own, said, uncalled)
+            read |= {path[:end] for path in texts.read for end in range(1, len(path) + 1)}
+            if texts.unread or texts.phrases or texts.choices:
+                found.append(texts)
+    num_rows, differing = len(rows), [] if flags is None else [*flags.differing()]
     lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
     found_fields = _fields(found, read, lists, hidden)
     texts_at = {field.path for field in found_fields}
     found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *texts_at})]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
+    broken = out_of_order(rows, own - tools, roles) if says_more else ()
+    plain, settings = _settings(samples)
+    labels = (flags.labels() if flags else {}) | settings
     return Unread(
         fields=(
             *(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
-            *(field for field in orders.broken() if not is_below(field.path, hidden)),
+            *(field for field in broken if not is_below(field.path, hidden)),
         ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
-            *(block for block in blocks.found() if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
-            *labels.found(),
+            *(block for block in blocks_in(samples, roles) if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
+            *labels_of(samples),
         ),
-        notes=(*notes_on(samples), *nulls.notes(), *orders.notes(num_rows)),
+        notes=(
+            *notes_on(samples),
+            *null_names(rows_read, own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION}),
+            *begun_rows(samples, num_rows),
+        ),
         num_rows=num_rows,
-        num_read=num_read,
+        num_read=len(samples),
         names=frozenset(names),
-        keys=frozenset(keys - MESSAGE_FIELDS - (set() if settings.speakers else {"name"})),
-        is_chat=is_chat,
-        plain=settings.plain,
-        labels={
-            path: said for path, said in (flags.labels() | settings.labels()).items() if not is_below(path, hidden)
-        },
+        keys=frozenset(keys - MESSAGE_FIELDS - (set() if _SPEAKER in settings else {"name"})),
+        is_chat=any(sample.kind == "chat" for sample in samples),
+        plain=plain,
+        labels={path: said for path, said in labels.items() if not is_below(path, hidden)},
     )
 
 

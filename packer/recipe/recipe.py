@@ -33,11 +33,23 @@ from packer.recipe.groups import (
     wrong_columns,
 )
 from packer.recipe.named_options import also_of_all, of_one_source
-from packer.recipe.row_rules import Condition, Decontaminate, Deduplicate, Filter, MediaRules, RowRules, Split, Take
-from packer.recipe.strict_yaml import explain, load_mapping, parse_size, parse_yaml
+from packer.recipe.row_rules import (
+    Condition,
+    Decontaminate,
+    Deduplicate,
+    Filter,
+    MediaRules,
+    RowRules,
+    Split,
+    Take,
+    fields_of,
+)
+from packer.recipe.strict_yaml import explain, load_mapping, parse_yaml
 
 RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
@@ -73,6 +85,20 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def path(self) -> Path | None:
         """File that replaces the tokenizer's own template."""
         return template_path(self.name) if self.name else Path(self.file) if self.file else None
+
+
+def template_key(text: str) -> dict[str, str | None]:
+    """Return the keys of `template` for a value of `--template`, which is a name or a file.
+
+    Write `./NAME` for a file that is called like a named template.
+
+    Example:
+        >>> template_key("chatml")
+        {'name': 'chatml', 'file': None}
+    """
+    if text in NAMED_TEMPLATES:
+        return {"name": text, "file": None}
+    return {"name": None, "file": text}
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,6 +146,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.media.images == "read"
 
     @property
+    def chooses_rows(self) -> bool:
+        """Whether it has any rule that chooses rows."""
+        of_sources = (bool(source.where or source.take) for source in self.sources)
+        return bool(self.filters or self.decontaminate or self.deduplicate or self.split) or any(of_sources)
+
+    @property
     def row_rules(self) -> RowRules:
         """The rules that choose rows."""
         return RowRules(
@@ -129,6 +161,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             split=self.split,
             where=tuple(dict(sorted(source.where.items())) for source in self.sources),
             take=tuple(source.take for source in self.sources),
+        )
+
+    def known_fields(self, source: Source) -> frozenset[str]:
+        """Return fields of a source that need not be asked about: they are ignored, or rules or columns read them."""
+        of_rules = fields_of(self.filters, self.split, source.where) if self.chooses_rows else ()
+        return frozenset(
+            {*source.ignore, *of_rules, *(each.field for each in declared(self) if each.rule.file is None)}
         )
 
     def documents_half(self) -> dict[str, Any]:
@@ -245,7 +284,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         _apply(merged, override)
     for key in ("partition_bytes", "shard_bytes", "rows.max_bytes", "rows.max_render_bytes"):
         group, _, name = key.rpartition(".")
-        parse_size(merged.get(group) if group else merged, name, key)
+        _parse_size(merged.get(group) if group else merged, name, key)
     try:
         recipe = msgspec.convert(merged, Recipe)
         # template.kwargs may hold anything YAML can say, and a recipe is JSON. A template that writes a mapping shows
@@ -267,7 +306,8 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
             hint="template.kwargs is for variables of the template's own, such as enable_thinking",
         )
     _check_names(recipe, where)
-    rules = (recipe.pack.wrong(), recipe.read.wrong(), recipe.row_rules.wrong(), wrong_columns(recipe))
+    of_rows = recipe.row_rules.wrong() if recipe.chooses_rows else ()
+    rules = (recipe.pack.wrong(), recipe.read.wrong(), of_rows, wrong_columns(recipe))
     for said, hint in chain(*rules):
         raise RecipeError(f"{where}: {said}", hint=hint)
     try:
@@ -275,6 +315,17 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
     except ValueError as error:
         raise RecipeError(f"{where}: template.date: {error}", hint="a date such as 2026-01-01") from None
     return recipe
+
+
+def _parse_size(values: Any, name: str, key: str) -> None:
+    """Replace a size such as 64MiB by its number of bytes, in place; `key` is that of the whole recipe."""
+    text = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(text, str):
+        return
+    match = re.fullmatch(r"([0-9]{1,4000})\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise RecipeError(f"{key}: expected a size such as 64MiB, found '{text}'")
+    values[name] = int(match[1]) * _UNITS[match[2].upper()]
 
 
 def for_one_source(hint: str, recipe: Recipe, number: int) -> str:

@@ -218,12 +218,6 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry for each source."""
 
     @property
-    def is_set(self) -> bool:
-        """Whether any rule is set."""
-        rules = (self.filters, self.decontaminate, self.deduplicate, self.split, any(self.where), any(self.take))
-        return any(map(bool, rules))
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Names that `SelectedRows.detail` refers to: the filters, then the conditions of each source."""
         where = (f"sources[{i}].{WHERE}.{field}" for i, own in enumerate(self.where) for field in own)

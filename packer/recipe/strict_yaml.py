@@ -14,10 +14,8 @@ import msgspec
 import yaml
 
 from packer.errors import RecipeError, did_you_mean, near, near_paths
-from packer.host.regular_file import read_regular_bytes
+from packer.host.files import read_regular_bytes
 from packer.names import in_words
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 _PLACE = re.compile(r"\[[^]]*\]")
 """The place of an entry in a list: `[...]`."""
@@ -135,17 +133,6 @@ def _parse_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         return None
-
-
-def parse_size(values: Any, name: str, key: str) -> None:
-    """Replace a size such as 64MiB by its number of bytes, in place; `key` is that of the whole recipe."""
-    text = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(text, str):
-        return
-    match = re.fullmatch(r"([0-9]{1,4000})\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2].upper() not in _UNITS:
-        raise RecipeError(f"{key}: expected a size such as 64MiB, found '{text}'")
-    values[name] = int(match[1]) * _UNITS[match[2].upper()]
 
 
 def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple[str, str]:

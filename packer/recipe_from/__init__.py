@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from packer.display import in_shell
 from packer.errors import RecipeError, UsageError, did_you_mean, near
-from packer.host.regular_file import path_within
+from packer.host.files import path_within
 from packer.names import SCHEME, may_be_repository, refuse_address
 from packer.recipe.recipe import make_recipe
 from packer.recipe.strict_yaml import as_yaml, load_mapping

@@ -52,6 +52,12 @@ from packer.render.turns import TurnRules, turn_of
 from packer.render.wrappers import Wrappers
 
 
+def compiled(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
+    """Compile a template with the model's variables and the recipe's date."""
+    given, max_bytes = recipe.template, recipe.rows.max_render_bytes
+    return ChatTemplate(source, date=given.date, variables=model.named_tokens, max_bytes=max_bytes, kwargs=given.kwargs)
+
+
 class Renderer:
     """Renders samples with one model's templates under one recipe's rules.
 
@@ -65,8 +71,10 @@ class Renderer:
         self._processor = None if processor is None else functools.cache(processor)
         rules, kwargs = recipe.supervision, recipe.template.kwargs
         self._rules = rules
-        self._template = self._compile(model.template)
-        self._tool_template = self._compile(model.tool_template)
+        self._template, self._tool_template = (
+            None if source is None else compiled(source, model, recipe)
+            for source in (model.template, model.tool_template)
+        )
         self._call_ids = CallIds(recipe.rows.call_ids, kwargs)
         self._wrappers_of = functools.cache(functools.partial(Wrappers.of, kwargs=kwargs))
         self._control = TypedControl(model.control, rules.control_tokens)
@@ -91,18 +99,6 @@ class Renderer:
     @functools.cached_property
     def _plain(self) -> PlainRows:
         return PlainRows(self._control, self._eos, self._recipe)
-
-    def _compile(self, source: str | None) -> ChatTemplate | None:
-        if source is None:
-            return None
-        given = self._recipe.template
-        return ChatTemplate(
-            source,
-            date=given.date,
-            variables=self._model.named_tokens,
-            max_bytes=self._recipe.rows.max_render_bytes,
-            kwargs=given.kwargs,
-        )
 
     def _clear_rows(self, template: ChatTemplate) -> ClearRows:
         return ClearRows(

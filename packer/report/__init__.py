@@ -22,8 +22,7 @@ from markupsafe import Markup
 from packer.audit.stats import stats
 from packer.display import number, percent, plural, size, visible
 from packer.errors import UsageError
-from packer.host.limits import storage_errors
-from packer.host.regular_file import open_regular
+from packer.host.files import open_regular, storage_errors
 from packer.names import refuse_address, shown
 from packer.report.facts import Documents, histograms, reasons, source_facts
 from packer.report.tokens import pack_tokens, sample

@@ -8,8 +8,8 @@ from typing import Any
 from packer.batches import Message, Sample
 from packer.source.chat import chat_sample, with_reasoning_fields
 from packer.source.decode import Refused, coalesce_aliases
-from packer.source.field_names import is_setting
 from packer.source.file_bytes import quoted
+from packer.source.message_parts import is_setting
 from packer.source.row import RowFields, RowSchema, typed_row
 from packer.source.unsupported_rows import refuse_media_tags
 

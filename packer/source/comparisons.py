@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 from packer.source.decode import Refused, as_number
-from packer.source.field_names import says_better
 from packer.source.file_bytes import quoted
 
 _SIDES = {"a": "b", "A": "B", "0": "1", "1": "2"}
@@ -38,11 +37,6 @@ _SCORES = [(f"{score}_{one}", f"{score}_{other}") for score in ("score", "rating
 VERDICTS = frozenset({*_STRENGTHS, *_NAMES, *chain(*_SCORES)})
 ANSWERS = frozenset(chain(*_COMPARED.items()))
 """Fields that say which answer is better, and those of the answers."""
-
-
-def is_verdict(name: str) -> bool:
-    """Whether a field is called as one that says which of two answers is better."""
-    return name in VERDICTS or says_better(name)
 
 
 def chosen_and_rejected(row: Mapping[str, Any]) -> tuple[str, str] | Refused | None:

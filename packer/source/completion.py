@@ -10,7 +10,7 @@ from packer.batches import Sample
 from packer.recipe.named_options import flow_mapping
 from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
 from packer.source.decode import Refused, type_name, typed
-from packer.source.field_names import is_setting
+from packer.source.message_parts import is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id
 from packer.source.unsupported_rows import may_have_media_tags, refuse_media_tags
 

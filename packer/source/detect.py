@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from packer.errors import InputError
-from packer.host.regular_file import FETCH_LFS, LFS_POINTER
+from packer.host.files import FETCH_LFS, LFS_POINTER
 from packer.names import data_ending
 from packer.source.decode import Refused, decode_json, decoded_json
 from packer.source.file_bytes import (

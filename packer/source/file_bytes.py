@@ -15,8 +15,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from packer.errors import InputError, PackerError
-from packer.host.limits import out_of
-from packer.host.regular_file import open_regular
+from packer.host.files import open_regular, out_of
 
 READ_BYTES = 2**20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

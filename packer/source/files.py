@@ -26,10 +26,9 @@ from typing import TypeVar
 
 import msgspec
 
-from packer.display import in_shell
+from packer.display import in_shell, show_as
 from packer.errors import InputError, StorageError, UsageError, did_you_mean, near_paths
-from packer.host.limits import out_of
-from packer.host.regular_file import path_within, read_regular_bytes, walk
+from packer.host.files import out_of, path_within, read_regular_bytes, walk
 from packer.names import SPLIT_NAME, FileName, data_ending, in_words, is_file_name, may_be_repository
 from packer.source.file_bytes import PIPED, is_plain_text, no_rows_error
 from packer.source.jq_commands import texts_as_rows
@@ -264,4 +263,5 @@ def _standard_input() -> Path:
             f"{path}: standard input cannot be kept: {error.strerror or error}",
             hint="TMPDIR names the folder; or write the rows to a file and name it",
         ) from error
+    show_as(path, "standard input")
     return path

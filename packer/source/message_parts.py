@@ -346,3 +346,14 @@ def _reasoning_alone(message: Message) -> dict[str, Any]:
     if len(fields) < 3 or message.role != "assistant" or fields.get("tool_calls") or (fields["content"] or "").strip():
         return {}
     return {name: fields[name] for name in REASONING_FIELDS if fields.get(name)}
+
+
+_SETTINGS = frozenset(
+    {"enabled", "disabled", "on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"}
+)
+"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
+
+
+def is_setting(reasoning: Any) -> bool:
+    """Whether what a row has under `reasoning` says only whether, or how much, it is reasoned."""
+    return isinstance(reasoning, str) and reasoning.strip().lower() in _SETTINGS

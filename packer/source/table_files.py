@@ -24,8 +24,7 @@ import pyarrow as pa
 
 from packer.errors import InputError
 from packer.host.arrow_messages import BatchSize, batch_sizes
-from packer.host.limits import out_of
-from packer.host.regular_file import regular_path
+from packer.host.files import out_of, regular_path
 from packer.host.watchdog import MAX_GROWTH_BYTES, OverMemoryError, bounded
 from packer.source.file_bytes import FilePath, FileStatus, Format, quoted
 

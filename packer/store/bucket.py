@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from packer.display import shown_cause
 from packer.errors import CheckError, PackerError, StorageError, UsageError
-from packer.host.limits import is_panic
+from packer.host.files import is_panic
 from packer.names import credentials_hint
 
 T = TypeVar("T")

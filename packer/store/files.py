@@ -29,10 +29,9 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from packer.display import repair_hint
-from packer.errors import BusyError, CheckError, StorageError, url_of
-from packer.host.limits import storage_errors
-from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path
+from packer.display import repair_hint, url_of
+from packer.errors import BusyError, CheckError, StorageError
+from packer.host.files import MAX_SMALL_BYTES, leads_outside, open_regular, regular_path, storage_errors
 from packer.store.bucket import CONNECTIONS, MAX_READ_BYTES, Bucket, GoneError
 from packer.store.folder import (
     AtomicFile,

@@ -25,8 +25,7 @@ from typing import Any, NoReturn, Self
 from xxhash import xxh3_128
 
 from packer.errors import BusyError, PackerError, StorageError
-from packer.host.limits import storage_errors
-from packer.host.regular_file import open_descriptor, open_regular, special_file_error, walk
+from packer.host.files import open_descriptor, open_regular, special_file_error, storage_errors, walk
 from packer.names import is_file_path
 
 PRIVATE = ".packer"

@@ -18,8 +18,7 @@ from xxhash import xxh3_128_hexdigest
 
 from packer.display import in_shell
 from packer.errors import CheckError, InputError, UsageError, did_you_mean, near_paths
-from packer.host.limits import refuse_many_values
-from packer.host.regular_file import MAX_SMALL_BYTES, leads_outside
+from packer.host.files import MAX_SMALL_BYTES, leads_outside, refuse_many_values
 from packer.names import FilePath, SplitName, in_words
 from packer.recipe import ROW_SCHEMAS
 from packer.recipe.recipe import Recipe

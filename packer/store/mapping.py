@@ -24,7 +24,7 @@ from xxhash import xxh3_128
 from packer.batches import SIDES, Bool, Int64, UInt64
 from packer.display import repair_hint
 from packer.errors import CheckError, StorageError
-from packer.host.limits import out_of, storage_errors
+from packer.host.files import out_of, storage_errors
 from packer.layout import offsets_of
 from packer.media.carried import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_values, numbers, shard_rows

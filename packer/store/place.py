@@ -13,24 +13,26 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Self, TypeVar
 
-from packer.errors import CheckError, InputError, UsageError, show_as_url, url_of
-from packer.host.limits import path_errors, storage_errors
-from packer.host.regular_file import open_regular
+from packer.display import show_as, url_of
+from packer.errors import CheckError, InputError, UsageError
+from packer.host.files import cache_dir, open_regular, path_errors, storage_errors
 from packer.hub import pin, snapshot
-from packer.names import SCHEME, HubName, bucket_url, cache_dir, data_name, fits, refuse_address, shown
+from packer.names import SCHEME, HubName, bucket_url, data_name, fits, refuse_address, shown
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.files import MIRRORED, CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile, make_folder
 from packer.store.manifest import MANIFEST_NAME, decode_manifest, read_manifest
+
+T = TypeVar("T")
 
 _CHUNK_BYTES = 2**20
 
@@ -70,7 +72,7 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        show_as_url(folder, None)
+        show_as(folder, None)
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
@@ -148,7 +150,7 @@ def make_mirror(folder: Path, url: str) -> CacheFiles:
     with storage_errors("write into", folder):
         make_folder(folder)
         make_folder(folder / MIRRORED)
-    show_as_url(folder, url)
+    show_as(folder, url)
     return CacheFiles(folder)
 
 
@@ -186,6 +188,11 @@ class SentFolder:
             )
         return self.folder
 
+    def making(self, make: Callable[[], T]) -> T:
+        """Make something in another process, after making the folder there what it is here."""
+        self.arrive()
+        return make()
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
@@ -201,7 +208,7 @@ class ObjectFile:
     def __fspath__(self) -> str:
         """Return the path of a copy on this machine, made if there is none."""
         copy = self._copy
-        show_as_url(copy, self.url)
+        show_as(copy, self.url)
         if not copy.exists():
             with AtomicFile(copy.parent) as file:
                 for chunk in self.chunks(0, None):

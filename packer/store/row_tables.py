@@ -31,7 +31,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.batches import Int64, SelectedRows, UInt64
 from packer.errors import StorageError
 from packer.host.arrow_messages import batch_sizes
-from packer.host.limits import storage_errors
+from packer.host.files import storage_errors
 from packer.layout import array_of, numbers_of, offsets_of
 from packer.rejections import ROW_REASONS
 from packer.store.entries import Count, Kind, has_column

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from packer.host.limits import storage_errors
+from packer.host.files import storage_errors
 from packer.store.folder import TEMPORARY_PREFIX, alone_in, is_real, lock, make_folder, refuse_busy
 
 

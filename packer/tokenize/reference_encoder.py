@@ -15,7 +15,7 @@ from tokenizers import Encoding
 
 from packer.batches import Int32, Int64
 from packer.errors import InputError, PackerError
-from packer.host.limits import is_panic, out_of
+from packer.host.files import is_panic, out_of
 from packer.host.watchdog import bounded
 from packer.layout import offsets_of
 from packer.model.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of

@@ -157,7 +157,7 @@ def test_of_a_large_file_only_the_beginning_is_read(recipe_of, tmp_path, monkeyp
 
     monkeypatch.setattr("packer.source.rows.read_chunks", counted)
     # Given a schema, none is looked for. Of the first rows, a thousand are searched for text that nothing reads.
-    monkeypatch.setattr("packer.pipeline.plan.file_question._SAMPLED_ROWS", 64)
+    monkeypatch.setattr("packer.pipeline.plan.inputs._SAMPLED_ROWS", 64)
     values = {"sources": [{"path": str(path), "schema": "messages"}], "tokenizer": recipe_of().tokenizer}
     assert len(preview(make_recipe(values)).rows) == 3
     # A megabyte or two each: rows that are searched, tried (twice), shown, and read for notes and labels.

@@ -19,9 +19,8 @@ from packer.audit import input_parts
 from packer.audit.verify import verify
 from packer.audit.verify.shard_checks import MAX_ROWS
 from packer.pipeline.from_python import build
-from packer.pipeline.identity import Provenance
+from packer.pipeline.identity import Provenance, resolve_engine
 from packer.pipeline.stages import Stages
-from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.partition import partition_file
 from packer.store.manifest import read_manifest, write_manifest

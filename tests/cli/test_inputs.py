@@ -205,7 +205,7 @@ def test_a_build_from_a_pipe_ends_and_leaves_no_file_behind(tmp_path, starter, e
 )
 def test_what_is_wrong_with_standard_input_is_an_input_error(tmp_path, starter, rows, said):
     output = " ".join(build("-", tmp_path / "cache", starter, exit_code=3, stdin=rows).output.split())
-    assert f"/standard-input: {said}" in output
+    assert f"standard input: {said}" in output
 
 
 def test_a_terminal_is_no_standard_input(tmp_path, starter):

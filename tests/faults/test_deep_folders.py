@@ -11,7 +11,7 @@ from faults.conftest import Tally
 from faults.jobs import Job
 
 from packer.errors import InputError
-from packer.host.regular_file import walk
+from packer.host.files import walk
 from packer.source.files import expand
 
 LEVELS = 400

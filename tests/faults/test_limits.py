@@ -20,7 +20,7 @@ from faults.test_kill import CODE
 from worker_tasks import aborting
 
 from packer.errors import CheckError, InputError, RecipeError, ResourceError
-from packer.host.limits import out_of, path_errors, storage_errors
+from packer.host.files import out_of, path_errors, storage_errors
 from packer.pipeline.partition import JOURNALS
 from packer.pipeline.workers.executor import WorkerDiedError, run_tasks
 from packer.recipe.recipe import load_recipe

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from packer.host.regular_file import open_descriptor, open_regular, read_regular_bytes, regular_path
+from packer.host.files import open_descriptor, open_regular, read_regular_bytes, regular_path
 from packer_cli.main import cli
 
 

@@ -26,7 +26,7 @@ from single_documents import read_document
 import packer
 from packer.audit.verify import verify
 from packer.errors import InputError, PackerError
-from packer.host.regular_file import open_descriptor
+from packer.host.files import open_descriptor
 from packer.load import PackedLoader
 from packer.media.images import decode
 from packer.media.processor import Processor, RefusedSizesError, processor_of

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from packer.host import limits
+from packer.host import files
 from packer.model import backend, tokenizer_folder
 from packer.model.backend import is_panic, load_backend
 from packer.model.tokenizer_folder import MAX_GROWTH, refuse_growth
@@ -131,7 +131,7 @@ def test_pieces_that_would_take_gigabytes_are_refused(monkeypatch: pytest.Monkey
 
 
 def test_a_tokenizer_of_too_many_values_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
+    monkeypatch.setattr(files, "MAX_JSON_VALUES", 1000)
     with pytest.raises(ValueError, match="more than 1,000 values"):
         load_backend(json.dumps({**definition(), "more": [{}] * 600}).encode())
 

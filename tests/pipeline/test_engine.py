@@ -14,11 +14,10 @@ from watched_builds import Notes
 from packer.audit.verify import verify
 from packer.errors import RecipeError
 from packer.model.backend import is_known_fast
-from packer.pipeline import documents, tokenizer
+from packer.pipeline import documents, identity
 from packer.pipeline.from_python import build
-from packer.pipeline.identity import RULES_VERSION
+from packer.pipeline.identity import RULES_VERSION, resolve_engine
 from packer.pipeline.plan.build_plan import plan_build
-from packer.pipeline.tokenizer import resolve_engine
 from packer.recipe.recipe import load_recipe
 from packer.store.cache import fingerprint
 from packer.store.manifest import read_manifest
@@ -100,7 +99,7 @@ def test_what_an_update_causes_to_be_tokenized_again_is_noted(starter, tmp_path)
 def test_without_a_fast_library_auto_is_the_reference_and_fast_is_refused(starter, tmp_path, monkeypatch):
     fast_cache = build_with(starter, tmp_path / "cache").manifest
     assert (fast_cache.engine, fast_cache.recipe["engine"]) == ("fast", "fast"), "where it agrees, and so recorded"
-    monkeypatch.setattr(tokenizer, "fast_version", lambda: None)
+    monkeypatch.setattr(identity, "fast_version", lambda: None)
     with pytest.raises(RecipeError, match="gigatoken is not installed") as caught:
         build_with(starter, tmp_path / "other", "engine=fast")
     assert caught.value.hint == "pip install gigatoken, or engine='auto'"
@@ -113,7 +112,7 @@ def test_without_a_fast_library_auto_is_the_reference_and_fast_is_refused(starte
 
 def test_a_tokenizer_is_tried_once_and_its_outcome_remembered(tokenizer_json, home, monkeypatch):
     tried = []
-    monkeypatch.setattr(tokenizer, "differences", tried.append)
+    monkeypatch.setattr(identity, "differences", tried.append)
     for _ in range(2):
         assert resolve_engine("auto", tokenizer_json).name == "fast"
     assert len(tried) == 1 and len(list(home.rglob("*.txt"))) == 1
@@ -156,7 +155,7 @@ def test_what_lies_in_the_place_of_an_outcome_is_not_believed(what, difference, 
         tried.append(content)
         return difference
 
-    monkeypatch.setattr(tokenizer, "differences", differences)
+    monkeypatch.setattr(identity, "differences", differences)
     first = resolve_engine("auto", tokenizer_json)
     assert first.name == ("fast" if difference is None else "reference")
     (path,) = home.rglob("*.txt")
@@ -175,7 +174,7 @@ def test_what_lies_in_the_place_of_an_outcome_is_not_believed(what, difference, 
 def test_a_cache_folder_that_is_not_absolute_is_ignored(tokenizer_json, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
-    monkeypatch.setattr(tokenizer, "differences", lambda _: None)
+    monkeypatch.setattr(identity, "differences", lambda _: None)
     for relative in ("here", "./here", ""):
         monkeypatch.setenv("XDG_CACHE_HOME", relative)
         resolve_engine("auto", tokenizer_json)
@@ -184,7 +183,7 @@ def test_a_cache_folder_that_is_not_absolute_is_ignored(tokenizer_json, tmp_path
 
 
 def test_a_tokenizer_that_is_encoded_otherwise_is_the_references(tokenizer_json, monkeypatch):
-    monkeypatch.setattr(tokenizer, "differences", lambda _: "other ids for 'x'")
+    monkeypatch.setattr(identity, "differences", lambda _: "other ids for 'x'")
     assert resolve_engine("auto", tokenizer_json).name == "reference"
     with pytest.raises(RecipeError, match="engine is fast, but: it was found not to load this tokenizer, or"):
         resolve_engine("fast", tokenizer_json)

@@ -141,7 +141,7 @@ from pathlib import Path
 
 import packer.pipeline.run
 from packer.pipeline.workers import fork_server
-from packer.pipeline.tokenizer import remember
+from packer.pipeline.identity import remember
 from packer.model.backend import load_fast_backend
 
 before = len(os.listdir("/proc/self/task"))

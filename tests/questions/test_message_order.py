@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packer.questions.message_order import BEGIN_OTHERS
 from packer.questions.read_places import UnreadField
+from packer.questions.row_notes import BEGIN_OTHERS
 from packer.questions.unread_text import Unread, find_unread
 
 WAYS: dict[str, Callable[[int], Any]] = {

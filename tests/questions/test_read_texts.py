@@ -2,7 +2,7 @@
 
 import pytest
 
-from packer.questions.read_texts import are_all_in
+from packer.questions.texts import are_all_in
 
 
 @pytest.mark.parametrize(

@@ -438,12 +438,18 @@ EARLIER = [{"role": "user", "content": "Is it a bird?"}, {"role": "assistant", "
 TURNS = ["How do I clean a kettle?", "Begin with the joints.", "Which tools do I need?"]
 STORY = {"story": " ".join(SAID), "questions": [f"Where is it, {k}?" for k in range(3)]}
 SEVERAL_TURNS = [
-    (STORY | {"answers": SAID}, "`questions`, `answers`"),
-    (STORY | {"answers": {"input_text": SAID, "span_start": [0, 19, 48]}}, "`questions`, `answers.input_text`"),
-    ({"history": EARLIER, "question": "Where does it live?", "answer": SAID[0]}, "`history`"),
-    ({"conversation_history": EARLIER, "user": "Where does it live?", "assistant": SAID[0]}, "`conversation_history`"),
+    (STORY | {"answers": SAID}, "the texts in `answers` answer those in `questions`, write"),
+    (
+        STORY | {"answers": {"input_text": SAID, "span_start": [0, 19, 48]}},
+        "the texts in `answers.input_text` answer those in `questions`, write",
+    ),
+    ({"history": EARLIER, "question": "Where does it live?", "answer": SAID[0]}, "`history` may have several turns"),
+    (
+        {"conversation_history": EARLIER, "user": "Where does it live?", "assistant": SAID[0]},
+        "`conversation_history` may have several turns",
+    ),
     *(
-        ({name: TURNS, "response": "You need a brush."}, f"`{name}`")
+        ({name: TURNS, "response": "You need a brush."}, f"`{name}` may have several turns")
         for name in ("context", "history", "dialogue_history", "prompt")
     ),
 ]
@@ -453,7 +459,7 @@ SEVERAL_TURNS = [
 def test_turns_beside_a_question_or_an_answer_are_never_left_out(row, named):
     rows = [{name: f"{value} {k}" if isinstance(value, str) else value for name, value in row.items()} for k in "abc"]
     hint = columns_hint(rows, {})
-    assert settings_in(hint) == [] and f"if {named} may have several turns of a conversation" in hint
+    assert settings_in(hint) == [] and f"if {named}" in hint
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from packer.audit.view import view_row
 from packer.batches import Sample
-from packer.questions.beginnings import Labels
+from packer.questions.beginnings import labels_of
 from packer.source.decode import Refused
 from packer.source.schema import read_row
 from packer.store.cache import Cache
@@ -34,10 +34,7 @@ def sample(row: dict[str, Any], **roles: str) -> Sample:
 
 def labels_in(rows: Sequence[dict[str, Any]]) -> tuple[str | None, list[str]]:
     """The label that answers share, and those that name speakers."""
-    labels = Labels()
-    for row in rows:
-        labels.add(sample(row))
-    found = [*labels.found()]
+    found = [*labels_of(map(sample, rows))]
     return found[0].path if found else None, [name for each in found for name, _ in each.roles]
 
 

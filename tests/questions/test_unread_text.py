@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.questions.proposals import Reading, propose
+from packer.questions.texts import is_text
 from packer.questions.unread_text import find_unread
 from packer.source.decode import Refused
-from packer.source.prose import is_text
 from packer.source.schema import SCHEMAS, read_row
 
 QUESTION, ANSWER = "When does the ferry leave from Oban?", "It leaves at ten past six."

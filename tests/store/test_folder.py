@@ -11,7 +11,7 @@ import pytest
 from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, ResourceError, StorageError
-from packer.host.limits import path_errors
+from packer.host.files import path_errors
 from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles

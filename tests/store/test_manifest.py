@@ -10,7 +10,7 @@ import pytest
 from store.samples import small_cache, small_manifest
 
 from packer.errors import CheckError, InputError, StorageError
-from packer.host import limits
+from packer.host import files
 from packer.store import manifest as manifest_module
 from packer.store.manifest import (
     ModelFile,
@@ -148,7 +148,7 @@ def test_a_free_mapping_of_too_many_values_is_refused_before_it_is_decoded(
 
     _write(tmp_path, filled("y"))
     read_manifest(tmp_path)
-    monkeypatch.setattr(limits, "MAX_JSON_VALUES", 1000)
+    monkeypatch.setattr(files, "MAX_JSON_VALUES", 1000)
     read_manifest(tmp_path)
     _write(tmp_path, filled([{}] * 600))
     with pytest.raises(CheckError, match="more than 1,000 values"):

@@ -99,7 +99,7 @@ def test_what_is_pickled_reads_the_bucket_where_it_arrives(
     expected = read_document(opened.documents("train"), 0).input_ids
     for path in opened.folder.rglob("*.arrow"):
         path.unlink()
-    monkeypatch.setattr("packer.errors._URLS", {})
+    monkeypatch.setattr("packer.display._URLS", {})
     assert shown(opened.folder) == str(opened.folder)
     if not is_there:
         shutil.rmtree(tmp_path / "kept")

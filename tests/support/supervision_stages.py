@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from packer.batches import Message, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.layout import document_labels
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.tokenizer import encoder_of
+from packer.pipeline.stages import encoder_of
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.render.environment import ChatTemplate
 from packer.render.renderer import Renderer

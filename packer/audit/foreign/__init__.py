@@ -31,8 +31,7 @@ from packer.audit.foreign.tokenizer_facts import TokenizerFacts, load_facts
 from packer.batches import Int64
 from packer.display import Progress, Silent, in_shell, number, percent, plural
 from packer.errors import InputError, did_you_mean, near_paths
-from packer.host.limits import out_of
-from packer.host.regular_file import path_within
+from packer.host.files import out_of, path_within
 from packer.layout import offsets_of
 from packer.source.file_bytes import Format
 from packer.source.files import data_set_splits, is_data_set

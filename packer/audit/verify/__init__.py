@@ -11,7 +11,7 @@ laws and its canonical form; to know that the rows are those that were built, pi
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -29,11 +29,11 @@ from packer.audit.verify.cache_checks import (
 )
 from packer.audit.verify.shard_checks import check_kept, check_media, check_references, shard_auditor
 from packer.audit.verify.verify_report import Checked, Finding, Level, VerifyReport, differing
-from packer.display import Progress, Silent, plural
-from packer.errors import CheckError, RecipeError, url_of
+from packer.display import Progress, Silent, plural, url_of
+from packer.errors import CheckError, RecipeError
 from packer.pipeline.identity import RULES_VERSION
-from packer.pipeline.workers.executor import Processes, Workers
-from packer.pipeline.workers.ray_workers import ray_workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import workers_on
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import fingerprint
 from packer.store.manifest import (
@@ -98,8 +98,7 @@ def verify(
     if reencode and not roots:
         raise ValueError("reencode reads the inputs again: pass the folder that they are below as sources")
     progress, content = progress or Silent(), b""
-    on_workers = nullcontext(Processes(threads)) if on is None else ray_workers(on, threads, progress.note)
-    with fresh_place(folder) as place, on_workers as workers:
+    with fresh_place(folder) as place, workers_on(on, threads, progress.note) as workers:
         named = url_of(place) or place
         try:
             content = manifest_bytes(place)

@@ -9,8 +9,9 @@ The documents of each split are packed again, and blocks compared by their row d
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,9 @@ from packer.audit.verify.shard_checks import MAX_ROWS, check_file, check_kept
 from packer.audit.verify.verify_report import Finding, differing, unreadable
 from packer.errors import CheckError, PackerError, RecipeError
 from packer.pack.pieces import REASONS
-from packer.pipeline.blocks import BlockTask, batches_of, pack_split
-from packer.pipeline.identity import Provenance
+from packer.pipeline.blocks import batches_of, pack_split
+from packer.pipeline.identity import Provenance, kept_model
 from packer.pipeline.selecting import decide, read_traits
-from packer.pipeline.tokenizer import kept_model
-from packer.recipe.groups import Pack
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import BlockRows
 from packer.store.files import CacheFiles
@@ -170,11 +169,16 @@ def _pack_again(manifest: Manifest, recipe: Recipe, split: str, documents: Docum
     blocks = BlockShards(documents.folder, [s for s in manifest.shards if (s.kind, s.split) == ("blocks", split)])
     stored = np.concatenate([np.zeros(0, np.uint64), *(digests for _, digests in blocks.chunks())])
     findings, number, piece_starts, parts = list[Finding](), 0, 0, list[tuple[Any, ...]]()
+    pad_id = manifest.model.pad_id
+    # Groups within the same shards have the same documents.
+    columns_of = lru_cache(1)(partial(DocumentShards.columns, weighted=documents.weighted))
     for group, tasks in pack_split(split, documents, recipe.pack, shard_bytes=recipe.shard_bytes):
         piece_starts += group.num_piece_start
         columns = (each.tolist() for each in (group.left_out.doc_id, group.left_out.start, group.left_out.length))
         parts += zip(*columns, (REASONS[reason] for reason in group.left_out.reason.tolist()), strict=True)
-        for made in chain.from_iterable(_gathered(task, recipe.pack, manifest.model.pad_id) for task in tasks):
+        batches = (batches_of(each.plan, columns_of(each.documents), recipe.pack, pad_id) for each in tasks)
+        for batch in chain.from_iterable(batches):
+            made = BlockRows.of(batch, weighted=documents.weighted)
             digests = made.digests()
             own = stored[number : number + len(digests)]
             for row in np.flatnonzero(digests[: len(own)] != own)[: MAX_ROWS - len(findings)].tolist():
@@ -190,13 +194,6 @@ def _pack_again(manifest: Manifest, recipe: Recipe, split: str, documents: Docum
     found = f"{others:,} others in rejected.jsonl" if others else expected
     findings += differing(f"blocks of {split}", ("blocks", number, len(stored)), ("parts in no block", expected, found))
     return findings, piece_starts
-
-
-def _gathered(task: BlockTask, pack: Pack, pad_id: int) -> Iterator[BlockRows]:
-    """Yield the blocks of a shard, one record batch at a time."""
-    columns = task.documents.columns(weighted=task.weighted)
-    for batch in batches_of(task.plan, columns, pack, pad_id):
-        yield BlockRows.of(batch, weighted=task.weighted)
 
 
 def _other_block(blocks: BlockShards, index: int, made: BlockRows, row: int) -> Finding:

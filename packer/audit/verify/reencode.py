@@ -29,15 +29,14 @@ from packer.curate import TraitRules, traits_version
 from packer.curate.traits import TraitMaker, trait_schema
 from packer.display import Progress, plural
 from packer.errors import CheckError, InputError, PackerError, StorageError
-from packer.host.limits import out_of
+from packer.host.files import out_of
 from packer.layout import offsets_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.permute import permutation_key, permute
 from packer.pipeline.columns import run_with_columns
-from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, same_traits
+from packer.pipeline.identity import RULES_VERSION, TRAITS_VERSION, kept_model, resolve_engine, same_traits
 from packer.pipeline.stages import Stages, overruns_at, with_role_markers
-from packer.pipeline.tokenizer import kept_model, resolve_engine
-from packer.pipeline.workers.executor import Workers
+from packer.pipeline.workers import Workers
 from packer.recipe.groups import Declared, declared
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.store.arrow_columns import DocumentRows

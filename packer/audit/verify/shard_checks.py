@@ -12,7 +12,7 @@ from xxhash import xxh3_128_hexdigest
 from packer.audit.verify.verify_report import Finding, Level, differing, unreadable
 from packer.batches import Bool, Int64, UInt64
 from packer.errors import InputError, PackerError, ResourceError
-from packer.host.limits import out_of
+from packer.host.files import out_of
 from packer.layout import MASKED, last_of_rows, misplaced_sides, offsets_of
 from packer.store.arrow_columns import (
     BlockRows,

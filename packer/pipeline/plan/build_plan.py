@@ -13,7 +13,15 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.identity import RULES_VERSION, Provenance, partition_key, traits_key
+from packer.pipeline.identity import (
+    RULES_VERSION,
+    Engine,
+    Provenance,
+    model_record,
+    partition_key,
+    resolve_engine,
+    traits_key,
+)
 from packer.pipeline.images import with_processor
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
@@ -22,8 +30,8 @@ from packer.pipeline.plan.inputs import MIN_PARALLEL_BYTES, open_inputs, read_wh
 from packer.pipeline.plan.open_keys import settled
 from packer.pipeline.plan.unread_fields import Questions
 from packer.pipeline.stages import overruns_at, with_role_markers
-from packer.pipeline.tokenizer import Engine, model_record, resolve_engine
-from packer.pipeline.workers.executor import ALONE, Processes, Workers
+from packer.pipeline.workers import Workers
+from packer.pipeline.workers.executor import ALONE, Processes
 from packer.recipe.groups import Pack, declared
 from packer.recipe.recipe import Recipe
 from packer.recipe.row_rules import WHERE
@@ -263,12 +271,11 @@ def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input
 
 def rules_of_sources(recipe: Recipe) -> tuple[TraitRules, ...]:
     """Return the rules about the rows of each source, or none; RecipeError if a regular expression cannot be used."""
-    rules = recipe.row_rules
-    if not rules.is_set:
+    if not recipe.chooses_rows:
         return ()
     from packer.curate.traits import TraitMaker  # noqa: PLC0415 - not loaded by builds without rules
 
-    trait_rules = tuple(TraitRules.of(rules, source) for source in range(len(recipe.sources)))
+    trait_rules = tuple(TraitRules.of(recipe.row_rules, source) for source in range(len(recipe.sources)))
     for each in trait_rules:
         TraitMaker(each)  # refuses what cannot be used
     return trait_rules

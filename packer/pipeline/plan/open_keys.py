@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice, pairwise, tee
 from typing import Any
 
+from msgspec import structs
+
 from packer.batches import Message, Rejection, RowBatch, Sample, TurnBatch
 from packer.errors import InputError
 from packer.model.model import Model
@@ -113,7 +115,8 @@ def settled(recipe: Recipe, model: Model, inputs: Iterable[tuple[Source, InputFi
                 what = f"{key.what}{SKIP}" if any(map(_skips_reasoning, built)) else key.what
                 said.append(f"{source.path}: {key.name}={key.value} was set, as every {key.rows} needs it: it {what}")
     if recipe.supervision.on_prompt_mismatch is None:  # as recipes of caches have it
-        recipe = make_recipe(to_json(recipe), ["supervision.on_prompt_mismatch=refuse"])
+        rules = structs.replace(recipe.supervision, on_prompt_mismatch="refuse")
+        recipe = structs.replace(recipe, supervision=rules)
     return recipe, tuple(said)
 
 

@@ -17,11 +17,11 @@ from packer.display import plural
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
-from packer.pipeline.plan.file_question import FileQuestion, asked_about
 from packer.pipeline.stages import compile_template
 from packer.questions.beginnings import ways_to_read
+from packer.questions.field_names import meant_field
 from packer.questions.field_programs import KEY_OF_MESSAGES
-from packer.questions.proposals import Proposal
+from packer.questions.proposals import FileQuestion, Proposal
 from packer.questions.read_places import ITEMS, UnreadField
 from packer.questions.unread_text import is_below, shortened
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
@@ -31,7 +31,6 @@ from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
 from packer.source.beginnings import BETWEEN
 from packer.source.decode import as_flag
-from packer.source.field_names import meant_field
 from packer.source.file_bytes import quoted
 from packer.source.row import VARIABLES, first_name
 
@@ -129,7 +128,7 @@ class Questions:
     def _asked(self, source: Source) -> frozenset[str]:
         """Return the paths that a build asks about, or need not ask about."""
         fields = (field.path for each in self._of(source) for field in each.unread.fields)
-        return asked_about(source, self._recipe).union(fields)
+        return self._recipe.known_fields(source).union(fields)
 
     def asked(self, source: Source) -> frozenset[str]:
         """Return the fields of rows that a build asks about, or need not ask about."""

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, islice
@@ -20,40 +20,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, cast
 
-from packer.errors import ResourceError
 from packer.host.watchdog import limit_process
-from packer.pipeline.workers import fork_server
+from packer.pipeline.workers import Make, Result, Task, WorkerDiedError, Workers, fork_server
 from packer.store.place import SentFolder
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-Make: TypeAlias = Callable[[], Callable[[Task], Result]]
-
-
-class WorkerDiedError(ResourceError):
-    """A worker process was killed, most often because memory ran out."""
-
-    code = "worker_died"
-
-
-class Workers(Protocol):
-    """Runs tasks. The size of a task is the bytes of its rows, or the bytes of rows that would take as long."""
-
-    def number(self, sizes: Sequence[int]) -> int:
-        """Return how many tasks run at a time."""
-        ...
-
-    def run(
-        self, make: Make[Task, Result], tasks: Iterable[Task], *, sizes: Sequence[int], folder: Path | None = None
-    ) -> Iterator[tuple[int, Result]]:
-        """Run one function over tasks; yield the number of each task and its result, in order of completion.
-
-        `make` returns the function; it is called once in every process that needs it. Tasks and their results are
-        small: paths and counts, and a few texts at most. `folder` is where tasks write, if they do.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +41,8 @@ class Processes:
         self, make: Make[Task, Result], tasks: Iterable[Task], *, sizes: Sequence[int], folder: Path | None = None
     ) -> Iterator[tuple[int, Result]]:
         if folder is not None:
-            make = partial(in_folder, SentFolder.of(folder), make)
+            make = partial(SentFolder.of(folder).making, make)
         return run_tasks(make, tasks, jobs=self.number(sizes))
-
-
-def in_folder(sent: SentFolder, make: Make[Task, Result]) -> Callable[[Task], Result]:
-    """Make the function in another process, after making the folder there what it is here."""
-    sent.arrive()
-    return make()
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
@@ -89,6 +54,15 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
         while wanted in early:
             yield early.pop(wanted)
             wanted += 1
+
+
+def workers_on(on: str | None, jobs: int | None, note: Callable[[str], None]) -> AbstractContextManager[Workers]:
+    """Provide at most `jobs` processes of this machine, or with `on` as many tasks at a time on a cluster."""
+    if on is None:
+        return nullcontext(Processes(jobs))
+    from packer.pipeline.workers.ray_workers import ray_workers  # noqa: PLC0415 - only for clusters
+
+    return ray_workers(on, jobs, note)
 
 
 HERE = Processes()

@@ -3,7 +3,7 @@
 A Ray task receives names and returns one small result, and has written its output to the cache by then. Each worker
 process makes its function once and caches it. There are no actors, so a task that is lost with its process or its node
 can simply be repeated. If inputs and cache are in a bucket, each node has its own copies
-(:func:`packer.names.cache_dir`), and paths of copies are sent relative to that folder.
+(:func:`packer.host.files.cache_dir`), and paths of copies are sent relative to that folder.
 
 Lost tasks are repeated here, after all others, as Ray's own retries have no end where memory runs out. A task that has
 killed :data:`MOST_DEATHS` processes is reported once all others are done.
@@ -29,9 +29,9 @@ from warnings import catch_warnings
 
 from packer.display import plural
 from packer.errors import PackerError, ResourceError, UsageError
+from packer.host.files import cache_dir
 from packer.host.watchdog import limit_process
-from packer.names import cache_dir
-from packer.pipeline.workers.executor import Make, Result, Task, WorkerDiedError, in_folder
+from packer.pipeline.workers import Make, Result, Task, WorkerDiedError
 from packer.store.place import SentFolder
 from packer.version import __version__, code_digest, library_version
 
@@ -193,7 +193,7 @@ class RayWorkers:
         sizes: Sequence[int],  # noqa: ARG002 - a cluster is told of every task
         folder: Path | None = None,
     ) -> Iterator[tuple[int, Result]]:
-        """Run one function over tasks; see :class:`~packer.pipeline.workers.executor.Workers`.
+        """Run one function over tasks; see :class:`~packer.pipeline.workers.Workers`.
 
         What a task raises is raised here, and running tasks are cancelled then. A WorkerDiedError says that tasks
         killed their processes, and comes once all others are done.
@@ -204,7 +204,7 @@ class RayWorkers:
             return
         self._connect()
         with nullcontext() if folder is None else SentFolder.to_machines(folder) as sent:
-            make = make if sent is None else partial(in_folder, sent, make)
+            make = make if sent is None else partial(sent.making, make)
             here = NodeRequirements(versions=versions(), folder=Path.cwd())
             yield from self._run(partial(_at_node, here, make), chain([first], waiting))
 

@@ -4,7 +4,6 @@ what a name such as `cot` says to be reasoning counts as a text, however short i
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 SYNONYMS = {
     "instruction": (
@@ -26,11 +25,6 @@ SYNONYMS = {
     "tools": ("tools", "availabletools", "tooldefinitions", "toolschemas"),
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
-
-_SETTINGS = frozenset(
-    {"enabled", "disabled", "on", "off", "true", "false", "yes", "no", "none", "low", "medium", "high"}
-)
-"""What data sets of models with and without reasoning have under `reasoning` to say which row is which."""
 
 _FIELD_BY_SYNONYM = {synonym: field for field, synonyms in SYNONYMS.items() for synonym in synonyms}
 
@@ -119,8 +113,3 @@ def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
 def is_character(value: str) -> bool:
     """Whether a value is a single letter or sign, such as Y or ✔️, and no digit."""
     return len(value.rstrip("\ufe0f")) == 1 and not value.isdigit()
-
-
-def is_setting(reasoning: Any) -> bool:
-    """Whether what a row has under `reasoning` says only whether, or how much, it is reasoned."""
-    return isinstance(reasoning, str) and reasoning.strip().lower() in _SETTINGS

@@ -1,8 +1,21 @@
-"""Tells texts from labels, ids, addresses, numbers and dates: the one measure of what is asked about."""
+"""Tells texts from labels, ids, addresses, numbers and dates: the one measure of what is asked about. And walks over
+values: all texts in one, whether all are read, and the texts that are read from a row.
+"""
 
 import re
 import string
+from collections.abc import Collection, Mapping
 from functools import lru_cache
+from typing import Any
+
+from packer.batches import REASONING_FIELDS, Sample
+from packer.source.decode import decoded_json
+
+MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", *REASONING_FIELDS})
+"""Fields of messages that templates have in common. Any other one is asked about unless the template reads it."""
+
+_OF_CALLS = ("id", "type", "name", "arguments")
+"""What is read of a call, and of its `function`."""
 
 _LABEL_WORDS = 3
 _LABEL_COLUMNS = 32
@@ -90,3 +103,57 @@ def _is_word(word: str) -> bool:
     if len(word) > _LABEL_COLUMNS and word.isascii():
         return len(word) > _LONGEST_ID
     return any(map(str.isalpha, word))
+
+
+def spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def strings(value: Any) -> list[str]:
+    """Return all texts in a value, at any depth, and the keys that are texts."""
+    found, stack = list[str](), [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            found.append(each)
+        elif isinstance(each, Mapping):
+            found += filter(is_text_key, each)
+            stack += each.values()
+        elif isinstance(each, list | tuple):
+            stack += each
+    return found
+
+
+_WITHOUT_TEXT = frozenset({int, float, bool, type(None)})
+"""Of what rows of tokens have thousands each."""
+
+
+def are_all_in(value: Any, texts: Collection[str]) -> bool:
+    """Whether all texts in a value, at any depth, are some that are read as they stand. Of a conversation nearly all
+    are, so that it need not be searched for others.
+    """
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            if each in texts or not each.strip():
+                continue
+            if (decoded := decoded_json(each)) is None:
+                return False
+            stack.append(decoded)
+        elif isinstance(each, list | tuple):
+            stack += [item for item in each if type(item) not in _WITHOUT_TEXT]
+        elif isinstance(each, Mapping):
+            stack += [*each.values(), *filter(is_text_key, each)]
+    return True
+
+
+def texts_read(sample: Sample) -> list[str]:
+    """Return the texts that are read from a row."""
+    read = MESSAGE_FIELDS - {"tool_calls"}
+    fields = [value for each in sample.all_messages for key, value in each.fields.items() if key in read]
+    calls = [call for each in sample.all_messages for call in each.fields.get("tool_calls") or ()]
+    fields += [value for call in calls for each in (call, call["function"]) for value in map(each.get, _OF_CALLS)]
+    for side in sample.sides:
+        fields += (side.tools, side.template_kwargs, side.prompt, side.text, side.sample_id)
+    return strings(fields)
