@@ -30,11 +30,6 @@ _BATCH_TOKENS = 2**20
 """Tokens in one record batch of a block shard. Part of the format: changing it changes the bytes of shards."""
 
 
-def gathered(plan: PackPlan, columns: DocumentColumns, pack: Pack, *, pad_id: int) -> BlockBatch:
-    """Gather the blocks of a plan by given packing rules: in a stream, documents of a block attend to each other."""
-    return gather(plan, columns, block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
     """The blocks of one shard."""
@@ -99,17 +94,12 @@ class PackedBlocks:
 
 def cuts_of(groups: Sequence[PackedGroup]) -> dict[str, Cut]:
     """Sum the losses of all groups by code; codes that lost nothing are omitted."""
-    losses = {code: [group.losses[code] for group in groups] for code in sorted(REASONS)}
-    return {
-        code: Cut(
-            documents=sum(loss.num_documents for loss in own),
-            parts=sum(loss.num_parts for loss in own),
-            tokens=sum(loss.num_tokens for loss in own),
-            trained=sum(loss.num_trained for loss in own),
-        )
-        for code, own in losses.items()
-        if any(loss.num_parts for loss in own)
-    }
+    cuts = {}
+    for code in sorted(REASONS) if groups else ():
+        documents, parts, tokens, trained = map(sum, zip(*(group.losses[code] for group in groups), strict=True))
+        if parts:
+            cuts[code] = Cut(documents=documents, parts=parts, tokens=tokens, trained=trained)
+    return cuts
 
 
 def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
@@ -196,10 +186,7 @@ def _parts(left_out: DroppedTokens, documents: DocumentShards) -> DroppedRanges:
 
 def _trained_in(documents: DocumentShards, first: int) -> CountTrained:
     """Return a function that counts trained tokens of the documents from `first` on; runs are read on first use."""
-
-    @cache
-    def counter() -> CountTrained:
-        return trained_counter(offsets_of(documents.lengths()), *documents.runs())
+    counter = cache(lambda: trained_counter(offsets_of(documents.lengths()), *documents.runs()))
 
     def count(document: Int64, start: Int64, end: Int64) -> Int64:  # each int64[Q]
         return counter()(document + first, start, end) if len(document) else np.zeros(0, np.int64)
@@ -235,8 +222,8 @@ def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask],
 
 
 def batches_of(plan: PackPlan, columns: DocumentColumns, pack: Pack, pad_id: int) -> Iterator[BlockBatch]:
-    """Yield the blocks of a plan, one record batch at a time."""
+    """Yield the blocks of a plan by record batches: in a stream, documents of a block attend to each other."""
     size = max(1, _BATCH_TOKENS // pack.block_len)
     for start in range(0, plan.num_blocks, size):
         part = plan.between(start, min(start + size, plan.num_blocks))
-        yield gathered(part, columns, pack, pad_id=pad_id)
+        yield gather(part, columns, block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream")

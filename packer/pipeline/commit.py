@@ -15,7 +15,7 @@ from packer.layout import values_of
 from packer.names import shown
 from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
-from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
+from packer.pipeline.identity import AS_RECORDED, CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected
@@ -117,11 +117,7 @@ def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content
         format_version=FORMAT_VERSION,
         label_shift="none",
         recipe=to_json(provenance.recipe),
-        engine=provenance.engine,
-        engine_version=provenance.engine_version,
-        rules_version=provenance.rules_version,
-        model=provenance.model,
-        inputs=provenance.inputs,
+        **{name: getattr(provenance, name) for name in AS_RECORDED},
         shards=shards,
         rejected_sha256=rejected_sha256,
         rejected_content=rejected_content,

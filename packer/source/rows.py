@@ -307,12 +307,8 @@ class InputFile:
                     roles=self.roles,
                     folder=folder_of(self.path),
                 )
-                yield RawRow(number=number, line=row.line, content=_as_json(row), batch=batch)
+                content = None if isinstance(row.content, Refused) else row.content
+                content = msgspec.json.encode(content) if isinstance(content, dict) else content
+                yield RawRow(number=number, line=row.line, content=content, batch=batch)
         if number < 0:
             raise no_rows_error(self.path)
-
-
-def _as_json(row: FileRow) -> bytes | None:
-    if isinstance(row.content, Refused):
-        return None
-    return row.content if isinstance(row.content, bytes) else msgspec.json.encode(row.content)

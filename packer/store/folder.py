@@ -150,7 +150,9 @@ class AtomicFile:
         self.digest = FileDigest()
         with storage_errors("write into", folder):
             self._folder = open_folder(folder, below)
-            self.path = temporary_path(folder)
+            self.path = (
+                folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+            )  # a name that nobody knows before
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             try:
                 descriptor = os.open(self.path.name, flags, 0o666, dir_fd=self._folder)
@@ -204,11 +206,6 @@ class AtomicFile:
 
     def __exit__(self, *_: object) -> None:
         self.abort()
-
-
-def temporary_path(folder: Path) -> Path:
-    """Return a path for work in a folder, with a name that nobody can know before."""
-    return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:

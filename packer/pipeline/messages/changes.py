@@ -201,10 +201,7 @@ def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[str]:
     """Say how an input was read and is read now, if none of the old ways of reading it is among the new ones."""
     for old, new in kept:
-        before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
+        names = ("split", "schema", "columns", "roles")
+        before, after = ([{name: getattr(entry, name) for name in names} for entry in own] for own in (old, new))
         if not any(reading in after for reading in before):
             yield from (f"{change.key} of {old[0].path} {change}" for change in compare(before[0], after[0]))
-
-
-def _reading(entry: Input) -> dict[str, Any]:
-    return {"split": entry.split, "schema": entry.schema, "columns": entry.columns, "roles": entry.roles}

@@ -33,7 +33,7 @@ from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.store.entries import Cut, InNoBlock
-from packer.store.manifest import Manifest, Shard
+from packer.store.manifest import Manifest
 from packer.store.row_tables import documents_of, read_rejected
 from packer.store.shards import DocumentShards
 
@@ -265,11 +265,6 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult], tasks:
     weighted = [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled]
     sizes = [(weight * shard.num_tokens, weight * shard.num_last_tokens) for weight, shard in weighted]
     refuse_cost(plan.recipe, plan.model, sizes, CLEARLY, "about ")
-
-
-def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
-    """Refuse more than `MOST_TIMES` times the tokens of each row's last document, unless the recipe has chosen."""
-    refuse_cost(plan.recipe, plan.model, [(shard.num_tokens, shard.num_last_tokens) for shard in shards])
 
 
 def refuse_cost(

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -79,36 +78,25 @@ def open_inputs(
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
-        for file, head in zip(own, heads, strict=False):
-            if head.entry is None:
+        for file, (entry, found, question) in zip(own, heads, strict=False):
+            if entry is None:
                 empty.append(file)
             else:
-                if head.question is not None:
-                    questions.add(file.source, head.question)
-                yield head.entry
-                names |= head.names
+                if question is not None:
+                    questions.add(file.source, question)
+                yield entry
+                names |= found
         if names:
             refuse_absent_columns(own[0].source.path, sorted(names), own[0].source.columns)
         _note_empty(own, empty, note)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FileHead:
-    """What the first rows of a file tell."""
+def _read_head(
+    recipe: Recipe, templates: str, task: tuple[SourceFile, int]
+) -> tuple[InputFile | None, set[str], FileQuestion | None]:
+    """Read the first rows of a file, which is one of some of its source. None if it has none, but others have.
 
-    entry: InputFile | None
-    """None if it has no rows, but its source has other files."""
-
-    names: frozenset[str]
-    """Fields of its rows; empty if the source maps no columns."""
-
-    question: FileQuestion | None = None
-    """What nothing reads; None if its first rows cannot be read."""
-
-
-def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> _FileHead:
-    """Read the first rows of a file, which is one of some of its source.
-
+    Returns also the fields of its rows, if the source maps columns, and what nothing reads, if its rows can be read.
     `templates`: the hint about the template that the model lacks, to be asked for together with the columns of chats.
     """
     file, num_files = task
@@ -118,7 +106,7 @@ def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> 
     except NoRowsError:
         if is_alone:
             raise
-        return _FileHead(entry=None, names=frozenset())
+        return None, set(), None
     except InputError as error:
         message, hint = error.message, error.hint or ""
         needs_template = templates and _CHATS.search(hint)
@@ -130,8 +118,7 @@ def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> 
         raise InputError(message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    question = question_about(file, entry, recipe, num_files=num_files, has_template=not templates)
-    return _FileHead(entry=entry, names=frozenset(names), question=question)
+    return entry, names, question_about(file, entry, recipe, num_files=num_files, has_template=not templates)
 
 
 def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:

@@ -139,12 +139,6 @@ class Questions:
         """Return the fields of the first rows of a source, and those that were asked about."""
         return self.asked(source).union(*(each.unread.names for each in self._of(source)))
 
-    def unread_keys(self, source: Source) -> frozenset[str]:
-        """Return the keys of messages that nothing reads, and that a build does not ask about."""
-        asked = {first_name(key["key"]) for path in self._asked(source) if (key := KEY_OF_MESSAGES.match(path))}
-        keys = {key for each in self._of(source) for key in each.unread.keys} - asked
-        return frozenset(key for key in keys if not self._reads(key, is_flag=False))
-
     @property
     def questions(self) -> tuple[Question, ...]:
         """One for each source with a field that nothing reads."""
@@ -192,9 +186,11 @@ class Questions:
             is_key = ITEMS in path and first_name(path) not in read_within
             name = path.rpartition(f"{ITEMS}.")[2] if is_key else path
             said[is_key].setdefault(name, Counter()).update(values)
-        names = frozenset(name for file in found for name in file.unread_names) - asked
+        names = {name for file in found for name in file.unread_names} - asked
+        keys = {key for file in found for key in file.unread.keys}
+        keys -= {first_name(key["key"]) for path in asked if (key := KEY_OF_MESSAGES.match(path))}
         for what, own, labels in (
-            ("keys of messages", self.unread_keys(source), said[True]),
+            ("keys of messages", {key for key in keys if not self._reads(key, is_flag=False)}, said[True]),
             ("fields of rows", names, said[False]),
         ):
             known = {path: values for path, values in labels.items() if first_name(path) in own}
