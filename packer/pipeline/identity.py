@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from packer.curate import TraitRules, traits_version
+from packer.curate import traits_version
 from packer.recipe.recipe import Recipe
 from packer.source.partition import Partition
 from packer.store.manifest import FORMAT_VERSION, Input, Manifest, ModelRecord
@@ -29,19 +29,12 @@ TRAITS_VERSION = "packer_traits"
 """
 
 
-def partition_key(partition: Partition, entry: Input, documents: Mapping[str, Any]) -> str:
-    """Return the key of a partition's result: its bytes, how its input's rows are read, and the documents half."""
-    return _digest({**_rows_identity(partition, entry), "documents": documents})
+def key_of(partition: Partition, entry: Input, **made: Mapping[str, Any]) -> str:
+    """Return the key of what is made of a partition: its bytes, how its input's rows are read, and what decides it.
 
-
-def traits_key(partition: Partition, entry: Input, max_row_bytes: int, rules: TraitRules) -> str:
-    """Return the key of a partition's traits: its bytes, how its rows are read, and the rules that need traits."""
-    asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
-    return _digest({**_rows_identity(partition, entry), "traits": asked})
-
-
-def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
-    return {
+    Of `documents` that is the documents half, of `traits` the rules that need them.
+    """
+    rows = {
         "bytes": partition.xxh3,
         "num_bytes": partition.stop - partition.start,
         "num_rows": partition.num_rows,
@@ -50,6 +43,7 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
         "columns": entry.columns,
         "roles": entry.roles,
     }
+    return _digest(rows | made)
 
 
 def same_traits(manifest: Manifest, recipe: Recipe) -> bool:

@@ -180,19 +180,14 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
 
     A template that takes too long to render is a TemplateOverrunError.
     """
-    with overruns_at(recipe):
-        return model.with_control(_role_markers(model, recipe))
-
-
-def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
     markers: dict[str, int] = {}
-    for source in (model.template, model.tool_template):
-        if source is not None:
+    with overruns_at(recipe):
+        for source in (each for each in (model.template, model.tool_template) if each is not None):
             template = compile_template(source, model, recipe)
             markers |= role_markers(template, model.added_tokens, recipe.template.kwargs)
             if recipe.supervision.markers == "refuse":
                 _refuse_split_markers(template, model, recipe)
-    return markers
+    return model.with_control(markers)
 
 
 LETTERS = (

@@ -189,8 +189,10 @@ class AtomicFile:
         os.close(self._folder)
         return target
 
-    def abort(self) -> None:
-        """Remove the temporary file; a no-op after `commit`."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if not self._live:
             return
         self._live = False
@@ -200,12 +202,6 @@ class AtomicFile:
         with suppress(OSError):
             os.unlink(self.path.name, dir_fd=self._folder)
         os.close(self._folder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.abort()
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:

@@ -13,7 +13,7 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.identity import RULES_VERSION, Provenance, partition_key, traits_key
+from packer.pipeline.identity import RULES_VERSION, Provenance, key_of
 from packer.pipeline.images import with_processor
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
@@ -124,10 +124,11 @@ def _tasks(
     recipe, documents = provenance.recipe, provenance.documents_identity
     for source, (file, cut, entry) in enumerate(zip(files, cuts, provenance.inputs, strict=True)):
         for partition in cut.partitions:
-            traits, key = None, partition_key(partition, entry, documents)
+            traits, key = None, key_of(partition, entry, documents=documents)
             if trait_rules:
                 rules = trait_rules[file.source]
-                traits = TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
+                asked = {"max_row_bytes": recipe.rows.max_bytes, "rules": msgspec.to_builtins(rules)}
+                traits = TraitsTask(rules=rules, key=key_of(partition, entry, traits=asked))
             yield PartitionTask(
                 partition=partition, file=file, source=source, key=key, traits=traits, media=recipe.media
             )

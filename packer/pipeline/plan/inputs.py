@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from packer.display import Progress
+from packer.display import Progress, listed
 from packer.errors import InputError
 from packer.pipeline.plan.file_question import FileQuestion, question_about
 from packer.pipeline.plan.input_resolution import SourceFile
@@ -100,11 +100,10 @@ def _read_head(
     `templates`: the hint about the template that the model lacks, to be asked for together with the columns of chats.
     """
     file, num_files = task
-    is_alone = num_files == 1
     try:
-        entry = open_input(file, recipe, is_alone=is_alone)
+        entry = open_input(file, recipe)
     except NoRowsError:
-        if is_alone:
+        if num_files == 1:
             raise
         return None, set(), None
     except InputError as error:
@@ -121,18 +120,20 @@ def _read_head(
     return entry, names, question_about(file, entry, recipe, num_files=num_files, has_template=not templates)
 
 
-def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
-    """Determine how a file of a source is read; one that is not the only file is first checked for having any rows.
+def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
+    """Determine how a file of a source is read.
 
-    A NoRowsError says that it has none and is not alone, another InputError that it cannot be read, or is of no known
-    kind.
+    A NoRowsError says that it has no rows, another InputError that it cannot be read, or is of no known kind.
     """
     source, path = file.source, file.path
-    if not is_alone:
-        _refuse_hollow(path)
+    suffix = PurePath(str(path)).suffix.lower()
+    if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
+        raise InputError(
+            f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
+            hint="write or fetch it again, or remove it",
+        )
     file_format = detect_format(path) if source.format == "auto" else source.format
-    if not is_alone:
-        refuse_empty(path, format=file_format)
+    refuse_empty(path, format=file_format)
     schema = source.schema
     if schema == "auto":
         schema = detected_schema(path, format=file_format, columns=source.columns)
@@ -168,15 +169,6 @@ def detected_schema(path: FilePath, *, format: Format, columns: Columns) -> str:
     return schema
 
 
-def _refuse_hollow(path: FilePath) -> None:
-    suffix = PurePath(str(path)).suffix.lower()
-    if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
-        raise InputError(
-            f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
-            hint="write or fetch it again, or remove it",
-        )
-
-
 def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
@@ -187,8 +179,7 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     for split in sorted({*splits, *without_files}):
         note(f"{path}: split '{split}' holds no rows, and is not built")
     if names := [file.name for file in empty if file.split not in splits]:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
+        note(f"{path}: no rows in {listed(names, _MOST_NAMED)}")
 
 
 def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequence[Input]) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from packer.display import plural
+from packer.display import listed, plural
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
@@ -83,12 +83,11 @@ class Question:
 
     def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
-        shown = ", ".join(
+        shown = [
             f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(shortened(each.example), 80)})"
-            for each in fields[:_MOST_SHOWN]
-        )
-        num_more = len(fields) - _MOST_SHOWN
-        return shown + (f" and {num_more} more" if num_more > 0 else "")
+            for each in fields
+        ]
+        return listed(shown, _MOST_SHOWN)
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
@@ -131,13 +130,10 @@ class Questions:
         fields = (field.path for each in self._of(source) for field in each.unread.fields)
         return asked_about(source, self._recipe).union(fields)
 
-    def asked(self, source: Source) -> frozenset[str]:
-        """Return the fields of rows that a build asks about, or need not ask about."""
-        return frozenset(map(first_name, self._asked(source)))
-
     def names(self, source: Source) -> frozenset[str]:
         """Return the fields of the first rows of a source, and those that were asked about."""
-        return self.asked(source).union(*(each.unread.names for each in self._of(source)))
+        asked = map(first_name, self._asked(source))
+        return frozenset(asked).union(*(each.unread.names for each in self._of(source)))
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -197,8 +193,7 @@ class Questions:
             silent = own.difference(read_within, map(first_name, known), map(first_name, asked))
             shown = [quoted(path) + _shown_values(known.get(path, {})) for path in sorted(silent.union(known))]
             if shown:
-                more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
-                yield f"{what} that are not read: {', '.join(shown[:_MOST_NAMED])}{more}"
+                yield f"{what} that are not read: {listed(shown, _MOST_NAMED)}"
 
     def _unread_variables(self, found: Sequence[FileQuestion]) -> Iterator[str]:
         """Yield the variables that rows give a template which reads none of their name."""
