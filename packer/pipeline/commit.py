@@ -68,7 +68,13 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
     check_conservation(manifest)
     if fail_above is not None:
         refuse_rejected_rows(folder, manifest, fail_above)
-    _refuse_unreadable(folder, manifest)
+    try:
+        decode_manifest(folder, encode_manifest(manifest))
+    except CheckError as error:
+        raise PackerError(
+            f"readers would refuse what was built: {error.message}",
+            hint="this is a bug in packer; please report it with the recipe. Nothing was committed",
+        ) from error
     write_manifest(folder, manifest, before=before)
     try:
         check_sizes(folder, read_manifest(folder).stored)
@@ -79,16 +85,6 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
         ) from error
     finish(folder, manifest)
     return manifest
-
-
-def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
-    try:
-        decode_manifest(folder, encode_manifest(manifest))
-    except CheckError as error:
-        raise PackerError(
-            f"readers would refuse what was built: {error.message}",
-            hint="this is a bug in packer; please report it with the recipe. Nothing was committed",
-        ) from error
 
 
 def finish(folder: Path, manifest: Manifest) -> None:
@@ -199,14 +195,12 @@ def _totals(built: Built) -> Totals:
     num_blocks = sum(shard.num_rows for shard in packed.shards)
     return Totals(
         rows=of_shards("num_input_rows"),
-        kept=of_shards("num_kept"),
+        **{name: of_shards(f"num_{name}") for name in ("kept", "merged", "skipped")},
         rejected=dict(sorted(rejected.items())),
         documents=of_shards("num_rows"),
         tokens=tokens,
         trained=trained,
         masked=tokens - trained,
-        merged=of_shards("num_merged"),
-        skipped=of_shards("num_skipped"),
         packed=of_groups("num_packed"),
         cut=cuts_of(packed.groups) | ({} if left_out is None else left_out.cuts()),
         piece_starts=of_groups("num_piece_start"),

@@ -49,7 +49,11 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
             "engine is fast, but gigatoken is not installed",
             hint="pip install gigatoken, or --set engine=auto",
         )
-    refused = _difference(tokenizer_json)
+    agrees = cached_outcome(tokenizer_json)
+    refused = None if agrees else "it was found not to load this tokenizer, or to encode it differently"
+    if agrees is None:
+        refused = differences(tokenizer_json)
+        remember(tokenizer_json, agrees=refused is None)
     if refused is None:
         return Engine(name="fast", version=f"{fast_version()}, {_reference().version}")
     if asked == "fast":
@@ -72,16 +76,6 @@ def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
 def _reference() -> Engine:
     versions = f"tokenizers {ReferenceEncoder.version}, jinja2 {library_version('jinja2')}"
     return Engine(name="reference", version=versions)
-
-
-def _difference(tokenizer_json: bytes) -> str | None:
-    """Return how the fast engine differs, or None if it agrees; run the trial unless its outcome is cached."""
-    agrees = cached_outcome(tokenizer_json)
-    if agrees is None:
-        difference = differences(tokenizer_json)
-        remember(tokenizer_json, agrees=difference is None)
-        return difference
-    return None if agrees else "it was found not to load this tokenizer, or to encode it differently"
 
 
 def model_record(model: Model) -> ModelRecord:

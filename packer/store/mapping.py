@@ -245,12 +245,10 @@ def _check_documents(rows: DocumentRows, shard: Shard) -> None:
     for name in ("length", "num_trained", "row", "side"):
         if (values := getattr(rows, name)) is not None:
             check_column(name, values, shard)
-    for name in ("input_ids", "labels", "loss_weights"):
-        if (column := getattr(rows, name)) is not None:
+    lists = {"input_ids": rows.input_ids, "labels": rows.labels, "loss_weights": rows.loss_weights, **rows.values}
+    for name, column in lists.items():
+        if isinstance(column, Ragged):
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")
-    for name, values in rows.values.items():
-        if isinstance(values, Ragged):
-            _check(_counts(name, values) == rows.length, f"length is not the number of {name}")
     _counts("sample_id", rows.sample_id)
     _check_spans(rows)
     if rows.media is not None:
