@@ -20,7 +20,6 @@ from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected
 from packer.recipe.recipe import to_json
-from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
 from packer.store.entries import Totals
 from packer.store.folder import lock, sweep
@@ -108,6 +107,9 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
 def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content: str) -> Manifest:
     provenance, selected = built.provenance, built.selected
     shards = (*built.documents, *built.packed.shards)
+    versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
+    if selected.record is not None:  # else changes of packer's source do not change manifests
+        versions |= {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(provenance.recipe.row_rules)}
     return Manifest(
         format="packer-cache",
         format_version=FORMAT_VERSION,
@@ -120,21 +122,10 @@ def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content
         totals=_totals(built),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),
-        versions=_versions(None if selected.record is None else provenance.recipe.row_rules),
+        versions=versions,
         selection=selected.record,
         media=tuple(result.media for result in built.results if result.media is not None) or None,
     )
-
-
-def _versions(rules: RowRules | None) -> dict[str, str]:
-    """Return the versions of what writes the bytes; with a selection, also of packer's own source and of the traits.
-
-    Without a selection the digest is left out, so that changes of packer's source do not change such manifests.
-    """
-    versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
-    if rules is None:
-        return versions
-    return versions | {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(rules)}
 
 
 _Line: TypeAlias = tuple[int, int, Rejected]

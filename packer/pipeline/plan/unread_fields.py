@@ -148,9 +148,14 @@ class Questions:
         """Yield what a build says of the first rows of each source and does not ask about."""
         for number, found in sorted(self._found.items()):
             source = self._recipe.sources[number]
+            labels = (each for each in _added(each for file in found for each in file.unread.blocks).values())
             says = (
                 *_said(found),
-                *self._labels_of_answers(found),
+                *(
+                    f"its answers begin with {quoted(label.path)}, which is trained with them"
+                    for label in labels  # unless it is a name, which is asked about
+                    if label.kind == "label" and not label.roles and not is_header(label.path, "assistant")
+                ),
                 *self._unread_labels(source, found),
                 *self._unread_variables(found),
                 *self._skipped_reasoning(found),
@@ -162,12 +167,6 @@ class Questions:
             ]
             if (question := self._question(source, rare)) is not None:
                 yield f"{question}; too few to ask about, so it is left out; --ignore says that it may be"
-
-    def _labels_of_answers(self, found: Sequence[FileQuestion]) -> Iterator[str]:
-        """Yield the label with which answers begin, unless it is a name, which is asked about."""
-        for label in _added(each for file in found for each in file.unread.blocks).values():
-            if label.kind == "label" and not label.roles and not is_header(label.path, "assistant"):
-                yield f"its answers begin with {quoted(label.path)}, which is trained with them"
 
     def _unread_labels(self, source: Source, found: Sequence[FileQuestion]) -> Iterator[str]:
         """Yield the fields, and the keys of messages, that nothing reads or asks about, and what they say: a label is
