@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
@@ -31,6 +32,7 @@ from packer.store.manifest import (
     decode_manifest,
     encode_manifest,
     read_manifest,
+    sum_of,
     write_manifest,
 )
 from packer.store.mapping import check_sizes
@@ -137,30 +139,29 @@ def _rejected_lines(built: Built) -> Iterator[Rejected]:
 
     They come in the order of inputs and rows. Most documents may be in no split, so their lines are generated lazily.
     """
-    paths = [entry.path for entry in built.provenance.inputs]
     place = itemgetter(0, 1)
-    rest = sorted([*_lines_of_rows(built, paths), *_lines_of_parts(built, paths)], key=place)
+    rest = sorted([*_lines_of_rows(built), *_lines_of_parts(built)], key=place)
     dropped = built.selected.left_out
     of_no_split = () if dropped is None else dropped.lines(built.provenance.inputs, built.documents)
     return (line for _, _, line in heapq.merge(rest, of_no_split, key=place))
 
 
-def _lines_of_rows(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+def _lines_of_rows(built: Built) -> Iterator[_Line]:
     for result in built.results:
         source, first = result.shard.source, result.shard.first_row
         assert source is not None
         for each in result.rejected:
             row = first + each.row
-            line = Rejected(source=paths[source], row=row, line=each.line, code=each.code, reason=each.reason)
-            yield source, row, line
+            path = built.provenance.inputs[source].path
+            yield source, row, Rejected(source=path, row=row, line=each.line, code=each.code, reason=each.reason)
 
 
-def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+def _lines_of_parts(built: Built) -> Iterator[_Line]:
     for group in built.packed.groups:
         for source, row, doc_id, length, start, tokens, number in values_of(*group.left_out):
             which = f"{length} tokens" if tokens == length else f"tokens {start} to {start + tokens - 1} of {length}"
             line = Rejected(
-                source=paths[source],
+                source=built.provenance.inputs[source].path,
                 row=row,
                 code=REASONS[number],
                 reason=f"{CODES[REASONS[number]]} ({which})",
@@ -175,13 +176,7 @@ def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
 def _totals(built: Built) -> Totals:
     shards, packed, left_out = built.documents, built.packed, built.selected.left_out
     rejected = Counter(row.code for result in built.results for row in result.rejected)
-
-    def of_shards(name: str) -> int:
-        return sum(getattr(shard, name) for shard in shards)
-
-    def of_groups(name: str) -> int:
-        return sum(getattr(group, name) for group in packed.groups)
-
+    of_shards, of_groups = partial(sum_of, shards), partial(sum_of, packed.groups)
     tokens, trained = of_shards("num_tokens"), of_shards("num_trained")
     num_blocks = sum(shard.num_rows for shard in packed.shards)
     return Totals(

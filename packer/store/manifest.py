@@ -333,14 +333,14 @@ def _check_partition(shard: Shard, inputs: Sequence[Input]) -> None:
 def check_conservation(manifest: Manifest) -> None:
     """Compare a manifest's totals with its shards and with each other, by the laws of :class:`Totals`."""
     totals = manifest.totals
-    documents = partial(_sum, manifest.document_shards)
-    blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
-    cut = partial(_sum, totals.cut.values())
+    documents = partial(sum_of, manifest.document_shards)
+    blocks = partial(sum_of, [shard for shard in manifest.shards if shard.kind == "blocks"])
+    cut = partial(sum_of, totals.cut.values())
     rejected = sum(totals.rejected.values())
     laws = [
         ("rows = kept + rejected", totals.rows, totals.kept + rejected),
         ("kept = rows with documents in the shards", totals.kept, documents("num_kept")),
-        ("rows = rows of the inputs", totals.rows, _sum(manifest.inputs, "num_rows")),
+        ("rows = rows of the inputs", totals.rows, sum_of(manifest.inputs, "num_rows")),
         ("rows = rows of the partitions", totals.rows, documents("num_input_rows")),
         ("rejected = rejected of the partitions", rejected, documents("num_rejected")),
         ("documents = documents of the shards", totals.documents, documents("num_rows")),
@@ -366,5 +366,6 @@ def check_conservation(manifest: Manifest) -> None:
             raise CheckError(f"manifest.json breaks the rule {law}: {left} ≠ {right}")
 
 
-def _sum(counted: Iterable[Any], name: str) -> int:
+def sum_of(counted: Iterable[Any], name: str) -> int:
+    """Add one number of several shards or other counts."""
     return sum(getattr(each, name) for each in counted)
