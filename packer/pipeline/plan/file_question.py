@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 
 from packer.errors import InputError
-from packer.pipeline.plan.input_resolution import SourceFile
 from packer.questions.conversations import single_messages
 from packer.questions.field_programs import programs_for_fields
 from packer.questions.message_order import BEGIN_OTHERS
@@ -59,16 +58,14 @@ def asked_about(source: Source, recipe: Recipe) -> frozenset[str]:
     return frozenset({*source.ignore, *fields_of(recipe.filters, recipe.split, source.where), *values})
 
 
-def question_about(
-    file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int, has_template: bool
-) -> FileQuestion | None:
+def question_about(entry: InputFile, recipe: Recipe, *, num_files: int, has_template: bool) -> FileQuestion | None:
     """Search the first rows of a file, which is one of some of its source.
 
     None if they cannot be read, which reading the whole file will report.
     """
     try:
         rows = [*whole_rows(entry, max(_FEWEST_ROWS, _SAMPLED_ROWS // num_files))]
-        found = _question_about(file, entry, recipe, rows)
+        found = _question_about(entry, recipe, rows)
     except InputError:
         return None
     first = rows[:_FEWEST_ROWS]
@@ -81,8 +78,8 @@ def question_about(
     return replace(found, notes=tuple(each for each in notes if not (is_last and each.says == BEGIN_OTHERS)))
 
 
-def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, Any]]) -> FileQuestion:
-    source = file.source
+def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, Any]]) -> FileQuestion:
+    source = recipe.sources[entry.source]
     known = asked_about(source, recipe)
     reading = Reading(
         schema=None if source.schema == "auto" else source.schema,
@@ -115,7 +112,11 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
         proposal=proposal,
         values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(
-            *(f"{when}: {move}" for when, program in programs if (move := row_command(file.path, program)) is not None),
+            *(
+                f"{when}: {move}"
+                for when, program in programs
+                if (move := row_command(entry.path, program)) is not None
+            ),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
             *["to train all rows, ignore the field"] * bool(kept),
         ),

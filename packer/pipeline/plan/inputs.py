@@ -117,7 +117,7 @@ def _read_head(
         raise InputError(message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    return entry, names, question_about(file, entry, recipe, num_files=num_files, has_template=not templates)
+    return entry, names, question_about(entry, recipe, num_files=num_files, has_template=not templates)
 
 
 def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
