@@ -104,6 +104,7 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by) or is_cut(tried, path)]
     programs += programs_for_fields(left, tried, entry.roles)
+    moves = [(when, row_command(entry.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
@@ -112,11 +113,7 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
         proposal=proposal,
         values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(
-            *(
-                f"{when}: {move}"
-                for when, program in programs
-                if (move := row_command(entry.path, program)) is not None
-            ),
+            *(f"{when}: {move}" for when, move in moves if move is not None),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
             *["to train all rows, ignore the field"] * bool(kept),
         ),
