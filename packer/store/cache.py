@@ -66,8 +66,9 @@ class Cache:
         """
         folder = cache_place(folder, keep_in=cache_dir)
         manifest = read_manifest(folder)
+        # No build writes blocks of pairs or rated answers: rejected answers would be imitated.
         is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
-        if is_packed and has_column(manifest.document_shards, "side"):  # no build writes them
+        if is_packed and has_column(manifest.document_shards, "side"):
             hint = "the same build with --force keeps its documents, which readers batch padded or without padding"
             raise CheckError(f"{folder} has blocks of pairs or rated answers, which nothing reads", hint=hint)
         check_sizes(folder, manifest.stored)

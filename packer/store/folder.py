@@ -150,9 +150,8 @@ class AtomicFile:
         self.digest = FileDigest()
         with storage_errors("write into", folder):
             self._folder = open_folder(folder, below)
-            self.path = (
-                folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-            )  # a name that nobody knows before
+            own = secrets.token_hex(4)  # so that nobody can know the name before
+            self.path = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{own}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             try:
                 descriptor = os.open(self.path.name, flags, 0o666, dir_fd=self._folder)
