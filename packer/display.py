@@ -69,6 +69,12 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else f'{word}s'}"
 
 
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Join names for a message: the first ones, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
 def duration(seconds: float) -> str:
     """Format a duration: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 9.95:

@@ -21,7 +21,7 @@ piece is dropped with its trained token, as ``untrained``; and so is the third.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,7 @@ class Pieces:
     length: Int32  # [P]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropCount:
+class DropCount(NamedTuple):
     """Losses for one reason."""
 
     num_documents: int

@@ -30,11 +30,6 @@ _BATCH_TOKENS = 2**20
 """Tokens in one record batch of a block shard. Part of the format: changing it changes the bytes of shards."""
 
 
-def gathered(plan: PackPlan, columns: DocumentColumns, pack: Pack, *, pad_id: int) -> BlockBatch:
-    """Gather the blocks of a plan by given packing rules: in a stream, documents of a block attend to each other."""
-    return gather(plan, columns, block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTask:
     """The blocks of one shard."""
@@ -244,8 +239,8 @@ def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask],
 
 
 def batches_of(plan: PackPlan, columns: DocumentColumns, pack: Pack, pad_id: int) -> Iterator[BlockBatch]:
-    """Yield the blocks of a plan, one record batch at a time."""
+    """Yield the blocks of a plan by record batches: in a stream, documents of a block attend to each other."""
     size = max(1, _BATCH_TOKENS // pack.block_len)
     for start in range(0, plan.num_blocks, size):
         part = plan.between(start, min(start + size, plan.num_blocks))
-        yield gathered(part, columns, pack, pad_id=pad_id)
+        yield gather(part, columns, block_len=pack.block_len, pad_id=pad_id, one_run=pack.mode == "stream")

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
@@ -15,12 +16,11 @@ from packer.layout import values_of
 from packer.names import shown
 from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
-from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
+from packer.pipeline.identity import AS_RECORDED, CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected
 from packer.recipe.recipe import to_json
-from packer.recipe.row_rules import RowRules
 from packer.rejections import CODES
 from packer.store.entries import Totals
 from packer.store.folder import lock, sweep
@@ -32,6 +32,7 @@ from packer.store.manifest import (
     decode_manifest,
     encode_manifest,
     read_manifest,
+    sum_of,
     write_manifest,
 )
 from packer.store.mapping import check_sizes
@@ -68,7 +69,13 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
     check_conservation(manifest)
     if fail_above is not None:
         refuse_rejected_rows(folder, manifest, fail_above)
-    _refuse_unreadable(folder, manifest)
+    try:
+        decode_manifest(folder, encode_manifest(manifest))
+    except CheckError as error:
+        raise PackerError(
+            f"readers would refuse what was built: {error.message}",
+            hint="this is a bug in packer; please report it with the recipe. Nothing was committed",
+        ) from error
     write_manifest(folder, manifest, before=before)
     try:
         check_sizes(folder, read_manifest(folder).stored)
@@ -79,16 +86,6 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
         ) from error
     finish(folder, manifest)
     return manifest
-
-
-def _refuse_unreadable(folder: Path, manifest: Manifest) -> None:
-    try:
-        decode_manifest(folder, encode_manifest(manifest))
-    except CheckError as error:
-        raise PackerError(
-            f"readers would refuse what was built: {error.message}",
-            hint="this is a bug in packer; please report it with the recipe. Nothing was committed",
-        ) from error
 
 
 def finish(folder: Path, manifest: Manifest) -> None:
@@ -112,37 +109,25 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
 def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content: str) -> Manifest:
     provenance, selected = built.provenance, built.selected
     shards = (*built.documents, *built.packed.shards)
+    versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
+    if selected.record is not None:  # else changes of packer's source do not change manifests
+        versions |= {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(provenance.recipe.row_rules)}
     return Manifest(
         format="packer-cache",
         format_version=FORMAT_VERSION,
         label_shift="none",
         recipe=to_json(provenance.recipe),
-        engine=provenance.engine,
-        engine_version=provenance.engine_version,
-        rules_version=provenance.rules_version,
-        model=provenance.model,
-        inputs=provenance.inputs,
+        **{name: getattr(provenance, name) for name in AS_RECORDED},
         shards=shards,
         rejected_sha256=rejected_sha256,
         rejected_content=rejected_content,
         totals=_totals(built),
         recipe_fingerprint=provenance.recipe_fingerprint,
         content_fingerprint=content_fingerprint(folder, shards, selected.documents),
-        versions=_versions(None if selected.record is None else provenance.recipe.row_rules),
+        versions=versions,
         selection=selected.record,
         media=tuple(result.media for result in built.results if result.media is not None) or None,
     )
-
-
-def _versions(rules: RowRules | None) -> dict[str, str]:
-    """Return the versions of what writes the bytes; with a selection, also of packer's own source and of the traits.
-
-    Without a selection the digest is left out, so that changes of packer's source do not change such manifests.
-    """
-    versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
-    if rules is None:
-        return versions
-    return versions | {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(rules)}
 
 
 _Line: TypeAlias = tuple[int, int, Rejected]
@@ -154,30 +139,29 @@ def _rejected_lines(built: Built) -> Iterator[Rejected]:
 
     They come in the order of inputs and rows. Most documents may be in no split, so their lines are generated lazily.
     """
-    paths = [entry.path for entry in built.provenance.inputs]
     place = itemgetter(0, 1)
-    rest = sorted([*_lines_of_rows(built, paths), *_lines_of_parts(built, paths)], key=place)
+    rest = sorted([*_lines_of_rows(built), *_lines_of_parts(built)], key=place)
     dropped = built.selected.left_out
     of_no_split = () if dropped is None else dropped.lines(built.provenance.inputs, built.documents)
     return (line for _, _, line in heapq.merge(rest, of_no_split, key=place))
 
 
-def _lines_of_rows(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+def _lines_of_rows(built: Built) -> Iterator[_Line]:
     for result in built.results:
         source, first = result.shard.source, result.shard.first_row
         assert source is not None
         for each in result.rejected:
             row = first + each.row
-            line = Rejected(source=paths[source], row=row, line=each.line, code=each.code, reason=each.reason)
-            yield source, row, line
+            path = built.provenance.inputs[source].path
+            yield source, row, Rejected(source=path, row=row, line=each.line, code=each.code, reason=each.reason)
 
 
-def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
+def _lines_of_parts(built: Built) -> Iterator[_Line]:
     for group in built.packed.groups:
         for source, row, doc_id, length, start, tokens, number in values_of(*group.left_out):
             which = f"{length} tokens" if tokens == length else f"tokens {start} to {start + tokens - 1} of {length}"
             line = Rejected(
-                source=paths[source],
+                source=built.provenance.inputs[source].path,
                 row=row,
                 code=REASONS[number],
                 reason=f"{CODES[REASONS[number]]} ({which})",
@@ -192,25 +176,17 @@ def _lines_of_parts(built: Built, paths: Sequence[str]) -> Iterator[_Line]:
 def _totals(built: Built) -> Totals:
     shards, packed, left_out = built.documents, built.packed, built.selected.left_out
     rejected = Counter(row.code for result in built.results for row in result.rejected)
-
-    def of_shards(name: str) -> int:
-        return sum(getattr(shard, name) for shard in shards)
-
-    def of_groups(name: str) -> int:
-        return sum(getattr(group, name) for group in packed.groups)
-
+    of_shards, of_groups = partial(sum_of, shards), partial(sum_of, packed.groups)
     tokens, trained = of_shards("num_tokens"), of_shards("num_trained")
     num_blocks = sum(shard.num_rows for shard in packed.shards)
     return Totals(
         rows=of_shards("num_input_rows"),
-        kept=of_shards("num_kept"),
+        **{name: of_shards(f"num_{name}") for name in ("kept", "merged", "skipped")},
         rejected=dict(sorted(rejected.items())),
         documents=of_shards("num_rows"),
         tokens=tokens,
         trained=trained,
         masked=tokens - trained,
-        merged=of_shards("num_merged"),
-        skipped=of_shards("num_skipped"),
         packed=of_groups("num_packed"),
         cut=cuts_of(packed.groups) | ({} if left_out is None else left_out.cuts()),
         piece_starts=of_groups("num_piece_start"),

@@ -15,12 +15,7 @@ from packer.media.images import CODES_OF_FILES
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
 from packer.pipeline.identity import Provenance, same_traits
-from packer.pipeline.messages.losses import (
-    RejectedInput,
-    check_rewrite_cost,
-    refuse_early,
-    rejected_inputs,
-)
+from packer.pipeline.messages.losses import RejectedInput, refuse_cost, refuse_early, rejected_inputs
 from packer.pipeline.partition import (
     SHOWN_KEY,
     PartitionResult,
@@ -122,7 +117,8 @@ def make_documents(plan: BuildPlan, before: Manifest | None, build: Build) -> Bu
     rejected = rejected_inputs(plan, ordered) if any(result.rejected for result in ordered) else ()
     _note_later_fields(plan, ordered, progress.note)
     if any(map(_is_rewritten, ordered)):
-        check_rewrite_cost(plan, [result.shard for result in ordered])
+        sizes = [(result.shard.num_tokens, result.shard.num_last_tokens) for result in ordered]
+        refuse_cost(plan.recipe, plan.model, sizes)
     return BuiltDocuments(
         results=ordered,
         traits=[traits[number] for number in sorted(traits)],

@@ -129,7 +129,7 @@ def build(
     """
     folder = Path(_path("out", out, "the folder of a cache"))
     listener = Lines() if progress is True else progress or Silent()
-    with _hints_for_python():
+    try:
         recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
         beside = build_place(folder, is_dry=True) if rows else folder
@@ -150,15 +150,8 @@ def build(
             if rows and result.manifest is not None and not dry_run:
                 remove_rows(rows_folder(beside), but=[entry.path for entry in result.manifest.inputs])
             return result
-
-
-@contextmanager
-def _hints_for_python() -> Iterator[None]:
-    """Spell the options that hints of errors name as arguments of :func:`build`."""
-    try:
-        yield
     except PackerError as error:
-        if error.hint is not None:
+        if error.hint is not None:  # it names options of the command
             error.hint = in_python(error.hint, [*RecipeKeys.__annotations__, "jobs", "on", "fail_above"])
         raise
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from packer.curate import TraitRules, traits_version
+from packer.curate import traits_version
 from packer.errors import RecipeError, StorageError, UsageError
 from packer.host.files import leads_outside
 from packer.model.backend import cached_outcome, encode_outcome, fast_version, trial_path
@@ -45,19 +45,12 @@ TRAITS_VERSION = "packer_traits"
 """
 
 
-def partition_key(partition: Partition, entry: Input, documents: Mapping[str, Any]) -> str:
-    """Return the key of a partition's result: its bytes, how its input's rows are read, and the documents half."""
-    return _digest({**_rows_identity(partition, entry), "documents": documents})
+def key_of(partition: Partition, entry: Input, **made: Mapping[str, Any]) -> str:
+    """Return the key of what is made of a partition: its bytes, how its input's rows are read, and what decides it.
 
-
-def traits_key(partition: Partition, entry: Input, max_row_bytes: int, rules: TraitRules) -> str:
-    """Return the key of a partition's traits: its bytes, how its rows are read, and the rules that need traits."""
-    asked = {"max_row_bytes": max_row_bytes, "rules": msgspec.to_builtins(rules)}
-    return _digest({**_rows_identity(partition, entry), "traits": asked})
-
-
-def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
-    return {
+    Of `documents` that is the documents half, of `traits` the rules that need them.
+    """
+    rows = {
         "bytes": partition.xxh3,
         "num_bytes": partition.stop - partition.start,
         "num_rows": partition.num_rows,
@@ -66,6 +59,7 @@ def _rows_identity(partition: Partition, entry: Input) -> dict[str, Any]:
         "columns": entry.columns,
         "roles": entry.roles,
     }
+    return _digest(rows | made)
 
 
 def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
@@ -73,6 +67,10 @@ def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
     if manifest.selection is None or not recipe.chooses_rows:
         return True
     return manifest.versions.get(TRAITS_VERSION, "") == traits_version(recipe.row_rules)
+
+
+AS_RECORDED = ("engine", "engine_version", "rules_version", "model", "inputs")
+"""Fields of :class:`Provenance` that a manifest has under the same names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +111,7 @@ class Provenance:
     @classmethod
     def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":
         """Return the provenance of a cache, with a recipe whose documents half is the cache's own."""
-        return cls(
-            recipe=recipe,
-            engine=manifest.engine,
-            engine_version=manifest.engine_version,
-            rules_version=manifest.rules_version,
-            model=manifest.model,
-            inputs=manifest.inputs,
-        )
+        return cls(recipe=recipe, **{name: getattr(manifest, name) for name in AS_RECORDED})
 
 
 def model_digests(model: ModelRecord) -> dict[str, str]:
@@ -174,7 +165,11 @@ def resolve_engine(asked: str, tokenizer_json: bytes, *, before: str | None = No
             "engine is fast, but gigatoken is not installed",
             hint="pip install gigatoken, or --set engine=auto",
         )
-    refused = _difference(tokenizer_json)
+    agrees = cached_outcome(tokenizer_json)
+    refused = None if agrees else "it was found not to load this tokenizer, or to encode it differently"
+    if agrees is None:
+        refused = differences(tokenizer_json)
+        remember(tokenizer_json, agrees=refused is None)
     if refused is None:
         return Engine(name="fast", version=f"{fast_version()}, {_reference().version}")
     if asked == "fast":
@@ -192,16 +187,6 @@ def remember(tokenizer_json: bytes, *, agrees: bool) -> None:
 def _reference() -> Engine:
     versions = f"tokenizers {ReferenceEncoder.version}, jinja2 {library_version('jinja2')}"
     return Engine(name="reference", version=versions)
-
-
-def _difference(tokenizer_json: bytes) -> str | None:
-    """Return how the fast engine differs, or None if it agrees; run the trial unless its outcome is cached."""
-    agrees = cached_outcome(tokenizer_json)
-    if agrees is None:
-        difference = differences(tokenizer_json)
-        remember(tokenizer_json, agrees=difference is None)
-        return difference
-    return None if agrees else "it was found not to load this tokenizer, or to encode it differently"
 
 
 def model_record(model: Model) -> ModelRecord:

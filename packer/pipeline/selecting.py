@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from packer.batches import InputRows, Int32, Int64, SelectedRows
+from packer.batches import InputRows, Int64, SelectedRows
 from packer.curate import TraitRules
 from packer.errors import NothingKeptError
 from packer.layout import values_of
@@ -135,28 +135,16 @@ def decide(
     """Compute the selection of a cache from its traits and documents."""
     from packer.curate.select import select_rows  # noqa: PLC0415 - not loaded by builds without rules
 
-    return select_rows(_input_rows(folder, inputs, shards), traits, rules)
-
-
-def _input_rows(folder: Path, inputs: Sequence[Input], shards: Sequence[Shard]) -> InputRows:
-    """Return the source, the source's split and the token count of every row of the inputs."""
     splits = tuple(dict.fromkeys(shard.split for shard in shards))
     numbers = [shard.num_input_rows for shard in shards]
     tokens = np.zeros(sum(numbers), np.int64)
     lengths = DocumentShards(folder, shards).stored("length", np.int32)
     np.maximum.at(tokens, rows_of_documents(folder, shards), lengths)
-    return InputRows(
-        source=sources_of_rows(inputs, shards),
+    parts = [0 if shard.source is None else inputs[shard.source].part or 0 for shard in shards]
+    rows = InputRows(
+        source=np.repeat(np.array(parts, np.int32), numbers),
         split=np.repeat(np.array([splits.index(shard.split) for shard in shards], np.int32), numbers),
         splits=splits,
         num_tokens=tokens,
     )
-
-
-def sources_of_rows(inputs: Sequence[Input], shards: Sequence[Shard]) -> Int32:
-    """Return the index of each row's source in the recipe, in selection order; 0 if it has none.  # int32[N]
-
-    `shards` are the document shards of a cache.
-    """
-    parts = [0 if shard.source is None else inputs[shard.source].part or 0 for shard in shards]
-    return np.repeat(np.array(parts, np.int32), [shard.num_input_rows for shard in shards])
+    return select_rows(rows, traits, rules)

@@ -184,19 +184,19 @@ def with_role_markers(model: Model, recipe: Recipe) -> Model:
 
     A template that takes too long to render is a TemplateOverrunError.
     """
-    with overruns_at(recipe):
-        return model.with_control(_role_markers(model, recipe))
-
-
-def _role_markers(model: Model, recipe: Recipe) -> dict[str, int]:
     markers: dict[str, int] = {}
-    for source in (model.template, model.tool_template):
-        if source is not None:
+    with overruns_at(recipe):
+        for source in (each for each in (model.template, model.tool_template) if each is not None):
             template = compile_template(source, model, recipe)
             markers |= role_markers(template, model.added_tokens, recipe.template.kwargs)
-            if recipe.supervision.markers == "refuse":
-                _refuse_split_markers(template, model, recipe)
-    return markers
+            split = split_markers(template, model, recipe) if recipe.supervision.markers == "refuse" else {}
+            for marker, number in split.items():
+                raise TemplateError(
+                    f"the chat template writes '{marker}', which this tokenizer splits into {number} tokens",
+                    hint="use the tokenizer this template was made for, or --template plain, which needs no such "
+                    f"tokens. --set supervision.markers=text {LETTERS}",
+                )
+    return model.with_control(markers)
 
 
 LETTERS = (
@@ -211,15 +211,6 @@ def split_markers(template: ChatTemplate, model: Model, recipe: Recipe) -> dict[
     encoder = ReferenceEncoder(model.files[TOKENIZER_FILE])
     numbers = {marker: len(encoder.encode([marker])[0]) for marker in written_markers(template, recipe.template.kwargs)}
     return {marker: number for marker, number in numbers.items() if marker not in model.control and number != 1}
-
-
-def _refuse_split_markers(template: ChatTemplate, model: Model, recipe: Recipe) -> None:
-    for marker, number in split_markers(template, model, recipe).items():
-        raise TemplateError(
-            f"the chat template writes '{marker}', which this tokenizer splits into {number} tokens",
-            hint=f"use the tokenizer this template was made for, or --template plain, which needs no such tokens. "
-            f"--set supervision.markers=text {LETTERS}",
-        )
 
 
 _ANSWER = "pong"

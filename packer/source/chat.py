@@ -155,7 +155,11 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     weight, spans = own_weight(shape, content.trained if role == "assistant" else (), where=where), None
     if role == "assistant" and weight != 0:
         if not raw.keys() <= _OF_ANY_ANSWER:
-            _refuse_unfinished(raw, where=where)
+            refuse_cut(raw, where=where)
+            if as_flag(raw.get("prefix")):
+                raise Refused(
+                    "cut_off", f"`prefix` is true at {where}: the answer is a beginning, which a server continues"
+                )
         if shape.train_detail not in (None, ""):
             reason = f"`train_detail` at {where} is not read; give the content as parts, each with `train`"
             raise Refused("bad_spans", reason)
@@ -274,12 +278,6 @@ def _refuse_other_calls(raw: dict[str, Any], *, where: str) -> None:
     for name, has_calls in found.items():
         if has_calls:
             raise Refused("bad_tools", f"calls under `{name}` at {where}, which is not read; give them as `tool_calls`")
-
-
-def _refuse_unfinished(raw: dict[str, Any], *, where: str) -> None:
-    refuse_cut(raw, where=where)
-    if as_flag(raw.get("prefix")):
-        raise Refused("cut_off", f"`prefix` is true at {where}: the answer is a beginning, which a server continues")
 
 
 def _with_refusal(content: Content, refusal: str, role: str, *, where: str) -> Content:

@@ -79,7 +79,10 @@ def detect_format(path: FilePath) -> Format:
             raise InputError(
                 f"{path}: holds {binary} data inside {codec}", hint="unpack it first; it is compressed within"
             )
-    _refuse_foreign(path, head)
+    for position, mark, what, hint in _FOREIGN:  # first, as an archive may contain the text of JSON lines
+        if head[position:].startswith(mark):
+            message = f"{path}: expected {_EXPECTED}, found {what}"
+            raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
     return _text_format(path, head)
 
 
@@ -123,14 +126,6 @@ def _unknown_format(path: FilePath, head: bytes) -> InputError:
     elif isinstance(path, Path) and path.name != PIPED and path.suffix and data_ending(path.name) is None:
         hint = f"{hint}; {texts_as_rows(path.parent, path.suffix)}"
     return InputError(f"{path}: expected {_EXPECTED}, found {what}", hint=hint)
-
-
-def _refuse_foreign(path: FilePath, head: bytes) -> None:
-    """Refuse files of known other formats. An archive may contain the text of JSON lines, so this comes first."""
-    for position, mark, what, hint in _FOREIGN:
-        if head[position:].startswith(mark):
-            message = f"{path}: expected {_EXPECTED}, found {what}"
-            raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
 
 
 def detect_schema(path: FilePath, *, format: Format, columns: Columns) -> str | None:  # noqa: A002 - the recipe's word

@@ -302,14 +302,11 @@ def reasoning_in(value: Any) -> str | None:
 
     OpenRouter has them under `reasoning_details`, LiteLLM under `thinking_blocks`: their types say what they are.
     """
-    if not isinstance(value, list) or not value or not all(map(_is_of_reasoning, value)):
+    parts = value if isinstance(value, list) and all(isinstance(part, dict) for part in value) else []
+    if not parts or any(str(part.get("type")).partition(".")[0] not in REASONING_ROLES for part in parts):
         return None
-    texts = [part[name] for part in value for name in TEXT_FIELDS if isinstance(part.get(name), str)]
+    texts = [part[name] for part in parts for name in TEXT_FIELDS if isinstance(part.get(name), str)]
     return "\n\n".join(texts) or None
-
-
-def _is_of_reasoning(part: Any) -> bool:
-    return isinstance(part, dict) and str(part.get("type")).partition(".")[0] in REASONING_ROLES
 
 
 def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:

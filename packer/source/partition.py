@@ -121,8 +121,16 @@ def partition_file(path: FilePath, *, format: Format, partition_bytes: int, limi
             codec = codec_of(path)
             if format == "jsonl" and codec is None:
                 partitions = list(_cut_lines(path, chunks, partition_bytes, limit))
-            else:
-                partitions = _whole_file(path, chunks, format, codec, limit)
+            else:  # one, whose rows are counted without being held in memory
+                xxh3 = xxhash.xxh3_128()
+                stream = text_stream(path, tee_chunks(chunks, xxh3.update), codec)
+                num_rows = sum(1 for _ in text_rows(path, stream, format, columns={}, max_row_bytes=0))
+                num_rows = num_rows if limit is None else min(num_rows, limit)
+                end, digest = sum(lengths), xxh3.hexdigest()
+                whole = Partition(
+                    path=path, format=format, start=0, stop=end, num_rows=num_rows, xxh3=digest, codec=codec
+                )
+                partitions = [whole] if num_rows else []
         sha256, num_bytes = sha.hexdigest(), sum(lengths)
     if not partitions:
         raise no_rows_error(path)
@@ -226,20 +234,6 @@ def _line_ends(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, npt.NDArray[np.
         position += len(chunk)
     if is_open:
         yield b"", np.array([position]), np.array([is_row])
-
-
-def _whole_file(
-    path: FilePath, chunks: Iterator[bytes], kind: Format, codec: Codec | None, limit: int | None
-) -> list[Partition]:
-    """Return the single partition; none if there are no rows, which are counted without being held in memory."""
-    xxh3, lengths = xxhash.xxh3_128(), list[int]()
-    stream = text_stream(path, tee_chunks(chunks, xxh3.update, lambda chunk: lengths.append(len(chunk))), codec)
-    num_rows = sum(1 for _ in text_rows(path, stream, kind, columns={}, max_row_bytes=0))
-    num_rows = num_rows if limit is None else min(num_rows, limit)
-    whole = Partition(
-        path=path, format=kind, start=0, stop=sum(lengths), num_rows=num_rows, xxh3=xxh3.hexdigest(), codec=codec
-    )
-    return [whole] if num_rows else []
 
 
 def _cut_table(

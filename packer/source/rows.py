@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress, count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -43,6 +43,11 @@ BATCH_BYTES = 16 * 2**20
 
 _CELLS = (*IMAGE_FIELDS, "messages", "conversations")
 """Fields that are JSON text in tables."""
+
+
+class _How(TypedDict):
+    schema: str
+    columns: Columns
 
 
 def file_stream(path: FilePath) -> io.BufferedReader:
@@ -103,19 +108,12 @@ def read_rows(
     rejected without being held in memory. `fields` are paths of fields, under their names in the file, whose values the
     batches have in addition; they do not affect the samples.
     """
-    read = partial(
-        read_batch,
-        first_line=partition.first_line,
-        schema=schema,
-        columns=columns,
-        roles=roles,
-        fields=fields,
-        folder=folder_of(partition.path),
-    )
+    how: _How = {"schema": schema, "columns": columns}
+    first_line, folder = partition.first_line, folder_of(partition.path)
+    read = partial(read_batch, first_line=first_line, roles=roles, fields=fields, folder=folder, **how)
     first = num_bytes = 0
     pending: list[FileRow] = []
-    rows = _partition_rows(partition, schema=schema, columns=columns, max_row_bytes=max_row_bytes, fields=fields)
-    for row in rows:
+    for row in _partition_rows(partition, max_row_bytes=max_row_bytes, fields=fields, **how):
         pending.append(row)
         num_bytes += row.num_bytes
         if len(pending) == batch_rows or num_bytes >= BATCH_BYTES:
@@ -287,32 +285,15 @@ class InputFile:
     def rows(self, start: int = 0) -> Iterator[RawRow]:
         """Yield the rows from `start` to the limit, one at a time, without reading the whole file."""
         number = -1
-        found = file_rows(
-            self.path,
-            format=self.format,
-            schema=self.schema,
-            columns=self.columns,
-            max_row_bytes=self.max_row_bytes,
-        )
+        how: _How = {"schema": self.schema, "columns": self.columns}
+        found = file_rows(self.path, format=self.format, max_row_bytes=self.max_row_bytes, **how)
         for number, row in enumerate(found):
             if number == self.limit:
                 return
             if number >= start:
-                batch = read_batch(
-                    [row],
-                    number,
-                    first_line=0,
-                    schema=self.schema,
-                    columns=self.columns,
-                    roles=self.roles,
-                    folder=folder_of(self.path),
-                )
-                yield RawRow(number=number, line=row.line, content=_as_json(row), batch=batch)
+                batch = read_batch([row], number, first_line=0, roles=self.roles, folder=folder_of(self.path), **how)
+                content = None if isinstance(row.content, Refused) else row.content
+                content = msgspec.json.encode(content) if isinstance(content, dict) else content
+                yield RawRow(number=number, line=row.line, content=content, batch=batch)
         if number < 0:
             raise no_rows_error(self.path)
-
-
-def _as_json(row: FileRow) -> bytes | None:
-    if isinstance(row.content, Refused):
-        return None
-    return row.content if isinstance(row.content, bytes) else msgspec.json.encode(row.content)

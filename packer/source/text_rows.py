@@ -18,7 +18,7 @@ import csv
 import io
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
@@ -94,20 +94,8 @@ def _row_of(content: bytes | None, line: int | None, max_row_bytes: int) -> File
     return FileRow(row_too_large_error(max_row_bytes) if content is None else content, line, len(content or b""))
 
 
-def _converters(names: Sequence[str], columns: Columns) -> dict[str, Callable[[str], Any]]:
-    """Return converters for the columns whose cells are not plain texts, by column."""
-    converters: dict[str, Callable[[str], Any]] = dict.fromkeys(
-        columns_with_fields(MEDIA_FIELDS, names, columns), _parse_media
-    )
-    return converters | dict.fromkeys(columns_with_fields(("label",), names, columns), _parse_label)
-
-
-def _parse_media(cell: str) -> str | None:
-    return None if cell.strip().lower() in {"", "[]", "null", "0", "0.0", "false"} else cell
-
-
-def _parse_label(cell: str) -> str | bool:
-    return {"true": True, "false": False}.get(cell.lower(), cell)
+_NO_MEDIA = frozenset({"", "[]", "null", "0", "0.0", "false"})
+_LABELS: Mapping[str, bool] = {"true": True, "false": False}
 
 
 class CsvFile:
@@ -141,7 +129,7 @@ class CsvFile:
 
     def rows(self, columns: Columns, max_row_bytes: int) -> Iterator[FileRow]:
         """Yield the rows; a record of more than `max_row_bytes` is yielded as `row_too_large`."""
-        converters = _converters(self.names, columns)
+        media, labels = (columns_with_fields(each, self.names, columns) for each in (MEDIA_FIELDS, ("label",)))
         while True:
             self._num_bytes, self._bad_byte = 0, None
             cells = self._record()
@@ -156,8 +144,8 @@ class CsvFile:
                 row = Refused("wrong_type", f"the header has {len(self.names)} columns, the row {len(cells)}")
             else:
                 row = dict(zip(self.names, cells, strict=True))
-                for name, convert in converters.items():
-                    row[name] = convert(row[name])
+                given = {name: None for name in media if row[name].strip().lower() in _NO_MEDIA}
+                row |= given | {name: _LABELS.get(row[name].lower(), row[name]) for name in labels}
             yield FileRow(row, self._first, self._num_bytes)
 
     def _header(self) -> tuple[str, ...]:

@@ -66,7 +66,11 @@ class Cache:
         """
         folder = cache_place(folder, keep_in=cache_dir)
         manifest = read_manifest(folder)
-        _refuse_blocks_of_pairs(folder, manifest)
+        # No build writes blocks of pairs or rated answers: rejected answers would be imitated.
+        is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
+        if is_packed and has_column(manifest.document_shards, "side"):
+            hint = "the same build with --force keeps its documents, which readers batch padded or without padding"
+            raise CheckError(f"{folder} has blocks of pairs or rated answers, which nothing reads", hint=hint)
         check_sizes(folder, manifest.stored)
         return cls(folder, manifest, as_folders(sources))
 
@@ -155,14 +159,6 @@ class Cache:
     def _no_split(self, kind: Kind, split: str) -> UsageError:
         there = ", ".join(self.splits(kind)) or "none"
         return UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
-
-
-def _refuse_blocks_of_pairs(folder: Path, manifest: Manifest) -> None:
-    """Refuse blocks of pairs or rated answers, which no build writes: rejected answers would be imitated."""
-    is_packed = any(shard.kind == "blocks" for shard in manifest.shards)
-    if is_packed and has_column(manifest.document_shards, "side"):
-        hint = "the same build with --force keeps its documents, which readers batch padded or without padding"
-        raise CheckError(f"{folder} has blocks of pairs or rated answers, which nothing reads", hint=hint)
 
 
 def as_folders(sources: Any) -> tuple[str | Path, ...]:

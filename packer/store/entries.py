@@ -277,12 +277,6 @@ def value_fields(schema: pa.Schema) -> list[pa.Field]:
 _NUMBERS = (pa.int32(), pa.float32())
 
 
-def block_len_of(schema: pa.Schema) -> int:
-    """Return the block length of a block shard's schema; 0 if it is not one."""
-    kind = schema.field("input_ids").type
-    return kind.list_size if pa.types.is_fixed_size_list(kind) else 0
-
-
 def placed_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns whose places the manifest records, in schema order: those of fixed width, and loss weights."""
     return tuple(

@@ -60,11 +60,6 @@ _LISTED = (*_SHARDS, "model")
 _DIGEST = re.compile(r"[-/]([0-9a-f]{12,20})\.arrow\Z")
 
 
-def is_shard(name: str) -> bool:
-    """Whether an object is named as shards of a cache are."""
-    return name.startswith(tuple(f"{kind}/" for kind in _SHARDS)) and _DIGEST.search(name) is not None
-
-
 def damage(folder: Path, name: str, what: str) -> CheckError:
     """Return the error for a file of a cache that is not what a build wrote."""
     return CheckError(f"{folder / name} {what}", hint=repair_hint(folder))
@@ -299,7 +294,7 @@ class CacheFiles:
         """Remove all shards of a mirror except those named."""
         for path in (path for kind in _SHARDS for path in (self.folder / kind).glob("*.arrow")):
             name = path.relative_to(self.folder).as_posix()
-            if is_shard(name) and name not in but:
+            if _DIGEST.search(name) and name not in but:
                 path.unlink(missing_ok=True)
 
     @contextmanager

@@ -149,7 +149,8 @@ class AtomicFile:
         self.digest = FileDigest()
         with storage_errors("write into", folder):
             self._folder = open_folder(folder, below)
-            self.path = temporary_path(folder)
+            own = secrets.token_hex(4)  # so that nobody can know the name before
+            self.path = folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{own}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             try:
                 descriptor = os.open(self.path.name, flags, 0o666, dir_fd=self._folder)
@@ -186,8 +187,10 @@ class AtomicFile:
         os.close(self._folder)
         return target
 
-    def abort(self) -> None:
-        """Remove the temporary file; a no-op after `commit`."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if not self._live:
             return
         self._live = False
@@ -197,17 +200,6 @@ class AtomicFile:
         with suppress(OSError):
             os.unlink(self.path.name, dir_fd=self._folder)
         os.close(self._folder)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.abort()
-
-
-def temporary_path(folder: Path) -> Path:
-    """Return a path for work in a folder, with a name that nobody can know before."""
-    return folder / f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes], *, below: Path | None = None) -> FileDigest:

@@ -222,8 +222,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def manifest_bytes(folder: Path) -> bytes:
     """Read the bytes of the manifest without validating them."""
-    size = CacheFiles(folder).size(MANIFEST_NAME)
-    if size is None:
+    if CacheFiles(folder).size(MANIFEST_NAME) is None:
         named = in_shell(folder)
         caches = [*near_paths(folder), *(str(found.parent) for found in sorted(folder.glob(f"*/{MANIFEST_NAME}")))]
         hint = f"packer build SOURCE... -o {named} makes one; packer verify --foreign reads what other tools made"
@@ -231,8 +230,6 @@ def manifest_bytes(folder: Path) -> bytes:
             f"{folder} is not a cache, or its build did not finish: it has no {MANIFEST_NAME}",
             hint=did_you_mean(caches, hint),
         )
-    if size > MAX_MANIFEST_BYTES:
-        raise CheckError(f"{folder / MANIFEST_NAME}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
     return CacheFiles(folder).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
 
 
@@ -335,14 +332,14 @@ def _check_partition(shard: Shard, inputs: Sequence[Input]) -> None:
 def check_conservation(manifest: Manifest) -> None:
     """Compare a manifest's totals with its shards and with each other, by the laws of :class:`Totals`."""
     totals = manifest.totals
-    documents = partial(_sum, manifest.document_shards)
-    blocks = partial(_sum, [shard for shard in manifest.shards if shard.kind == "blocks"])
-    cut = partial(_sum, totals.cut.values())
+    documents = partial(sum_of, manifest.document_shards)
+    blocks = partial(sum_of, [shard for shard in manifest.shards if shard.kind == "blocks"])
+    cut = partial(sum_of, totals.cut.values())
     rejected = sum(totals.rejected.values())
     laws = [
         ("rows = kept + rejected", totals.rows, totals.kept + rejected),
         ("kept = rows with documents in the shards", totals.kept, documents("num_kept")),
-        ("rows = rows of the inputs", totals.rows, _sum(manifest.inputs, "num_rows")),
+        ("rows = rows of the inputs", totals.rows, sum_of(manifest.inputs, "num_rows")),
         ("rows = rows of the partitions", totals.rows, documents("num_input_rows")),
         ("rejected = rejected of the partitions", rejected, documents("num_rejected")),
         ("documents = documents of the shards", totals.documents, documents("num_rows")),
@@ -368,5 +365,6 @@ def check_conservation(manifest: Manifest) -> None:
             raise CheckError(f"manifest.json breaks the rule {law}: {left} ≠ {right}")
 
 
-def _sum(counted: Iterable[Any], name: str) -> int:
+def sum_of(counted: Iterable[Any], name: str) -> int:
+    """Add one number of several shards or other counts."""
     return sum(getattr(each, name) for each in counted)

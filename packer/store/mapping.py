@@ -28,7 +28,7 @@ from packer.host.files import out_of, storage_errors
 from packer.layout import offsets_of
 from packer.media.carried import Media
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged, digest_values, flat_values, numbers, shard_rows
-from packer.store.entries import block_len_of, blocks_schema, documents_schema, place_of, value_fields
+from packer.store.entries import blocks_schema, documents_schema, place_of, value_fields
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Place, Shard, StoredTable
 
@@ -158,7 +158,8 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
     if shard.kind == "documents":
         expected = documents_schema(schema.names, value_fields(schema))
     else:
-        block_len = block_len_of(schema)
+        kind = schema.field("input_ids").type
+        block_len = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
         expected = blocks_schema(block_len, weighted="loss_weights" in schema.names)
     if not schema.equals(expected, check_metadata=True) or len({*schema.names}) < len(schema.names):
         raise ValueError(f"its schema is not the one of {shard.kind}")
@@ -244,12 +245,10 @@ def _check_documents(rows: DocumentRows, shard: Shard) -> None:
     for name in ("length", "num_trained", "row", "side"):
         if (values := getattr(rows, name)) is not None:
             check_column(name, values, shard)
-    for name in ("input_ids", "labels", "loss_weights"):
-        if (column := getattr(rows, name)) is not None:
+    lists = {"input_ids": rows.input_ids, "labels": rows.labels, "loss_weights": rows.loss_weights, **rows.values}
+    for name, column in lists.items():
+        if isinstance(column, Ragged):
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")
-    for name, values in rows.values.items():
-        if isinstance(values, Ragged):
-            _check(_counts(name, values) == rows.length, f"length is not the number of {name}")
     _counts("sample_id", rows.sample_id)
     _check_spans(rows)
     if rows.media is not None:
@@ -287,7 +286,8 @@ def _check_blocks(rows: BlockRows, shard: Shard) -> None:
     _check((place >= 0) & (place <= block_len - length), "a piece is not within the block", rows.doc_ids.offsets)
     _counts("seq_lengths", rows.seq_lengths)
     _check(_values(rows.seq_lengths) > 0, "seq_lengths: expected at least 1", rows.seq_lengths.offsets)
-    _check(_row_sums(rows.seq_lengths) == block_len, f"seq_lengths: expected a sum of {block_len}")
+    before = offsets_of(_values(rows.seq_lengths))[rows.seq_lengths.offsets - rows.seq_lengths.offsets[0]]
+    _check(np.diff(before) == block_len, f"seq_lengths: expected a sum of {block_len}")
 
 
 def _counts(name: str, column: Ragged) -> npt.NDArray[np.integer]:
@@ -302,12 +302,6 @@ def _values(column: Ragged) -> Int64:
     """Return all values of the rows of a list column.  # int64[K]"""
     values: Int64 = flat_values(column).astype(np.int64)
     return values
-
-
-def _row_sums(column: Ragged) -> Int64:
-    """Return the sum of each row of a list column.  # int64[R]"""
-    sums: Int64 = offsets_of(_values(column))[column.offsets - column.offsets[0]]
-    return np.diff(sums)
 
 
 def _check(holds: Bool, rule: str, offsets: npt.NDArray[np.integer] | None = None) -> None:

@@ -15,7 +15,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from glob import has_magic
 from hashlib import sha256
@@ -171,11 +171,9 @@ class SentFolder:
     @contextmanager
     def to_machines(cls, folder: Path) -> Iterator[Self]:
         """Provide a folder for other machines, which see the same one, or have a copy of the bucket each."""
-        with ExitStack() as held:
-            url, probe = url_of(folder), None
-            if url is None:
-                probe = held.enter_context(AtomicFile(folder / PRIVATE, below=folder)).path
-            yield cls(folder, url, probe)
+        url = url_of(folder)
+        with AtomicFile(folder / PRIVATE, below=folder) if url is None else nullcontext() as probe:
+            yield cls(folder, url, None if probe is None else probe.path)
 
     def arrive(self) -> Path:
         """Return the folder, after making it here what it is there."""

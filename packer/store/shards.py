@@ -152,7 +152,10 @@ class DocumentShards(NumberedRows[DocumentRows]):
             offsets int64[N + 1], starts and ends int32[U]
         """
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int32))]
-        parts += (_spans(rows.span_offsets, rows.span_start, rows.span_end) for rows, _ in self.chunks())
+        for rows, _ in self.chunks():
+            own = slice(*rows.span_offsets[[0, -1]].tolist())
+            counts = np.diff(rows.span_offsets).astype(np.int64)
+            parts.append((counts, rows.span_start[own].copy(), rows.span_end[own].copy()))
         sizes, start, end = (np.concatenate(column) for column in zip(*parts, strict=True))
         offsets = offsets_of(sizes)
         if self._chosen is None:
@@ -219,12 +222,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         ids = self.stored("doc_id", np.int64)
         ids.flags.writeable = False
         return ids
-
-
-def _spans(offsets: Int32, start: Int32, end: Int32) -> tuple[Int64, Int32, Int32]:
-    """Return the number of spans of each document of a record batch, and their starts and ends, all copied."""
-    first, last = int(offsets[0]), int(offsets[-1])
-    return np.diff(offsets).astype(np.int64), start[first:last].copy(), end[first:last].copy()
 
 
 def _flat_weights(rows: DocumentRows) -> Float32:

@@ -34,7 +34,6 @@ from packer.layout import (
     offsets_of,
     select_documents,
 )
-from packer.media.carried import Media
 from packer.store.arrow_columns import (
     BlockRows,
     DocumentRows,
@@ -244,13 +243,11 @@ def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
 def _array(field: pa.Field, rows: Any) -> pa.Array:
     kind = field.type
     if field.name == "spans":
-        parts = [_flat_array(pa.int32(), each) for each in (rows.span_message, rows.span_start, rows.span_end)]
-        structs = pa.Array.from_buffers(kind.value_type, len(rows.span_message), [None], children=parts)
-        return _list_array(kind, structs, rows.span_offsets)
+        return _structs_array(kind, (rows.span_message, rows.span_start, rows.span_end), rows.span_offsets)
     if field.name == "sample_id":
         return _string_array(rows)
     if field.name == "media":
-        return _media_array(kind, rows.media)
+        return _structs_array(kind, (rows.media.sha256, *rows.media.places.T), rows.media.offsets)
     if field.name == "digest":
         return _flat_array(kind, rows.digests())
     column = getattr(rows, "values", {}).get(field.name)
@@ -269,7 +266,8 @@ def _list_array(kind: pa.DataType, values: pa.Array, offsets: npt.NDArray[np.int
 
 def _flat_array(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
     """Build a column of fixed-width values without nulls, with the type given by the schema; copies only to convert."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values, dtype_of(kind)))])
+    stored = np.ascontiguousarray(values, np.uint8 if pa.types.is_fixed_size_binary(kind) else dtype_of(kind))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(stored)])
 
 
 def _wide_array(kind: pa.DataType, column: npt.NDArray[Any]) -> pa.Array:
@@ -278,12 +276,10 @@ def _wide_array(kind: pa.DataType, column: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(column), [None], children=[_flat_array(kind.value_type, column.reshape(-1))])
 
 
-def _media_array(kind: pa.DataType, media: Media) -> pa.Array:
-    number = len(media.sha256)
-    digests = pa.Array.from_buffers(pa.binary(32), number, [None, pa.py_buffer(media.sha256.tobytes())])
-    places = [_flat_array(pa.int32(), column) for column in media.places.T]
-    structs = pa.Array.from_buffers(kind.value_type, number, [None], children=[digests, *places])
-    return _list_array(kind, structs, media.offsets)
+def _structs_array(kind: pa.DataType, columns: Sequence[npt.NDArray[Any]], offsets: npt.NDArray[Any]) -> pa.Array:
+    structs = kind.value_type
+    fields = [_flat_array(structs.field(place).type, column) for place, column in enumerate(columns)]
+    return _list_array(kind, pa.Array.from_buffers(structs, len(columns[0]), [None], children=fields), offsets)
 
 
 def _texts(texts: tuple[str | None, ...]) -> tuple[Ragged, Bool]:

@@ -70,6 +70,12 @@ class RowReport:
             )
 
 
+_CAPPED = (
+    "near copies: rows that share a template with more than 64 others were compared with the first 64 of them alone; "
+    "some that are nearly the same may have stayed"
+)
+
+
 def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     """Count the rows of a cache by split and by rule; None if its recipe has no rules about rows."""
     if manifest.selection is None:
@@ -83,7 +89,7 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
         warnings=(
             *(f"{named_rule(each.rule)} leaves out no row" for each in left_out if each.rule and not each.rows),
             *_of_splits(rows, rules, manifest),
-            *_of_near_copies(rows),
+            *[_CAPPED] * bool(rows.num_capped),
         ),
     )
 
@@ -112,15 +118,6 @@ def _of_splits(rows: SelectedRows, rules: RowRules, manifest: Manifest) -> Itera
         yield (
             "split.leakage leaves out rows of the split 'train' alone, and no source has it: sources.split: train "
             "names what is trained on"
-        )
-
-
-def _of_near_copies(rows: SelectedRows) -> Iterator[str]:
-    """Warn about near copies that may have stayed among many rows of one template."""
-    if rows.num_capped:
-        yield (
-            "near copies: rows that share a template with more than 64 others were compared with the first 64 of them "
-            "alone; some that are nearly the same may have stayed"
         )
 
 

@@ -9,7 +9,7 @@ without the commit for files of the Hub. Standard input has no name, and is iden
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from packer.display import listed
 from packer.errors import UsageError
 from packer.names import data_name
 from packer.pipeline.identity import Provenance, model_digests
@@ -69,9 +70,9 @@ class Changes:
 
     def sentences(self) -> list[str]:
         """Say of the cache what would change, one sentence per kind; inputs that leave come last."""
-        inputs = named(self.leaving)
+        inputs = listed(self.leaving, _MOST_NAMED)
         return [
-            *([f"was built by another recipe: {named(self.rules, '; ')}"] if self.rules else ()),
+            *([f"was built by another recipe: {listed(self.rules, _MOST_NAMED, '; ')}"] if self.rules else ()),
             *([f"would lose inputs ({len(self.leaving)} of {self.num_inputs}): {inputs}"] if self.leaving else ()),
         ]
 
@@ -102,12 +103,6 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
         keeps_none=not kept and _taken(before).keys().isdisjoint(_taken(after)),
         rules=(*rules, *_readings(kept), *(f"{change.key} differs" for change in files)),
     )
-
-
-def named(names: Sequence[str], between: str = ", ") -> str:
-    """Join names for a message, at most the first eight."""
-    more = len(names) - _MOST_NAMED
-    return between.join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
@@ -201,10 +196,7 @@ def _taken(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _readings(kept: Iterable[tuple[list[Input], list[Input]]]) -> Iterator[str]:
     """Say how an input was read and is read now, if none of the old ways of reading it is among the new ones."""
     for old, new in kept:
-        before, after = ([_reading(entry) for entry in entries] for entries in (old, new))
+        names = ("split", "schema", "columns", "roles")
+        before, after = ([{name: getattr(entry, name) for name in names} for entry in own] for own in (old, new))
         if not any(reading in after for reading in before):
             yield from (f"{change.key} of {old[0].path} {change}" for change in compare(before[0], after[0]))
-
-
-def _reading(entry: Input) -> dict[str, Any]:
-    return {"split": entry.split, "schema": entry.schema, "columns": entry.columns, "roles": entry.roles}

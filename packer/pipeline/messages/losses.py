@@ -33,7 +33,7 @@ from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import Recipe
 from packer.rejections import CODES
 from packer.store.entries import Cut, InNoBlock
-from packer.store.manifest import Manifest, Shard
+from packer.store.manifest import Manifest
 from packer.store.row_tables import documents_of, read_rejected
 from packer.store.shards import DocumentShards
 
@@ -197,7 +197,11 @@ def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tupl
     made = [*zip(plan.tasks, results, strict=True)]
     rejections = [(task, row) for task, result in made for row in result.rejected]
     if not any(result.shard.num_rows for result in results):
-        raise _nothing_kept(plan, rejections)
+        codes = Counter(row.code for _, row in rejections)
+        examples = {row.code: row.reason for _, row in reversed(rejections)}
+        counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
+        hint = _most(plan, rejections, name="").way_out
+        raise NothingKeptError(f"nothing kept: all {len(rejections)} rows were rejected: {counted}", hint=hint)
     kept = {task.source for task, result in made if result.shard.num_kept}
     found = [
         _most(plan, [*own], name=plan.inputs[source].path)
@@ -211,14 +215,6 @@ def rejected_inputs(plan: BuildPlan, results: Sequence[PartitionResult]) -> tupl
         most = _most(plan, rest, name=name, num_rows=num_rows)
         found += [most] * (most.num_rejected >= _MANY * num_rows)
     return tuple(found)
-
-
-def _nothing_kept(plan: BuildPlan, rejections: _Rejections) -> NothingKeptError:
-    codes = Counter(row.code for _, row in rejections)
-    examples = {row.code: row.reason for _, row in reversed(rejections)}
-    counted = "; ".join(f"{count} × {code} ({examples[code]})" for code, count in codes.most_common(3))
-    hint = _most(plan, rejections, name="").way_out
-    return NothingKeptError(f"nothing kept: all {len(rejections)} rows were rejected: {counted}", hint=hint)
 
 
 def _most(plan: BuildPlan, rejections: _Rejections, *, name: str, num_rows: int | None = None) -> RejectedInput:
@@ -265,11 +261,6 @@ def refuse_early(plan: BuildPlan, results: Mapping[int, PartitionResult], tasks:
     weighted = [(num_rows / max(shard.num_input_rows, 1), shard) for num_rows, shard in sampled]
     sizes = [(weight * shard.num_tokens, weight * shard.num_last_tokens) for weight, shard in weighted]
     refuse_cost(plan.recipe, plan.model, sizes, CLEARLY, "about ")
-
-
-def check_rewrite_cost(plan: BuildPlan, shards: Sequence[Shard]) -> None:
-    """Refuse more than `MOST_TIMES` times the tokens of each row's last document, unless the recipe has chosen."""
-    refuse_cost(plan.recipe, plan.model, [(shard.num_tokens, shard.num_last_tokens) for shard in shards])
 
 
 def refuse_cost(

@@ -13,15 +13,7 @@ from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
 from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
-from packer.pipeline.identity import (
-    RULES_VERSION,
-    Engine,
-    Provenance,
-    model_record,
-    partition_key,
-    resolve_engine,
-    traits_key,
-)
+from packer.pipeline.identity import RULES_VERSION, Engine, Provenance, key_of, model_record, resolve_engine
 from packer.pipeline.images import with_processor
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.partition import PartitionTask, TraitsTask
@@ -132,10 +124,11 @@ def _tasks(
     recipe, documents = provenance.recipe, provenance.documents_identity
     for source, (file, cut, entry) in enumerate(zip(files, cuts, provenance.inputs, strict=True)):
         for partition in cut.partitions:
-            traits, key = None, partition_key(partition, entry, documents)
+            traits, key = None, key_of(partition, entry, documents=documents)
             if trait_rules:
                 rules = trait_rules[file.source]
-                traits = TraitsTask(rules=rules, key=traits_key(partition, entry, recipe.rows.max_bytes, rules))
+                asked = {"max_row_bytes": recipe.rows.max_bytes, "rules": msgspec.to_builtins(rules)}
+                traits = TraitsTask(rules=rules, key=key_of(partition, entry, traits=asked))
             yield PartitionTask(
                 partition=partition, file=file, source=source, key=key, traits=traits, media=recipe.media
             )
@@ -257,11 +250,7 @@ def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input
     """Return a file's entry in the manifest; with the recipe's source, for a recipe with rules about rows."""
     return Input(
         path=file.name,
-        split=file.split,
-        format=file.format,
-        schema=file.schema,
-        columns=dict(file.columns),
-        roles=dict(file.roles),
+        **{name: getattr(file, name) for name in ("split", "format", "schema", "columns", "roles")},
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,

@@ -4,13 +4,13 @@ with the commands and columns that would read it.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from packer.display import Progress
+from packer.display import Progress, listed
 from packer.errors import InputError
 from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
@@ -111,46 +111,34 @@ def open_inputs(
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
-        for file, head in zip(own, heads, strict=False):
-            if head.entry is None:
+        for file, (entry, found, question) in zip(own, heads, strict=False):
+            if entry is None:
                 empty.append(file)
             else:
-                if head.question is not None:
-                    questions.add(file.source, head.question)
-                yield head.entry
-                names |= head.names
+                if question is not None:
+                    questions.add(file.source, question)
+                yield entry
+                names |= found
         if names:
             refuse_absent_columns(own[0].source.path, sorted(names), own[0].source.columns)
         _note_empty(own, empty, note)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FileHead:
-    """What the first rows of a file tell."""
+def _read_head(
+    recipe: Recipe, templates: str, task: tuple[SourceFile, int]
+) -> tuple[InputFile | None, set[str], FileQuestion | None]:
+    """Read the first rows of a file, which is one of some of its source. None if it has none, but others have.
 
-    entry: InputFile | None
-    """None if it has no rows, but its source has other files."""
-
-    names: frozenset[str]
-    """Fields of its rows; empty if the source maps no columns."""
-
-    question: FileQuestion | None = None
-    """What nothing reads; None if its first rows cannot be read."""
-
-
-def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> _FileHead:
-    """Read the first rows of a file, which is one of some of its source.
-
+    Returns also the fields of its rows, if the source maps columns, and what nothing reads, if its rows can be read.
     `templates`: the hint about the template that the model lacks, to be asked for together with the columns of chats.
     """
     file, num_files = task
-    is_alone = num_files == 1
     try:
-        entry = open_input(file, recipe, is_alone=is_alone)
+        entry = open_input(file, recipe)
     except NoRowsError:
-        if is_alone:
+        if num_files == 1:
             raise
-        return _FileHead(entry=None, names=frozenset())
+        return None, set(), None
     except InputError as error:
         message, hint = error.message, error.hint or ""
         needs_template = templates and _CHATS.search(hint)
@@ -162,20 +150,17 @@ def _read_head(recipe: Recipe, templates: str, task: tuple[SourceFile, int]) -> 
         raise InputError(message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    question = question_about(file, entry, recipe, num_files=num_files, has_template=not templates)
-    return _FileHead(entry=entry, names=frozenset(names), question=question)
+    return entry, names, question_about(entry, recipe, num_files=num_files, has_template=not templates)
 
 
-def question_about(
-    file: SourceFile, entry: InputFile, recipe: Recipe, *, num_files: int, has_template: bool
-) -> FileQuestion | None:
+def question_about(entry: InputFile, recipe: Recipe, *, num_files: int, has_template: bool) -> FileQuestion | None:
     """Search the first rows of a file, which is one of some of its source.
 
     None if they cannot be read, which reading the whole file will report.
     """
     try:
         rows = [*whole_rows(entry, max(_FEWEST_ROWS, _SAMPLED_ROWS // num_files))]
-        found = _question_about(file, entry, recipe, rows)
+        found = _question_about(entry, recipe, rows)
     except InputError:
         return None
     first = rows[:_FEWEST_ROWS]
@@ -188,8 +173,8 @@ def question_about(
     return replace(found, notes=tuple(each for each in notes if not (is_last and each.says == BEGIN_OTHERS)))
 
 
-def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, Any]]) -> FileQuestion:
-    source = file.source
+def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, Any]]) -> FileQuestion:
+    source = recipe.sources[entry.source]
     known = recipe.known_fields(source)
     reading = Reading(
         schema=None if source.schema == "auto" else source.schema,
@@ -214,6 +199,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
     unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
     left = [path for path in texts if all(path in each for each in unread_by) or is_cut(tried, path)]
     programs += programs_for_fields(left, tried, entry.roles)
+    moves = [(when, row_command(entry.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
@@ -222,7 +208,7 @@ def _question_about(file: SourceFile, entry: InputFile, recipe: Recipe, rows: Se
         proposal=proposal,
         values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(
-            *(f"{when}: {move}" for when, program in programs if (move := row_command(file.path, program)) is not None),
+            *(f"{when}: {move}" for when, move in moves if move is not None),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
             *["to train all rows, ignore the field"] * bool(kept),
         ),
@@ -258,18 +244,20 @@ def _prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]
         yield Note(f"{says}; to train only the answers, give messages, or prompt and completion")
 
 
-def open_input(file: SourceFile, recipe: Recipe, *, is_alone: bool = True) -> InputFile:
-    """Determine how a file of a source is read; one that is not the only file is first checked for having any rows.
+def open_input(file: SourceFile, recipe: Recipe) -> InputFile:
+    """Determine how a file of a source is read.
 
-    A NoRowsError says that it has none and is not alone, another InputError that it cannot be read, or is of no known
-    kind.
+    A NoRowsError says that it has no rows, another InputError that it cannot be read, or is of no known kind.
     """
     source, path = file.source, file.path
-    if not is_alone:
-        _refuse_hollow(path)
+    suffix = PurePath(str(path)).suffix.lower()
+    if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
+        raise InputError(
+            f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
+            hint="write or fetch it again, or remove it",
+        )
     file_format = detect_format(path) if source.format == "auto" else source.format
-    if not is_alone:
-        refuse_empty(path, format=file_format)
+    refuse_empty(path, format=file_format)
     schema = source.schema
     if schema == "auto":
         schema = detected_schema(path, format=file_format, columns=source.columns)
@@ -305,15 +293,6 @@ def detected_schema(path: FilePath, *, format: Format, columns: Columns) -> str:
     return schema
 
 
-def _refuse_hollow(path: FilePath) -> None:
-    suffix = PurePath(str(path)).suffix.lower()
-    if suffix in _NEVER_EMPTY and not FileStatus.of(path).num_bytes:
-        raise InputError(
-            f"{path}: has 0 bytes; {_NEVER_EMPTY[suffix]} without rows is not",
-            hint="write or fetch it again, or remove it",
-        )
-
-
 def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Callable[[str], None]) -> None:
     path = own[0].source.path
     if len(empty) == len(own) > 1:
@@ -324,8 +303,7 @@ def _note_empty(own: Sequence[SourceFile], empty: Sequence[SourceFile], note: Ca
     for split in sorted({*splits, *without_files}):
         note(f"{path}: split '{split}' holds no rows, and is not built")
     if names := [file.name for file in empty if file.split not in splits]:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        note(f"{path}: no rows in {', '.join(names[:_MOST_NAMED])}{more}")
+        note(f"{path}: no rows in {listed(names, _MOST_NAMED)}")
 
 
 def refuse_changed(files: Sequence[tuple[FilePath, FileStatus]], inputs: Sequence[Input]) -> None:

@@ -204,7 +204,8 @@ def says_its_rows(
             return False
         if not calls and _calls_as_text(message.fields.get("content") or "", sample.tools or (), model.template or ""):
             return False
-    return bool(len(turns.turn_text)) and not any(map(_speaks_twice, batch.samples))
+    pairs = (pair for sample in batch.samples for pair in pairwise(sample.messages))  # which a server makes one turn
+    return bool(len(turns.turn_text)) and not any(one.role == other.role == "assistant" for one, other in pairs)
 
 
 def _texts_of(message: Message) -> Iterator[dict[str, str]]:
@@ -238,8 +239,3 @@ def _calls_as_text(text: str, tools: Collection[Any], template: str) -> bool:
     names = "|".join(re.escape(str(function_of(tool).get("name"))) for tool in tools)
     bare = _TAGGED.sub(lambda found: "" if found[1] in template else found[0], text)
     return bool(names) and re.search(rf"\b(?:{names})[\"'(>]", bare) is not None
-
-
-def _speaks_twice(sample: Sample) -> bool:
-    """Whether two messages of the assistant's stand in a row, of which a server makes one turn."""
-    return any(one.role == other.role == "assistant" for one, other in pairwise(sample.messages))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from packer.display import plural
+from packer.display import listed, plural
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
@@ -82,12 +82,11 @@ class Question:
 
     def _shown(self, fields: Sequence[UnreadField]) -> str:
         of_all = f"of {plural(self.num_rows, 'row')}"
-        shown = ", ".join(
+        shown = [
             f"{quoted(each.path, 80)} (in {each.num_rows:,} {of_all}: {quoted(shortened(each.example), 80)})"
-            for each in fields[:_MOST_SHOWN]
-        )
-        num_more = len(fields) - _MOST_SHOWN
-        return shown + (f" and {num_more} more" if num_more > 0 else "")
+            for each in fields
+        ]
+        return listed(shown, _MOST_SHOWN)
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
@@ -130,19 +129,10 @@ class Questions:
         fields = (field.path for each in self._of(source) for field in each.unread.fields)
         return self._recipe.known_fields(source).union(fields)
 
-    def asked(self, source: Source) -> frozenset[str]:
-        """Return the fields of rows that a build asks about, or need not ask about."""
-        return frozenset(map(first_name, self._asked(source)))
-
     def names(self, source: Source) -> frozenset[str]:
         """Return the fields of the first rows of a source, and those that were asked about."""
-        return self.asked(source).union(*(each.unread.names for each in self._of(source)))
-
-    def unread_keys(self, source: Source) -> frozenset[str]:
-        """Return the keys of messages that nothing reads, and that a build does not ask about."""
-        asked = {first_name(key["key"]) for path in self._asked(source) if (key := KEY_OF_MESSAGES.match(path))}
-        keys = {key for each in self._of(source) for key in each.unread.keys} - asked
-        return frozenset(key for key in keys if not self._reads(key, is_flag=False))
+        asked = map(first_name, self._asked(source))
+        return frozenset(asked).union(*(each.unread.names for each in self._of(source)))
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -157,9 +147,14 @@ class Questions:
         """Yield what a build says of the first rows of each source and does not ask about."""
         for number, found in sorted(self._found.items()):
             source = self._recipe.sources[number]
+            labels = (each for each in _added(each for file in found for each in file.unread.blocks).values())
             says = (
                 *_said(found),
-                *self._labels_of_answers(found),
+                *(
+                    f"its answers begin with {quoted(label.path)}, which is trained with them"
+                    for label in labels  # unless it is a name, which is asked about
+                    if label.kind == "label" and not label.roles and not is_header(label.path, "assistant")
+                ),
                 *self._unread_labels(source, found),
                 *self._unread_variables(found),
                 *self._skipped_reasoning(found),
@@ -171,12 +166,6 @@ class Questions:
             ]
             if (question := self._question(source, rare)) is not None:
                 yield f"{question}; too few to ask about, so it is left out; --ignore says that it may be"
-
-    def _labels_of_answers(self, found: Sequence[FileQuestion]) -> Iterator[str]:
-        """Yield the label with which answers begin, unless it is a name, which is asked about."""
-        for label in _added(each for file in found for each in file.unread.blocks).values():
-            if label.kind == "label" and not label.roles and not is_header(label.path, "assistant"):
-                yield f"its answers begin with {quoted(label.path)}, which is trained with them"
 
     def _unread_labels(self, source: Source, found: Sequence[FileQuestion]) -> Iterator[str]:
         """Yield the fields, and the keys of messages, that nothing reads or asks about, and what they say: a label is
@@ -191,17 +180,18 @@ class Questions:
             is_key = ITEMS in path and first_name(path) not in read_within
             name = path.rpartition(f"{ITEMS}.")[2] if is_key else path
             said[is_key].setdefault(name, Counter()).update(values)
-        names = frozenset(name for file in found for name in file.unread_names) - asked
+        names = {name for file in found for name in file.unread_names} - asked
+        keys = {key for file in found for key in file.unread.keys}
+        keys -= {first_name(key["key"]) for path in asked if (key := KEY_OF_MESSAGES.match(path))}
         for what, own, labels in (
-            ("keys of messages", self.unread_keys(source), said[True]),
+            ("keys of messages", {key for key in keys if not self._reads(key, is_flag=False)}, said[True]),
             ("fields of rows", names | read_within, said[False]),
         ):
             known = {path: values for path, values in labels.items() if first_name(path) in own}
             silent = own.difference(read_within, map(first_name, known), map(first_name, asked))
             shown = [quoted(path) + _shown_values(known.get(path, {})) for path in sorted(silent.union(known))]
             if shown:
-                more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
-                yield f"{what} that are not read: {', '.join(shown[:_MOST_NAMED])}{more}"
+                yield f"{what} that are not read: {listed(shown, _MOST_NAMED)}"
 
     def _unread_variables(self, found: Sequence[FileQuestion]) -> Iterator[str]:
         """Yield the variables that rows give a template which reads none of their name."""
