@@ -461,3 +461,15 @@ def test_tools_are_those_of_another_row_only_if_they_are_the_same(base: Stages) 
     values = [None, float("nan"), 1, 1.0, True, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "1", None, 1]
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"default": value}}} for value in values]
     assert hold(renderer, [chat(*PAIR, tools=[tool]) for tool in tools]).cut == len(tools)
+
+
+def test_a_mark_that_a_turn_contains_is_not_cut_out_of_it(base: Stages) -> None:
+    """It stands where the loop lacks one, so that only the text of the whole rendering tells."""
+    written = "<|im_start|>{{ m.role }}\n{{ m.content }}"
+    template = (
+        f"{{% for m in messages[:-1] %}}{written}<|im_end|>\n{{% endfor %}}{{% set m = messages[-1] %}}{written}"
+        "{{ '\ue0f5' if not add_generation_prompt }}<|im_end|>\n"
+    )
+    renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
+    found = hold(renderer, [chat(*PAIR), chat(*said("And how?", "Like this."))])
+    assert (found.cut, found.kept) == (0, 2)
