@@ -473,3 +473,11 @@ def test_a_mark_that_a_turn_contains_is_not_cut_out_of_it(base: Stages) -> None:
     renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
     found = hold(renderer, [chat(*PAIR), chat(*said("And how?", "Like this."))])
     assert (found.cut, found.kept) == (0, 2)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"q": "a place"}])
+def test_a_call_without_arguments_is_shown_by_its_name(arguments: dict[str, Any], base: Stages) -> None:
+    written = TOLD + "<call={{ c.function.name }}>" + BY_KEY + "<{{ k }}>{{ v }}</{{ k }}>{% endfor %}{% endfor %}"
+    renderer = base.with_template(framed(written) + ENDING, make_recipe({}, [])).renderer
+    found = hold(renderer, [chat(*calling(arguments))] * 2)
+    assert (found.cut, found.kept) == (2, 2)
