@@ -9,7 +9,9 @@ import pytest
 
 from packer.pipeline.blocks import BlockTask, block_worker, pack_split
 from packer.pipeline.from_python import build
+from packer.recipe.groups import Pack
 from packer.recipe.recipe import make_recipe
+from packer.store.cache import Cache
 from packer.store.manifest import Shard, read_manifest
 from packer.store.row_tables import documents_of
 from packer.store.shards import DocumentShards
@@ -99,3 +101,17 @@ def test_document_shards_are_let_go_once_their_blocks_are_written(
     )
     assert len(opened) > 8
     assert max(alive) <= 4
+
+
+def test_trained_runs_are_read_only_if_a_document_is_cut(starter_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning needs no more than lengths of the documents that fit."""
+    read: list[DocumentShards] = []
+    runs = DocumentShards.runs
+    monkeypatch.setattr(DocumentShards, "runs", lambda documents: read.append(documents) or runs(documents))
+    with Cache.open(starter_cache) as cache:
+        documents = cache.documents("train")
+        longest = int(documents.lengths().max())
+        for block_len, num_read in ((longest, 0), (longest - 1, 1)):
+            pack = Pack(block_len=block_len, overlong="split")
+            assert [*pack_split("train", documents, pack, shard_bytes=2**20)]
+            assert len(read) == num_read
