@@ -481,3 +481,10 @@ def test_a_call_without_arguments_is_shown_by_its_name(arguments: dict[str, Any]
     renderer = base.with_template(framed(written) + ENDING, make_recipe({}, [])).renderer
     found = hold(renderer, [chat(*calling(arguments))] * 2)
     assert (found.cut, found.kept) == (2, 2)
+
+
+def test_a_text_with_which_a_rendering_begins_is_shown(base: Stages) -> None:
+    template = "{% for m in messages %}{{ '>' if m.role == 'assistant' }}{{ m.content }}<|im_end|>\n{% endfor %}"
+    template += "{% if add_generation_prompt %}>{% endif %}"
+    found = hold(base.with_template(template, make_recipe({}, [])).renderer, [chat(*PAIR), chat(*TALK)])
+    assert (found.cut, found.kept) == (2, 2)
