@@ -488,3 +488,14 @@ def test_a_text_with_which_a_rendering_begins_is_shown(base: Stages) -> None:
     template += "{% if add_generation_prompt %}>{% endif %}"
     found = hold(base.with_template(template, make_recipe({}, [])).renderer, [chat(*PAIR), chat(*TALK)])
     assert (found.cut, found.kept) == (2, 2)
+
+
+def test_answers_to_the_last_question_may_begin_otherwise_than_those_to_earlier_ones(base: Stages) -> None:
+    """As Qwen3.5 has it: an empty block before each of them, calls too, which is gone once another question is asked."""
+    last = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+    block = "{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' and loop.index0 > ns.last }}{{ m.content }}"
+    template = last + "{% endif %}{% endfor %}" + framed(CALLS).replace("{{ m.content }}", block)
+    header = ENDING.replace("assistant\n", "assistant\n<think>\n\n</think>\n\n")
+    renderer = base.with_template(template + header, make_recipe({}, [])).renderer
+    found = hold(renderer, [chat(*CALLED[:3], *PAIR[1:], *CALLED[:3], *PAIR[1:])])
+    assert (found.cut, found.kept) == (1, 1)
