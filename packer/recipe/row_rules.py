@@ -312,8 +312,9 @@ def _wrong_filter(each: Filter) -> Iterator[tuple[str, str]]:
         yield f"{about[0]} has min and max of its own", f"{about[0]}: {{min: 1, max: 100}}"
     if not each.is_set and all(given == Range() for given in ranges.values()):
         yield "no condition", _KEYS
-    for given in (*ranges.values(), each):
+    for given in ranges.values():
         yield from _wrong_range(given)
+    yield from _wrong_range(each)
 
 
 def _wrong_range(given: Condition | Range) -> Iterator[tuple[str, str]]:
