@@ -407,3 +407,4 @@ def test_text_that_is_normalized_to_a_control_token_rejects_its_row(tmp_path: Pa
     )
     assert not isinstance(kept, str)
     assert refused == ["not_encodable", "not_encodable"]
+    assert stages.outcomes([Sample(kind="text", row=0, text=f"typed {wide} x")]) == ["not_encodable"], "alone, too"

@@ -191,7 +191,7 @@ def _leaking(verdicts: Verdicts, traits: pa.Table, rule: Leakage) -> DroppedRows
 def _divide(verdicts: Verdicts, traits: pa.Table, rule: Split) -> None:
     """Divide the rows of `train` into splits; rows that their source assigns to another split stay there."""
     if rule.time is None:
-        left = np.flatnonzero(verdicts.alive & verdicts.in_train)
+        left = np.flatnonzero(verdicts.in_train)
         keys = column(traits, "prompt" if rule.group is None else "group")
         _assign(verdicts, left, split_by_hash(keys[left], rule))
         return

@@ -246,7 +246,7 @@ def export(
             progress.stage("exporting", sum(len(each) for each in rows), unit)
             with Files(folder) as files:
                 written = tuple(_write_split(module.write, form, files, each, progress) for each in rows)
-                notes = dict.fromkeys(note for each in rows for note in module.notes(each, **form.options))
+                notes = dict.fromkeys(note for each in rows for note in module.notes(each, **form.options) or ())
                 if not form.writes_columns and (names := [each.name for each in declared(opened.manifest.recipe)]):
                     notes[f"left out: the columns {', '.join(names)}, which only --to datasets writes"] = None
                 module.write_index(files, {each.split: each.details for each in written})

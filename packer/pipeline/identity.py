@@ -125,10 +125,8 @@ def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
     changed: dict[str, Any] = {}
     for key, value in values.items():
         default = defaults.get(key)
-        if value == default:
-            continue
-        nested = isinstance(value, Mapping) and isinstance(default, Mapping)
-        changed[key] = _changed(value, default) if nested and default else value
+        if value != default:
+            changed[key] = _changed(value, default) if default and isinstance(default, Mapping) else value
     return changed
 
 

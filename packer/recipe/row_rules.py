@@ -296,18 +296,19 @@ def _wrong_filter(each: Filter) -> Iterator[tuple[str, str]]:
     about = [name for name in _SUBJECTS if getattr(each, name) is not None]
     if len(about) != 1:
         yield f"expected one of field, of, messages and tokens, found {' and '.join(about) or 'none'}", _KEYS
-    measured = {key: given for key in MEASURES if (given := getattr(each, key)) is not None}
-    if measured and each.of is None:
-        yield f"{next(iter(measured))} is of texts", "of: answers, prompts or conversation names them"
+    ranges = {name: given for name in each.__struct_fields__ if isinstance(given := getattr(each, name), Range)}
+    of_texts = [name for name in ranges if name not in _SUBJECTS]
+    if of_texts and each.of is None:
+        yield f"{of_texts[0]} is of texts", "of: answers, prompts or conversation names them"
     if each.of is not None and any(value is not None for value in (each.min, each.max, each.one_of, each.none_of)):
         yield "min, max, in and not_in are for fields", "chars: {min: 2} counts characters"
     if each.is_set and about[0] in {"messages", "tokens"}:
         yield f"{about[0]} has min and max of its own", f"{about[0]}: {{min: 1, max: 100}}"
-    ranges = [given for given in (*measured.values(), each.messages, each.tokens) if given is not None]
-    if not each.is_set and all(given == Range() for given in ranges):
+    if not each.is_set and all(given == Range() for given in ranges.values()):
         yield "no condition", _KEYS
-    for given in (*ranges, each):
+    for given in ranges.values():
         yield from _wrong_range(given)
+    yield from _wrong_range(each)
 
 
 def _wrong_range(given: Condition | Range) -> Iterator[tuple[str, str]]:

@@ -253,10 +253,7 @@ class ConversationLosses:
 
     def _occurs_twice(self, text: str) -> bool:
         """Whether several values of messages and tools contain a text, or the source of the template does."""
-        if text in self.rules.marks:
-            return True
-        first = self._values.find(text)
-        return first >= 0 and self._values.find(text, self._values.find("\0", first)) >= 0
+        return text in self.rules.marks or text in self._values.partition(text)[2].partition("\0")[2]
 
     @functools.cached_property
     def _values(self) -> str:

@@ -134,19 +134,16 @@ class Supervisor:
         A stop token that a person typed closes nothing.
         """
         first = tokens.offsets[tokens.turn_sequence]
-        if not len(tokens.ids):
-            return np.zeros(len(first), np.bool_)
-        is_stop = self._is_stop[tokens.ids]
-        stops = np.flatnonzero(is_stop)
+        stops = np.flatnonzero(self._is_stop[tokens.ids])
         start, end = first + tokens.prompt_tokens, first + tokens.completion_tokens
         num_stops = np.searchsorted(stops, end) - np.searchsorted(stops, start)
-        terminated: Bool = (num_stops == 1) & is_stop[np.maximum(end - 1, 0)]
+        terminated: Bool = (num_stops == 1) & self._is_stop[_before(tokens.ids, end)]
         open_turns = np.flatnonzero(turns.raw[turns.turn_text] & ~terminated)
         text = turns.text_offsets[turns.turn_text[open_turns]]
         is_typed = np.isin(text + turns.completion_end[open_turns], turns.guarded[:, 1])
         is_closed = np.logical_or.reduce([_end_with(turns, open_turns, stop) for stop in self._stop_texts], axis=0)
         a, b = own[open_turns].T
-        terminated[open_turns] = ~(is_closed & ~is_typed) | ((a < b) & is_stop[np.maximum(b - 1, 0)])
+        terminated[open_turns] = ~(is_closed & ~is_typed) | ((a < b) & self._is_stop[_before(tokens.ids, b)])
         return terminated
 
 

@@ -610,3 +610,31 @@ def test_fields_that_rules_ask_about_are_not_called_unread(asked, tmp_path):
     preview(make_recipe(without_rules(asked)), progress=plain)
     (note,) = (note for note in plain.notes if "fields of rows that are not read" in note)
     assert "`meta.user` (" in note and "`score` (" in note
+
+
+@pytest.mark.parametrize(("exact", "kept"), [("bytes", [0, 1]), ("normalized", [0])])
+def test_rows_that_differ_in_white_space_and_case_are_duplicates_only_if_asked(exact, kept, starter, tmp_path):
+    lines = [
+        json.dumps({"prompt": "Say:", "completion": said}) for said in (" It is so.", " it  is\nso.", " It is so.")
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    values = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    build(make_recipe(values | {"deduplicate": {"exact": exact}}), tmp_path / "cache", jobs=1)
+    assert rows_of(tmp_path / "cache", "train") == kept
+
+
+def test_the_first_question_of_a_benchmark_counts_as_every_other(starter, tmp_path):
+    said = [
+        "What is the tallest mountain of all the earth?",
+        "Who found the way to India by the sea?",
+        "Neither of them.",
+    ]
+    rows = [{"prompt": text, "completion": "I know."} for text in said]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "bench.jsonl").write_text("\n".join(json.dumps({"question": text}) for text in said[:2]))
+    values = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    rule = {"decontaminate": {"against": [{"path": str(tmp_path / "bench.jsonl"), "name": "bench"}]}}
+    build(make_recipe(values | rule), tmp_path / "cache", jobs=1, fail_above=1)
+    assert rows_of(tmp_path / "cache", "train") == [2]
+    lines = (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()
+    assert ["question 0 of bench" in lines[0], "question 1 of bench" in lines[1]] == [True, True]

@@ -50,7 +50,7 @@ def test_one_module_and_one_entry_make_a_format_and_what_it_cannot_hold_is_refus
     starter, starter_cache, tmp_path, monkeypatch
 ):
     module = ModuleType("packer.export.lines")
-    module.write, module.write_index, module.notes = write_lines, lambda files, splits: None, lambda rows: ()
+    module.write, module.write_index, module.notes = write_lines, lambda files, splits: None, lambda rows: None
     monkeypatch.setitem(sys.modules, "packer.export.lines", module)
     monkeypatch.setitem(FORMATS, "lines", Format(module="lines", help="lines of JSON"))
     found = export(starter_cache, tmp_path / "out", to="lines", split="train")

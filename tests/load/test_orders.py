@@ -69,6 +69,8 @@ def test_a_state_belongs_to_its_function():
         (lambda epoch: [], "expected the numbers of rows"),
         (lambda epoch: [0.5], "expected the numbers of rows"),
         (lambda epoch: [True], "expected the numbers of rows"),
+        (lambda epoch: [[0], [1]], "expected the numbers of rows"),
+        (lambda epoch: np.zeros(0, np.int64), "expected some of the rows 0 to 11"),
         (dict, "expected random, sequential"),
         ("shuffled", "expected random, sequential"),
     ],

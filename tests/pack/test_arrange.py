@@ -191,3 +191,12 @@ def test_the_longest_blocks():
         [[first], [second], [(2, 0, 1)], [(3, 0, longest)], [(4, 0, 3)]],
         [(3, 5, "truncated")],
     )
+
+
+def test_documents_with_more_pixels_together_than_a_block_may_have_do_not_share_one():
+    """Their tokens would all fit into one."""
+    pixels = np.array([6, 6, 5, 0, 4, 1])
+    packed, _ = arranged(([2] * 6, [{1}] * 6), Pack(block_len=100, max_pixels=10), pixels=pixels)
+    blocks = [[document for document, _, _ in block] for block in pieces_of_blocks(packed)]
+    assert len(blocks) == 3
+    assert all(pixels[block].sum() <= 10 for block in blocks)

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from packed_caches import check_packing
 
+from packer.pipeline.blocks import pack_split
 from packer.pipeline.from_python import build
+from packer.recipe.groups import Pack
 from packer.recipe.recipe import make_recipe
+from packer.store.cache import Cache
 from packer.store.shards import DocumentShards
 
 
@@ -42,3 +45,17 @@ def test_a_block_shard_needs_few_document_shards_and_lets_them_go(
     assert max(alive) <= 4
     assert max(needed) <= 10
     check_packing(tmp_path / "cache")
+
+
+def test_trained_runs_are_read_only_if_a_document_is_cut(starter_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning needs no more than lengths of the documents that fit."""
+    read: list[DocumentShards] = []
+    runs = DocumentShards.runs
+    monkeypatch.setattr(DocumentShards, "runs", lambda documents: read.append(documents) or runs(documents))
+    with Cache.open(starter_cache) as cache:
+        documents = cache.documents("train")
+        longest = int(documents.lengths().max())
+        for block_len, num_read in ((longest, 0), (longest - 1, 1)):
+            pack = Pack(block_len=block_len, overlong="split")
+            assert [*pack_split("train", documents, pack, shard_bytes=2**20)]
+            assert len(read) == num_read

@@ -482,3 +482,17 @@ def test_a_document_is_shown_with_its_columns(built, tmp_path):
     built(force=True)
     found = fields("inspect", tmp_path / "cache", "--block", 0)["block"]["documents"]
     assert found and not any(each["values"] or each["token_columns"] for each in found)
+
+
+def test_a_shard_without_documents_stays_as_it_is_and_has_no_column(built, tmp_path):
+    rows = [{name: row[name] for name in ("input_ids", "labels")} for row in rows_of(LENGTHS)]
+    untrained = {"input_ids": [1, 2], "labels": [-100, -100]}
+    for name, own in (("rows", rows), ("untrained", [untrained])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
+    given = [tmp_path / "rows.jsonl", tmp_path / "untrained.jsonl"]
+    before = built(given)
+    write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache", pieces=1))
+    after = built(given, **of_files(tmp_path / "side.parquet"), force=True)
+    assert [shard.joined for shard in after.manifest.document_shards] == [True, False]
+    assert after.manifest.document_shards[1] == before.manifest.document_shards[1]
+    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -22,11 +23,14 @@ from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
 from packer.pipeline.documents import committed
 from packer.pipeline.from_python import build
+from packer.pipeline.identity import Provenance, partition_key
 from packer.pipeline.partition import JOURNALS, PartitionResult
+from packer.pipeline.plan import build_plan
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.source.file_bytes import FileStatus
+from packer.source.partition import Partition
 from packer.store import files
 from packer.store.folder import digest_file, lock
 from packer.store.manifest import read_manifest, write_manifest
@@ -284,3 +288,62 @@ def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(s
     assert {path: (tmp_path / "cache" / path).stat().st_ino for path in before} == before
     built(tmp_path / "new", 3, 1, 2)
     assert digests(tmp_path / "cache") == digests(tmp_path / "new")
+
+
+WAYS = {
+    "columns": [{"columns": {"instruction": asked, "output": "a"}, "ignore": [other]} for asked, other in ("qr", "rq")],
+    "roles": [
+        {"roles": dict(zip("abc", roles.split(), strict=True))}
+        for roles in ("user assistant user", "system user assistant")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_rows_that_are_read_in_another_way_are_read_again(name, starter, tmp_path):
+    """Of the same bytes, by the same schema: only the source says that other fields are meant."""
+    row = {"q": "What is it?", "r": "Which is it?", "a": "This one."}
+    if name == "roles":
+        row = {"messages": [{"role": role, "content": f"I am {role}."} for role in "abc"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+
+    def built(folder, way):
+        source = {"path": str(tmp_path / "rows.jsonl"), **way}
+        recipe = make_recipe({"sources": [source], "tokenizer": str(starter / "tokenizer")})
+        return build(recipe, tmp_path / folder, jobs=1, force=True)
+
+    first, second = WAYS[name]
+    built("cache", first)
+    assert built("cache", second).num_partitions_built == 1
+    built("new", second)
+    assert digests(tmp_path / "cache") == digests(tmp_path / "new")
+
+
+def test_documents_of_other_rules_are_made_again(starter, cache, monkeypatch):
+    monkeypatch.setattr(build_plan, "RULES_VERSION", build_plan.RULES_VERSION + 1)
+    assert again(starter, cache, force=True).num_partitions_built == 5
+
+
+def test_the_key_of_a_partition_is_of_all_that_decides_its_documents(starter_cache, tmp_path):
+    manifest = read_manifest(starter_cache)
+    (entry, *_), recipe = manifest.inputs, make_recipe(manifest.recipe)
+    partition = Partition(path=tmp_path, start=0, stop=9, format="jsonl", num_rows=2, xxh3="0")
+    origin = Provenance.of(manifest, recipe)
+
+    def key(entry=entry, origin=origin, **change):
+        return partition_key(replace(partition, **change), entry, origin.documents_identity)
+
+    read = [msgspec.structs.replace(entry, **{name: "f"}) for name in ("schema", "columns", "roles")]
+    files = [msgspec.structs.replace(file, sha256="f") for file in manifest.model.files]
+    made = [
+        replace(origin, rules_version=0),
+        replace(origin, engine_version="0"),
+        replace(origin, model=msgspec.structs.replace(manifest.model, processor="f")),
+        *(replace(origin, model=msgspec.structs.replace(manifest.model, files=(file,))) for file in files),
+        replace(origin, recipe=make_recipe(manifest.recipe, ["supervision.turns=last"])),
+    ]
+    keys = [key(), *map(key, read), *(key(origin=each) for each in made)]
+    keys += [key(**change) for change in ({"xxh3": "f"}, {"stop": 8}, {"num_rows": 3}, {"format": "json"})]
+    assert len({*keys}) == len(keys)
+    elsewhere = {"path": tmp_path / "b", "first_row": 7, "first_line": 8}
+    assert key(**elsewhere) == key() == key(msgspec.structs.replace(entry, path="b", split="b"))

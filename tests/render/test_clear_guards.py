@@ -437,3 +437,41 @@ def test_tools_are_those_of_another_row_only_if_they_are_the_same(base: Stages) 
     values = [None, float("nan"), 1, 1.0, True, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "1", None, 1]
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"default": value}}} for value in values]
     assert hold(renderer, [chat(*PAIR, tools=[tool]) for tool in tools]).cut == len(tools)
+
+
+def test_a_mark_that_a_turn_contains_is_not_cut_out_of_it(base: Stages) -> None:
+    """It stands where the loop lacks one, so that only the text of the whole rendering tells."""
+    written = "<|im_start|>{{ m.role }}\n{{ m.content }}"
+    template = (
+        f"{{% for m in messages[:-1] %}}{written}<|im_end|>\n{{% endfor %}}{{% set m = messages[-1] %}}{written}"
+        "{{ '\ue0f5' if not add_generation_prompt }}<|im_end|>\n"
+    )
+    renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
+    found = hold(renderer, [chat(*PAIR), chat(*said("And how?", "Like this."))])
+    assert (found.cut, found.kept) == (0, 2)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"q": "a place"}])
+def test_a_call_without_arguments_is_shown_by_its_name(arguments: dict[str, Any], base: Stages) -> None:
+    written = TOLD + "<call={{ c.function.name }}>" + BY_KEY + "<{{ k }}>{{ v }}</{{ k }}>{% endfor %}{% endfor %}"
+    renderer = base.with_template(framed(written) + ENDING, make_recipe({}, [])).renderer
+    found = hold(renderer, [chat(*calling(arguments))] * 2)
+    assert (found.cut, found.kept) == (2, 2)
+
+
+def test_a_text_with_which_a_rendering_begins_is_shown(base: Stages) -> None:
+    template = "{% for m in messages %}{{ '>' if m.role == 'assistant' }}{{ m.content }}<|im_end|>\n{% endfor %}"
+    template += "{% if add_generation_prompt %}>{% endif %}"
+    found = hold(base.with_template(template, make_recipe({}, [])).renderer, [chat(*PAIR), chat(*TALK)])
+    assert (found.cut, found.kept) == (2, 2)
+
+
+def test_answers_to_the_last_question_may_begin_otherwise_than_those_to_earlier_ones(base: Stages) -> None:
+    """As Qwen3.5 has it: an empty block before each of them, calls too, which is gone once another question is asked."""
+    last = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+    block = "{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' and loop.index0 > ns.last }}{{ m.content }}"
+    template = last + "{% endif %}{% endfor %}" + framed(CALLS).replace("{{ m.content }}", block)
+    header = ENDING.replace("assistant\n", "assistant\n<think>\n\n</think>\n\n")
+    renderer = base.with_template(template + header, make_recipe({}, [])).renderer
+    found = hold(renderer, [chat(*CALLED[:3], *PAIR[1:], *CALLED[:3], *PAIR[1:])])
+    assert (found.cut, found.kept) == (1, 1)

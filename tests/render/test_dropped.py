@@ -473,3 +473,11 @@ def test_an_answer_that_says_what_its_dropped_reasoning_says_does_not_stand_for_
     stages = Stages.load(twins.byte_level(tmp_path / "b", template=MOVES), rule, "supervision.allow_dropped=[system]")
     ((code, reason),) = stages.reasons([chat(*reasoned)])
     assert (code, reason) == ("dropped_reasoning", "messages[2]: the template does not render its reasoning")
+
+
+def test_an_answer_that_is_dropped_behind_reasoning_in_its_text_is_named_as_what_it_is(tmp_path: Path) -> None:
+    """The tag before it is one that the template knows, not where it cuts the text."""
+    cut = "message.content.split('</think>')[0] ~ '</think>' if '</think>' in message.content else message.content"
+    said = (user("Is it so?"), assistant("<think>It may well be.</think>It is."))
+    assert outcome(tmp_path / "all", SHOWS_ALL, said) == [1]
+    assert outcome(tmp_path / "cut", SHOWS_ALL.replace("message.content or ''", cut), said) == ["dropped_content"]

@@ -199,3 +199,15 @@ def test_an_empty_batch_gives_no_documents(tmp_path: Path) -> None:
     _, _, supervised = stages.supervise([])
     assert supervised.documents.num_documents == 0
     assert supervised.rejections == ()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_batch_without_any_ids_has_no_document(raw: bool, tmp_path: Path) -> None:
+    """As of a tokenizer that has no id for anything in its texts; each row is judged as among others."""
+    stages = Stages.load(twins.byte_level(tmp_path))
+    turns, tokens = batches(stages, *ROWS)
+    turns = replace(turns, raw=np.full(len(turns.raw), raw))
+    none = np.zeros_like(tokens.prompt_tokens)
+    empty = {"ids": tokens.ids[:0], "offsets": np.zeros_like(tokens.offsets)}
+    tokens = replace(tokens, **empty, prompt_tokens=none, completion_tokens=none)
+    assert codes(stages, turns, tokens) == dict.fromkeys((0, 1), "proof_failed")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,23 @@ def test_what_no_text_is_to_blame_for_is_not_put_on_a_text(tmp_path: Path, error
     encoder._backend = Failing(error())
     with pytest.raises(error):
         encoder.encode(["a"])
+
+
+def test_an_interrupt_ends_a_batch_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes once: whoever went on with each text would lose it."""
+    encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
+    encodings, calls = encoder._encodings, []
+
+    def interrupted(texts: Sequence[str]) -> Any:
+        calls.append(texts)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return encodings(texts)
+
+    monkeypatch.setattr(encoder, "_encodings", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        encoder.encode(["a", "b"])
+    assert calls == [["a", "b"]]
 
 
 def test_a_batch_that_fails_though_none_of_its_texts_does_gives_the_ids_of_its_texts(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
@@ -72,3 +73,10 @@ def test_completions_and_texts_are_rejected_alike(stages: Stages) -> None:
     *refused, kept = stages.outcomes(batch)
     assert refused == ["not_encodable", "not_encodable"]
     assert not isinstance(kept, str)
+
+
+def test_a_batch_of_nothing_else_is_rejected_too_where_the_tokenizer_closes_texts(stages: Stages) -> None:
+    """None of its texts has an id that could be the EOS already."""
+    stages.tokenizing._prefix_and_suffix = (np.zeros(0, np.int32), np.array(stages.model.stop_ids[:1], np.int32))
+    rows = [Sample(kind="text", row=row, text=MANY) for row in range(2)]
+    assert stages.outcomes(rows) == ["not_encodable"] * 2

@@ -283,7 +283,7 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
 
 
 def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> str | None:
-    """Return where arguments are written key by key, in their order; None if they are not, or there are none."""
+    """Return where arguments are written key by key, in their order; None if they are not."""
     at = place.start
     for key, value in values.items():
         written = (value,) if type(value) is str else (_written(value), "null" if value is None else str(value))
@@ -291,7 +291,7 @@ def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> st
         at = max(ends)
         if at < 0:
             return None
-    return place.text[place.start : at] if values else None
+    return place.text[place.start : at]
 
 
 def _end(part: str, place: _Place, start: int) -> int:
