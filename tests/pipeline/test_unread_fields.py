@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -569,6 +570,19 @@ def test_a_verdict_on_rows_is_asked_about_and_each_way_on_trains_what_it_says(
         run("build", "--recipe", recipe, "-o", tmp_path / f"cache{number}", *way)
         with Cache.open(tmp_path / f"cache{number}") as opened:
             assert [row for row in range(len(rows)) if not view_row(opened, path.name, row).rejected] == trained
+
+
+def test_numbers_below_and_above_zero_can_be_carried_beside_the_ids(tokenizer: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", *(ROW | {"advantage": each} for each in (0.5, -1.25, 2)))
+    asked = ["build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache"]
+    hint = " ".join(fields(*asked, exit_code=3)["error"]["hint"].split())
+    (way,) = re.findall(r"--set 'document_columns[^']*'", hint)
+    run(*asked, *shlex.split(way))
+    with Cache.open(tmp_path / "cache") as opened:
+        assert opened.documents("train").stored("advantage", np.float32).tolist() == [0.5, -1.25, 2.0]
+    path = written(tmp_path / "few.jsonl", *(ROW | {"advantage": each} for each in (0.5, -1.25, None)))
+    asked = ["build", path, "--tokenizer", tokenizer, "-o", tmp_path / "few"]
+    assert "document_columns" not in fields(*asked, exit_code=3)["error"]["hint"]
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
