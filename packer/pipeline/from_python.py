@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 import msgspec
 
 from packer.display import Lines, Progress, Silent
-from packer.errors import CheckError, InputError, PackerError, RecipeError
+from packer.errors import CheckError, InputError, NothingKeptError, PackerError, RecipeError
 from packer.named_templates import template_key
 from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
@@ -262,7 +262,8 @@ def _kept(
         stays = not dry_run
     except (InputError, CheckError) as error:
         is_named = any(source.path in str(error) for source in sources)
-        stays = (is_named or isinstance(error, CheckError)) and len(sources) == len(rows) and not dry_run
+        is_about_rows = is_named or isinstance(error, CheckError | NothingKeptError)
+        stays = is_about_rows and len(sources) == len(rows) and not dry_run
         raise
     finally:
         if not stays:
