@@ -48,7 +48,7 @@ def command(
 
 
 def _print(report: "CheckReport", *, whole: bool, summary: bool) -> None:
-    out, shown = stdout(), [each for each in report.findings if summary or each.level != "ok"]
+    out, shown = stdout(), [each for each in report.findings if summary or each.level not in {"ok", "note"}]
     out.checks([(each.level, each.code.replace("_", " "), each.message) for each in shown])
     told = [
         replace(each, message="")

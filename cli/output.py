@@ -100,6 +100,7 @@ def wrap_words(text: str, width: int | None, *, first: int = 0, further: int = 0
 
 _MARKS = {
     "ok": ("✓", "green"),
+    "note": ("·", "cyan"),
     "warning": ("!", "yellow"),
     "error": (CROSS, "red"),
     "failure": (CROSS, "red"),

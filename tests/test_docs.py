@@ -188,16 +188,6 @@ def test_the_batchings_and_mixtures_of_the_documentation_open(
     assert len(examples) == 3
 
 
-def test_the_example_of_a_seed_runs(few_blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "cache").symlink_to(few_blocks)
-    code = next(block for block in blocks_of("docs/how-to/train.md") if "doc_ids" in block)
-    names: dict[str, Any] = {}
-    exec(code, names)
-    assert len(names["generators"]) > 1
-
-
 def test_the_check_of_a_collator_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("trl")
     (code,) = blocks_of("docs/how-to/check.md")

@@ -317,10 +317,10 @@ def _judged(facts: _Facts, code: str, parts: Sequence[_Part], more: str = "") ->
     for name, num_rows, pairs in parts:
         share = len(pairs) / max(num_rows, 1)
         if pairs:
-            levels.append("error" if share >= kind.fails else "warning" if share >= kind.warns else "ok")
+            levels.append("error" if share >= kind.fails else "warning" if share >= kind.warns else "note")
             what = kind.found.format(others=" or ".join(facts.trained))
             told.append(f"{len(pairs):,} of {plural(num_rows, 'row')}{f' of {name}' if name else ''}: {what}")
-    level = max(levels, key=("ok", "warning", "error").index)
+    level = max(levels, key=("ok", "note", "warning", "error").index)
     is_other = not code.endswith("within_splits") and SPLIT_NAMES[0] not in facts.trained
     matching = {pair for part in parts for pair in part.pairs}
 
@@ -332,9 +332,9 @@ def _judged(facts: _Facts, code: str, parts: Sequence[_Part], more: str = "") ->
         code=code,
         level=level,
         message="; ".join(told) + more if told else kind.none,
-        hint=None if level == "ok" else _OTHER_NAME * is_other + kind.hint,
+        hint=None if level in {"ok", "note"} else _OTHER_NAME * is_other + kind.hint,
         count=len({first for first, *_ in matching}),
-    ), () if level == "ok" else sorted(matching, key=interest)[:SHOWN]
+    ), () if level in {"ok", "note"} else sorted(matching, key=interest)[:SHOWN]
 
 
 def _pairs(copies: DroppedRows) -> list[Pair]:

@@ -9,7 +9,7 @@ from packer.audit import TEMPLATE_CODES
 from packer.errors import UsageError, did_you_mean, near
 from packer.recipe.named_options import NAMED_OPTIONS, as_option, key_values, recipe_keys
 from packer.recipe.recipe import Recipe
-from packer.recipe.strict_yaml import kind_of
+from packer.recipe.strict_yaml import kind_of, places_of
 from packer.source.schema import SCHEMAS
 
 
@@ -87,18 +87,21 @@ def _is_key(name: str) -> bool:
 def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation]:
     """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command.
 
-    A group is explained by its keys, a key within the value of another by that one: `text.fim.tokens` by `text.fim`.
+    A group is explained by its keys, a value by the keys that take it, and a key within the value of another by that
+    one: `text.fim.tokens` by `text.fim`.
     """
     every = [*explanations(), *commands]
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))
     name = named.key if named else name
     found = [each for each in every if each.name == name or each.name.endswith(f".{name}")]
     found = found or [each for each in every if each.name.startswith(f"{name}.")]
+    found = found or [each for each in every if name in each.values]
     if not found and _is_key(name):
         above = [each for each in every if name.startswith((f"{each.name}.", f"{each.name}["))]
         found = sorted(above, key=lambda each: len(each.name))[-1:]
     if not found:
         names = {part for each in every for part in (each.name, each.name.rpartition(".")[2])}
-        hint = did_you_mean(near(name, names), "packer explain lists them all")
+        meant = [*places_of(Recipe, name)] or near(name, names)
+        hint = did_you_mean(meant, "packer explain lists them all")
         raise UsageError(f"no code, schema, key or command is called '{name}'", hint=hint)
     return found

@@ -182,7 +182,7 @@ class ExportedSplit:
     split: str
     num_rows: int
     num_tokens: int
-    """Slots of the rows; for blocks, including padding."""
+    """Without padding."""
 
     num_trained: int
     details: dict[str, Any]
@@ -304,7 +304,7 @@ def _write_split(
         split=rows.split,
         details=write(files, rows, windows(), **form.options),
         num_rows=len(rows),
-        num_tokens=int(rows.slots.sum()),
+        num_tokens=int(rows.shards.stored("length", np.int32).sum(dtype=np.int64)),
         num_trained=int(rows.shards.stored("num_trained", np.int32).sum(dtype=np.int64)),
     )
 

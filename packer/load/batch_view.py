@@ -133,10 +133,7 @@ def _shards(cache: Cache, arguments: dict[str, Any]) -> BlockShards | DocumentSh
     """Return the rows to read, and fill in the default split."""
     if resolve_batching([cache], arguments.get("batching")) != "packed":
         return cache.documents(arguments.setdefault("split", cache.splits("documents")[0]))
-    if not cache.splits("blocks"):
-        hint = "batching padded, padding_free and token_budget are made of its documents"
-        raise UsageError(f"{cache.folder} has no blocks: pack.mode is 'none'", hint=hint)
-    return cache.blocks(arguments.setdefault("split", cache.splits("blocks")[0]))
+    return cache.blocks(arguments.setdefault("split", next(iter(cache.splits("blocks")), "train")))
 
 
 def _state_after_steps(loader: PackedLoader, num_steps: int) -> dict[str, Any]:

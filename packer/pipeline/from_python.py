@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 import msgspec
 
 from packer.display import Lines, Progress, Silent
-from packer.errors import CheckError, InputError, PackerError, RecipeError
+from packer.errors import CheckError, InputError, NothingKeptError, PackerError, RecipeError
 from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
@@ -236,7 +236,7 @@ def _kept(
     """Write rows to files; yield the recipe with these files in place of its placeholder sources.
 
     The new files are removed after a dry run, and if the build fails before it depends on them. They are kept for an
-    error about the rows themselves, so that the user can look at the file that the message names.
+    error that names one of them, so that the user can look at it, and for one about what was built of them.
     """
     if not rows:
         yield recipe
@@ -251,8 +251,10 @@ def _kept(
             sources.append(msgspec.structs.replace(source, path=path.as_posix(), limit=None))
         yield msgspec.structs.replace(recipe, sources=tuple(sources))
         stays = not dry_run
-    except (InputError, CheckError):
-        stays = len(sources) == len(rows) and not dry_run
+    except (InputError, CheckError) as error:
+        is_named = any(source.path in str(error) for source in sources)
+        is_about_rows = is_named or isinstance(error, CheckError | NothingKeptError)
+        stays = is_about_rows and len(sources) == len(rows) and not dry_run
         raise
     finally:
         if not stays:

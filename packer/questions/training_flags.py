@@ -45,7 +45,7 @@ _CAPITAL = re.compile("[A-Z]")
 _MOST_MISFITS = 20
 """One in this many lists of numbers may have others than those of answers."""
 
-_SIGNS = "numbers below and above 0"
+SIGNS = "numbers below and above 0"
 _CALLS = "tool_calls"
 
 
@@ -311,7 +311,7 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
     kind, says, kept = _kind(values), "", dict[str, str]()
     yes, no = list[Any](), list[Any]()
     if kind == "signs":
-        says, kept = _SIGNS, {"the rows with 0 or more": "{min: 0}", "the rows with 0 or less": "{max: 0}"}
+        says, kept = SIGNS, {"the rows with 0 or more": "{min: 0}", "the rows with 0 or less": "{max: 0}"}
     elif kind == "flags":
         yes, no = ([value for value in values if as_flag(value) is flag] for flag in (True, False))
         are_ids = said.num_rows == len(values) and not any(map(math.isnan, map(as_number, values)))
@@ -356,7 +356,7 @@ def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: in
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
-    says = {"signs": _SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
+    says = {"signs": SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     says = "the numbers of some messages" if place.of == "numbers" else says + " or nothing" * (num_silent > 0)
     ways = _programs(place, kind, forms, is_silent=num_silent > 0)
     return replace(_flag(place, said, says), programs=tuple(ways))

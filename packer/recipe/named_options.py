@@ -47,7 +47,7 @@ NAMED_OPTIONS = {
     "history": NamedOption(
         key="supervision.history_rewrite",
         metavar="exact|last|as_rendered",
-        help="How to train answers that the template changes later.",
+        help="How to train answers that the template changes later [exact; a build asks if that doubles the tokens].",
     ),
     "block_len": NamedOption(key="pack.block_len", metavar="N", help="Tokens per block [4096]."),
 }

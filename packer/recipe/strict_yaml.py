@@ -140,8 +140,9 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
     text, separator, path = in_words(message).partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        keys = kind_of(recipe, key).__struct_encode_fields__
-        meant = [*_places_of(recipe, unknown[1])] or near(unknown[1], keys)
+        group = kind_of(recipe, key)
+        keys, below = group.__struct_encode_fields__, [f"{key}.{place}" for place in places_of(group, unknown[1])]
+        meant = below or [*places_of(recipe, unknown[1])] or near(unknown[1], keys)
         hint = did_you_mean(meant, "keys here: " + ", ".join(keys))
         return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
@@ -153,12 +154,13 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
         hint = f"write a list: {key}: [...]"
     elif text.startswith("Expected `int`, got `str`"):
         hint = "a whole number, without quotes"
-    elif text.startswith("Expected `object`") and hasattr(kind_of(recipe, key), "__struct_encode_fields__"):
-        hint = f"its keys are {', '.join(kind_of(recipe, key).__struct_encode_fields__)}"
+    elif text.startswith("Expected `object`") and hasattr(group := kind_of(recipe, key), "__struct_encode_fields__"):
+        required = [f"write {{{each.encode_name}: …}}; " for each in msgspec.structs.fields(group) if each.required]
+        hint = f"{''.join(required[:1])}its keys are {', '.join(group.__struct_encode_fields__)}"
     return f"{key}: {text[0].lower()}{text[1:]}" if separator and key else text, hint
 
 
-def _places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
+def places_of(recipe: type[msgspec.Struct], name: str) -> Iterator[str]:
     """Yield the keys of this name one level down: `pack.block_len` for `block_len`."""
     for group in recipe.__struct_encode_fields__:
         kind = kind_of(recipe, group)

@@ -62,7 +62,8 @@ def _better(row: Mapping[str, Any], answers: tuple[str, str]) -> int | Refused |
         if said in _TIES:
             return Refused("pair_identical", f"by `{name}`, neither answer is preferred")
         if name in _ONLY_NAMES:
-            return Refused("wrong_type", f"expected the name of an answer, got {quoted(str(row[name]))} at $.{name}")
+            known = " or ".join((*(answer[-1] for answer in answers), *answers))
+            return Refused("wrong_type", f"expected {known}, got {quoted(str(row[name]))} at $.{name}")
     ends = [answer[-1] for answer in answers]
     pairs = [pair for pair in _SCORES if [name[-1] for name in pair] == ends]
     numbers += [(" and ".join(pair), (row[pair[0]], row[pair[1]])) for pair in pairs if {*pair} <= row.keys()]

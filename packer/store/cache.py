@@ -157,7 +157,10 @@ class Cache:
         self._documents = None
 
     def _no_split(self, kind: Kind, split: str) -> UsageError:
-        there = ", ".join(self.splits(kind)) or "none"
+        there = ", ".join(self.splits(kind))
+        if not there and kind == "blocks":
+            hint = "batching padded, padding_free and token_budget read documents; images need pack.max_pixels"
+            return UsageError(f"{self.folder} has no blocks: pack.mode is 'none'", hint=hint)
         return UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
 
 

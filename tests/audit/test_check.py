@@ -84,6 +84,12 @@ def test_rows_that_share_nothing_pass(caches):
     assert report.ok and set(levels(report).values()) == {"ok"}
 
 
+def test_a_few_copies_are_noted_and_not_called_fine(caches):
+    rows = some_rows(150)
+    report = check(caches.build(train=[*rows, rows[7]]), near=True)
+    assert report.ok and levels(report)["copies_within_splits"] == levels(report)["near_within_splits"] == "note"
+
+
 def test_one_copy_in_a_held_out_split_fails(caches):
     rows = some_rows(220)
     report = check(caches.build(train=rows[:100], validation=[*rows[100:], rows[7]]))

@@ -224,6 +224,13 @@ def test_a_keys_explanation_has_each_value_that_it_takes_and_an_example_that_a_r
             make_recipe({"sources": [{"path": "rows.jsonl"}]}, [*padded, setting])
 
 
+def test_a_value_is_explained_by_the_keys_that_take_it(tmp_path: Path) -> None:
+    (found,) = fields("explain", "as_rendered")["explanations"]
+    assert found["name"] == "supervision.history_rewrite"
+    assert {each["name"] for each in fields("explain", "reject")["explanations"]} > {"pack.overlong", "rows.empty_user"}
+    assert "'deduplicate.near'" in fields("explain", "near", exit_code=2)["error"]["hint"]
+
+
 def test_every_code_is_explained(tmp_path: Path) -> None:
     found = fields("explain")["explanations"]
     explained = {(each["name"], each["meaning"]): each["way_out"] for each in found}

@@ -67,9 +67,10 @@ def test_the_class_of_the_page_gives_verl_the_tokens_of_documents(starter_cache,
 
 
 def test_datasets_blocks_are_those_of_the_cache(starter_cache, tmp_path):
-    export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", split="train")
+    found = export(starter_cache, tmp_path / "out", to="datasets", unit="blocks", split="train")
     rows = readers.datasets_rows(tmp_path / "out")
     expected = readers.cache_blocks(starter_cache, "train")
+    assert found.splits[0].num_tokens == sum(row["length"] for row in expected), "without padding"
     names = ("input_ids", "labels", "position_ids", "seq_lengths")
     assert rows == [{name: row[name] for name in names} for row in expected] and rows
 

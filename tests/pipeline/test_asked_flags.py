@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
@@ -182,3 +183,16 @@ def test_a_flag_that_the_template_reads_is_not_asked_about(tmp_path: Path) -> No
     assert preview(recipe, progress=Silent()).hint is None
     plain = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "plain"))})
     assert "messages[].brief" in (preview(plain, progress=Silent()).hint or "")
+
+
+def test_numbers_below_and_above_zero_can_be_carried_beside_the_ids(tokenizer: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", *(ROW | {"advantage": each} for each in (0.5, -1.25, 2)))
+    asked = ["build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache"]
+    hint = " ".join(fields(*asked, exit_code=3)["error"]["hint"].split())
+    (way,) = re.findall(r"--set 'document_columns[^']*'", hint)
+    run(*asked, *shlex.split(way))
+    with Cache.open(tmp_path / "cache") as opened:
+        assert opened.documents("train").stored("advantage", np.float32).tolist() == [0.5, -1.25, 2.0]
+    path = written(tmp_path / "few.jsonl", *(ROW | {"advantage": each} for each in (0.5, -1.25, None)))
+    asked = ["build", path, "--tokenizer", tokenizer, "-o", tmp_path / "few"]
+    assert "document_columns" not in fields(*asked, exit_code=3)["error"]["hint"]

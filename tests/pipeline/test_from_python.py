@@ -240,6 +240,17 @@ def test_a_dry_run_leaves_nothing(tokenizer, tmp_path):
     assert files_of(cache) == before
 
 
+def test_rows_of_a_refused_build_stay_only_if_its_error_names_them(tokenizer, tmp_path):
+    cache, options = tmp_path / "cache", options_of(tokenizer)
+    with pytest.raises(InputError, match="no such file"):
+        packer.build(ROWS, cache, **{**options, "tokenizer": tmp_path / "nowhere"})
+    assert not rows_folder(cache).exists()
+    with pytest.raises(InputError, match="nothing reads") as caught:
+        packer.build([{**row, "persona": "A fisherman from the isle of Mull"} for row in ROWS], cache, **options)
+    (kept,) = files_of(cache)
+    assert kept.as_posix() in str(caught.value)
+
+
 def test_rows_that_fail_half_way_leave_nothing(tokenizer, tmp_path):
     def failing():
         yield ROWS[0]

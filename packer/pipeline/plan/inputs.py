@@ -23,7 +23,9 @@ from packer.questions.proposals import FileQuestion, Reading, is_cut, propose
 from packer.questions.read_places import Note, UnreadField
 from packer.questions.row_notes import BEGIN_OTHERS
 from packer.questions.schema_errors import no_schema, refuse_absent_columns, refuse_unread_columns
-from packer.questions.unread_text import find_unread
+from packer.questions.training_flags import SIGNS
+from packer.questions.unread_text import Unread, find_unread
+from packer.recipe.groups import TAKEN
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.render.frames import begin_of_prompt, begins_with_system, framed
@@ -210,9 +212,18 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
         ways=(
             *(f"{when}: {move}" for when, move in moves if move is not None),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
+            *_as_columns(unread, tried),
             *["to train all rows, ignore the field"] * bool(kept),
         ),
     )
+
+
+def _as_columns(unread: Unread, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield ways to carry numbers that every row has, such as advantages, beside the ids."""
+    for name in (each.path for each in unread.fields if each.example == SIGNS and each.num_rows == unread.num_rows):
+        if name.isidentifier() and name not in TAKEN and all(isinstance(row.get(name), int | float) for row in rows):
+            setting = as_option(f"document_columns.{name}={{kind: float32}}")
+            yield f"{setting} carries it beside the ids, for a loss of your own"
 
 
 def _untemplated_prompts(entry: InputFile, rows: Sequence[dict[str, Any]]) -> Iterator[Note]:
