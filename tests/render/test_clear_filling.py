@@ -87,8 +87,9 @@ PAIRS = [
     pytest.param(name, rule, marks=pytest.mark.slow if (t + r) % 8 and r else [])
     for t, name in enumerate(TEMPLATES)
     for r, rule in enumerate(RULES)
+    if (t + r) % 4 == 0 or not r
 ]
-"""Every template without a rule and under an eighth of them, other ones each time; in `make deep` all pairs."""
+"""Every template without a rule and under an eighth of them, other ones each time; in `make deep` under a quarter."""
 
 
 @pytest.mark.parametrize(("name", "rule"), PAIRS)

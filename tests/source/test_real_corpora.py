@@ -95,7 +95,7 @@ IN_NO_TABLE = {"reason_tool_use_openai_50.jsonl"}
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", [name for name in CORPORA if not name.endswith(".csv")])
-@pytest.mark.parametrize("number", [5, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.slow)])
 def test_a_real_corpus_is_the_same_rows_in_every_format(real, name, number, tmp_path):
     """Its first rows converted to CSV, Parquet and Arrow."""
     rows = rows_in(real / "corpora" / name, number)
