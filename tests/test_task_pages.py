@@ -1,4 +1,4 @@
-"""Pages run as they stand, from rows to a loss that falls; tests/real runs one of them on real rows."""
+"""Pages run as they stand, from rows to a loss that falls."""
 
 import ast
 import math
