@@ -38,8 +38,8 @@ print([name for name in ("torch", "transformers", "pandas", "ray", "obstore", "h
 
 IMPORTED = {
     "explain prompt_diverges": ["numpy"],
-    "diff CACHE CACHE": ["numpy"],
     "export CACHE --to datasets -o OUTPUT": ["numpy"],
+    "diff CACHE CACHE": ["numpy", "tokenizers"],
     "check CACHE": ["numpy", "tokenizers"],
     "inspect CACHE": ["numpy", "tokenizers"],
     "verify CACHE": ["numpy", "tokenizers"],

@@ -16,7 +16,6 @@ import numpy as np
 from packer.batches import Bool, Int64
 from packer.display import in_shell
 from packer.errors import CheckError
-from packer.pipeline.identity import model_digests
 from packer.pipeline.messages.changes import Change, compare, compare_recipes
 from packer.recipe.recipe import to_json
 from packer.store.arrow_columns import digest_rows
@@ -28,7 +27,10 @@ from packer.store.shards import DocumentShards
 
 _ENGINE = ("engine", "engine_version", "rules_version")
 _IDS = ("vocab_size", "pad_id", "eos_id", "stop_ids", "control_ids")
-_ROW_BITS, _NAMED_ROWS = 40, 3
+_ROW_BITS = 40
+"""Lower bits of a document's place: its row; the input's number stands above them."""
+
+_NAMED_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class CacheDiff:
 
     inputs: tuple[Change, ...]
     """Inputs with other bytes, or read in another way, by path and split; of those that both caches name, each field.
-    The same bytes read in the same way are the same input, whatever their name. Or their order, if that is all."""
+    The same bytes read in the same way are the same input, whatever their name. If only their order differs, that."""
 
     model: tuple[Change, ...]
     """Files of tokenizer and template by their sha256, then the ids that training depends on."""
@@ -133,7 +135,7 @@ def _compare(old: Cache, new: Cache) -> CacheDiff:
         recipe_fingerprint=(before.recipe_fingerprint, after.recipe_fingerprint),
         recipe=compare_recipes(before.recipe, after.recipe),
         inputs=compare_inputs(before.inputs, after.inputs),
-        model=(*compare(model_digests(before.model), model_digests(after.model)), *compare(*ids)),
+        model=(*compare(before.model.digests, after.model.digests), *compare(*ids)),
         documents=tuple(found for split in splits if (found := _compare_documents(old, new, split)) is not None),
         totals=compare(_counts(before.totals), _counts(after.totals)),
         software=(*compare(*engine), *compare(before.versions, after.versions)),

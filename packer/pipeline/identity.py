@@ -48,7 +48,8 @@ TRAITS_VERSION = "packer_traits"
 def key_of(partition: Partition, entry: Input, **made: Mapping[str, Any]) -> str:
     """Return the key of what is made of a partition: its bytes, how its input's rows are read, and what decides it.
 
-    Of `documents` that is the documents half, of `traits` the rules that need them.
+    `made` is one argument, `documents=` the documents half of a build or `traits=` the rules about rows; its name goes
+    into the key.
     """
     rows = {
         "bytes": partition.xxh3,
@@ -91,7 +92,7 @@ class Provenance:
             "format_version": FORMAT_VERSION,
             "rules_version": self.rules_version,
             "engine_version": self.engine_version,
-            "model": model_digests(self.model),
+            "model": self.model.digests,
             "recipe": _changed(self.recipe.documents_half(), Recipe().documents_half()),
         }
 
@@ -112,12 +113,6 @@ class Provenance:
     def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":
         """Return the provenance of a cache, with a recipe whose documents half is the cache's own."""
         return cls(recipe=recipe, **{name: getattr(manifest, name) for name in AS_RECORDED})
-
-
-def model_digests(model: ModelRecord) -> dict[str, str]:
-    """Return the sha256 of each of a tokenizer's files, by file name, and the identity of its processor."""
-    files = {PurePosixPath(file.path).name: file.sha256 for file in model.files}
-    return files if model.processor is None else files | {"processor": model.processor}
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class RowTexts:
         is_media = not (is_long or (is_own and len(path) == 1)) and names_media(text)  # which a text only mentions
         is_label = not (is_long or is_media or self._is_meant(path, text))
         if is_label and not is_known and not is_own and decoded_json(value) is None:
-            pass  # nearly always, and whether it is read or not
+            pass  # a label, as most texts are; whether it is read does not matter
         elif text in self._texts.whole:
             if is_own or is_long:
                 self.read.add(path)

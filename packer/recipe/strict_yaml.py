@@ -141,10 +141,11 @@ def explain(message: str, recipe: type[msgspec.Struct], every_key: str) -> tuple
     key = path.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         group = kind_of(recipe, key)
-        keys, below = group.__struct_encode_fields__, [f"{key}.{place}" for place in places_of(group, unknown[1])]
+        keys, above = group.__struct_encode_fields__, f"{key}." * bool(key)
+        below = [f"{above}{place}" for place in places_of(group, unknown[1])]
         meant = below or [*places_of(recipe, unknown[1])] or near(unknown[1], keys)
         hint = did_you_mean(meant, "keys here: " + ", ".join(keys))
-        return f"unknown key '{f'{key}.' if key else ''}{unknown[1]}'", hint
+        return f"unknown key '{above}{unknown[1]}'", hint
     if invalid := re.fullmatch(r"Invalid enum value (.*)", text):
         values = [str(value) for value in get_args(kind_of(recipe, key))]
         hint = did_you_mean(near(invalid[1].strip("'"), values), every_key)

@@ -133,7 +133,7 @@ class ConversationLosses:
         opening, first, self._first = self._first == 0, self._first, k + 1
         items = [item for number in range(first, k) for item in _items(messages[number], number, own=None)]
         items += _items(messages[k], k, own=turn)
-        lost = self._messages(turn, [item for item in items if item.loss.kind not in allowed], first)
+        lost = self._loss_of_messages(turn, [item for item in items if item.loss.kind not in allowed], first)
         if lost is None:
             lost = next(
                 (
@@ -213,8 +213,7 @@ class ConversationLosses:
             self._read_ends.pop()
         return self._read_ends[-1] if self._read_ends else (0, 0)
 
-    def _messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
-        # Text after the terminator is not trained: some templates write a call after the stop token of a text.
+    def _loss_of_messages(self, turn: RenderedTurn, items: Sequence[_Item], first: int) -> Loss | None:
         probe = functools.partial(self._replaced.probe, self.conversation, turn, self.rules.stops, first=first)
         missing = [item for item in items if not item.shows(item.within(turn))]
         asked = probe() if missing else None
@@ -222,6 +221,7 @@ class ConversationLosses:
             really = [item for item in missing if not item.may_probe or asked is None or item.loss in asked]
             if really:
                 loss = really[0].loss
+                # Text after the terminator is not trained: some templates write a call after the stop token of a text.
                 behind = really[0].own and really[0].shows(really[0].within(turn._replace(text=turn.whole)))
                 return loss._replace(how=f"writes its {_named(loss)} {BEHIND}") if behind else loss
             garbled = next((item for item in missing if not self._shows_reshaped(item, turn)), None)

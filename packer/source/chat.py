@@ -188,13 +188,13 @@ def _calls(
     return calls, raw
 
 
-def _one_turn_each(messages: Sequence[Message]) -> Sequence[Message]:
+def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages with every answer in one: calls alone belong to the answer before them.
 
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
     model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A call
-    with another weight than the text makes pieces, of which a row is rejected later. Anything else that
-    follows an answer is refused: no server asks for two answers in a row.
+    with another weight than the text makes pieces: the row is rejected later if the recipe does not treat them alike.
+    Anything else that follows an answer is refused: no server asks for two answers in a row.
     """
     if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):
         return messages
@@ -337,7 +337,7 @@ def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Messa
     messages = with_calls_of_text(messages, definitions) if definitions else messages
     messages = with_ids_of_results(messages)
     refuse_stray_results([message.fields for message in messages])
-    messages = _one_turn_each(messages)
+    messages = _with_calls_joined(messages)
     if definitions:
         calls = [call for message in messages for call in message.fields.get("tool_calls") or ()]
         refuse_wrong_calls(calls, definitions)

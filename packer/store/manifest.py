@@ -9,7 +9,7 @@ flipped bit is detected. Protection against deliberate changes is the purpose of
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -93,6 +93,12 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     image_ids: tuple[TokenId, ...] = ()
     """Ids of the tokens that the processor repeats for an image; they stand nowhere else."""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each of a tokenizer's files, by file name, and the identity of its processor."""
+        files = {PurePosixPath(file.path).name: file.sha256 for file in self.files}
+        return files if self.processor is None else files | {"processor": self.processor}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -284,7 +284,7 @@ def test_documents_no_micro_batch_has_room_for_are_refused_with_their_number():
 
 
 def test_a_cache_without_blocks_or_documents_names_what_it_has():
-    with pytest.raises(UsageError, match="no blocks of split 'train'"):
+    with pytest.raises(UsageError, match=r"no blocks: pack\.mode is 'none'"):
         loader_of(small_document_cache(5)[0])
     with pytest.raises(UsageError, match="no documents of split 'train'"):
         loader_of(small_cache(5), batching="padded")

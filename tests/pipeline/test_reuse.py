@@ -23,7 +23,7 @@ from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
 from packer.pipeline.documents import committed
 from packer.pipeline.from_python import build
-from packer.pipeline.identity import Provenance, partition_key
+from packer.pipeline.identity import Provenance, key_of
 from packer.pipeline.partition import JOURNALS, PartitionResult
 from packer.pipeline.plan import build_plan
 from packer.pipeline.plan.inputs import refuse_changed
@@ -331,7 +331,7 @@ def test_the_key_of_a_partition_is_of_all_that_decides_its_documents(starter_cac
     origin = Provenance.of(manifest, recipe)
 
     def key(entry=entry, origin=origin, **change):
-        return partition_key(replace(partition, **change), entry, origin.documents_identity)
+        return key_of(replace(partition, **change), entry, documents=origin.documents_identity)
 
     read = [msgspec.structs.replace(entry, **{name: "f"}) for name in ("schema", "columns", "roles")]
     files = [msgspec.structs.replace(file, sha256="f") for file in manifest.model.files]

@@ -20,7 +20,7 @@ import msgspec
 from packer.display import listed
 from packer.errors import UsageError
 from packer.names import data_name
-from packer.pipeline.identity import Provenance, model_digests
+from packer.pipeline.identity import Provenance
 from packer.recipe.recipe import Recipe, Source, to_json
 from packer.source.files import STANDARD_INPUT
 from packer.store.manifest import Input, Manifest
@@ -96,7 +96,7 @@ def changes(manifest: Manifest, wanted: Provenance) -> Changes:
             kept.append((inputs, new))
     before, after = manifest.recipe, to_json(wanted.recipe)
     rules = (f"{change.key} {change}" for change in compare_recipes(before, after) if _is_rule(change.key))
-    files = compare(model_digests(manifest.model), model_digests(wanted.model))
+    files = compare(manifest.model.digests, wanted.model.digests)
     return Changes(
         num_inputs=len(kept) + len(leaving),
         leaving=tuple(leaving),
