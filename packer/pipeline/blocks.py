@@ -121,12 +121,13 @@ def pack_split(
     """
     if not len(documents):
         return
-    weighted, in_shards = documents.weighted, lru_cache(1)(lambda *place: _Shards(*documents.of_shards(*place)))
+    weighted = documents.weighted
+    opened = lru_cache(1)(lambda first, last: _OpenShards(*documents.of_shards(first, last)))
     blocks_per_shard = max(1, tokens_per_shard(shard_bytes, weighted=weighted) // pack.block_len)
     index = first_row = 0
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
-        own = in_shards(documents.shard_of(first), documents.shard_of(last - 1))
+        own = opened(documents.shard_of(first), documents.shard_of(last - 1))
         packed, plan = own.packed(split, first - own.before, last - own.before, pack, group=number)
         whole = BlockTask(
             split=split, documents=own.documents, weighted=weighted, index=index, first_row=first_row, plan=plan
@@ -136,7 +137,7 @@ def pack_split(
         first_row += plan.num_blocks
 
 
-class _Shards:
+class _OpenShards:
     """The documents of some shards. Groups of documents within the same shards share it, with all that it has read."""
 
     def __init__(self, documents: DocumentShards, before: int) -> None:

@@ -16,7 +16,7 @@ from packer.layout import values_of
 from packer.names import shown
 from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
-from packer.pipeline.identity import AS_RECORDED, CODE_VERSION, TRAITS_VERSION, Provenance
+from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
 from packer.pipeline.messages.losses import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected
@@ -117,7 +117,11 @@ def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content
         format_version=FORMAT_VERSION,
         label_shift="none",
         recipe=to_json(provenance.recipe),
-        **{name: getattr(provenance, name) for name in AS_RECORDED},
+        engine=provenance.engine,
+        engine_version=provenance.engine_version,
+        rules_version=provenance.rules_version,
+        model=provenance.model,
+        inputs=provenance.inputs,
         shards=shards,
         rejected_sha256=rejected_sha256,
         rejected_content=rejected_content,
@@ -181,7 +185,9 @@ def _totals(built: Built) -> Totals:
     num_blocks = sum(shard.num_rows for shard in packed.shards)
     return Totals(
         rows=of_shards("num_input_rows"),
-        **{name: of_shards(f"num_{name}") for name in ("kept", "merged", "skipped")},
+        kept=of_shards("num_kept"),
+        merged=of_shards("num_merged"),
+        skipped=of_shards("num_skipped"),
         rejected=dict(sorted(rejected.items())),
         documents=of_shards("num_rows"),
         tokens=tokens,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
-from packer.display import Lines, Progress, Silent
+from packer.display import Lines, Progress, Silent, with_urls
 from packer.errors import CheckError, InputError, NothingKeptError, PackerError, RecipeError
 from packer.pipeline.documents import Build
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
@@ -252,7 +252,7 @@ def _kept(
         yield msgspec.structs.replace(recipe, sources=tuple(sources))
         stays = not dry_run
     except (InputError, CheckError) as error:
-        is_named = any(source.path in str(error) for source in sources)
+        is_named = any(with_urls(source.path) in with_urls(str(error)) for source in sources)
         is_about_rows = is_named or isinstance(error, CheckError | NothingKeptError)
         stays = is_about_rows and len(sources) == len(rows) and not dry_run
         raise

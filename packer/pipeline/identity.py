@@ -70,10 +70,6 @@ def same_traits(manifest: Manifest, recipe: Recipe) -> bool:
     return manifest.versions.get(TRAITS_VERSION, "") == traits_version(recipe.row_rules)
 
 
-AS_RECORDED = ("engine", "engine_version", "rules_version", "model", "inputs")
-"""Fields of :class:`Provenance` that a manifest has under the same names."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Everything a manifest records about a cache's origin."""
@@ -112,7 +108,14 @@ class Provenance:
     @classmethod
     def of(cls, manifest: Manifest, recipe: Recipe) -> "Provenance":
         """Return the provenance of a cache, with a recipe whose documents half is the cache's own."""
-        return cls(recipe=recipe, **{name: getattr(manifest, name) for name in AS_RECORDED})
+        return cls(
+            recipe=recipe,
+            engine=manifest.engine,
+            engine_version=manifest.engine_version,
+            rules_version=manifest.rules_version,
+            model=manifest.model,
+            inputs=manifest.inputs,
+        )
 
 
 def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

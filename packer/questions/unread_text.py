@@ -114,16 +114,27 @@ def _says_more(row: Mapping[str, Any], known: set[str], messages: Collection[str
     if not row.keys() <= known:
         return True
     given = [row.get(name) for name in messages]
-    stack = [(each, _USUAL) for value in given for each in (value if type(value) is list else [value])]
+    lists = [value if type(value) is list else [value] for value in given]
+    stack = [(each, _USUAL) for items in lists if not _are_numbers(items) for each in items]
     while stack:
         value, usual = stack.pop()
-        if type(value) is dict and value.keys() <= usual and not isinstance(value.get("content"), dict | list):
+        if type(value) is dict and value.keys() <= usual and not (usual is _USUAL and _has_inner(value)):
             calls = value.get("tool_calls") or []
             inner = [*(calls if type(calls) is list else [calls]), value.get("function")]
             stack += [(each, _USUAL_OF_CALLS) for each in inner if each is not None]
         elif isinstance(value, dict | list) or (type(value) is str and decoded_json(value) is not None):
             return True
     return False
+
+
+def _are_numbers(items: Sequence[Any]) -> bool:
+    """Whether a list is one of numbers, by its first: there may be one for each token."""
+    return isinstance(next((each for each in items if each is not None), None), int | float)
+
+
+def _has_inner(message: Mapping[str, Any]) -> bool:
+    """Whether a message has an object or a list under any key but those of calls."""
+    return any(isinstance(value, dict | list) and key != "tool_calls" for key, value in message.items())
 
 
 def find_unread(

@@ -82,7 +82,8 @@ def detect_format(path: FilePath) -> Format:
     for position, mark, what, hint in _FOREIGN:  # first, as an archive may contain the text of JSON lines
         if head[position:].startswith(mark):
             message = f"{path}: expected {_EXPECTED}, found {what}"
-            raise InputError(message, hint=hint.format(path=shlex.quote(str(path))))
+            named = "FILE" if isinstance(path, Path) and path.name == PIPED else shlex.quote(str(path))
+            raise InputError(message, hint=hint.format(path=named))
     return _text_format(path, head)
 
 

@@ -161,7 +161,9 @@ class Cache:
         if not there and kind == "blocks":
             hint = "batching padded, padding_free and token_budget read documents; images need pack.max_pixels"
             return UsageError(f"{self.folder} has no blocks: pack.mode is 'none'", hint=hint)
-        return UsageError(f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there}")
+        return UsageError(
+            f"{self.folder} has no {kind} of split '{split}'", hint=f"splits with {kind}: {there or 'none'}"
+        )
 
 
 def as_folders(sources: Any) -> tuple[str | Path, ...]:

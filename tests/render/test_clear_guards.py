@@ -451,12 +451,15 @@ def test_a_mark_that_a_turn_contains_is_not_cut_out_of_it(base: Stages) -> None:
     assert (found.cut, found.kept) == (0, 2)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"q": "a place"}])
-def test_a_call_without_arguments_is_shown_by_its_name(arguments: dict[str, Any], base: Stages) -> None:
-    written = TOLD + "<call={{ c.function.name }}>" + BY_KEY + "<{{ k }}>{{ v }}</{{ k }}>{% endfor %}{% endfor %}"
+def test_a_call_without_arguments_is_not_shown_by_the_name_of_another(base: Stages) -> None:
+    """The template leaves it out, and its name is the beginning of the other one's."""
+    written = TOLD + "{% if c.function.arguments %}<call={{ c.function.name }}>" + BY_KEY
+    written += "<{{ k }}>{{ v }}</{{ k }}>{% endfor %}{% endif %}{% endfor %}"
     renderer = base.with_template(framed(written) + ENDING, make_recipe({}, [])).renderer
-    found = hold(renderer, [chat(*calling(arguments))] * 2)
-    assert (found.cut, found.kept) == (2, 2)
+    asked, told, *rest = calling({"q": "a place"})
+    both = [asked, {**told, "tool_calls": [call("loo", {}), *told["tool_calls"]]}, result("None."), *rest]
+    found = hold(renderer, [chat(asked, told, *rest)] * 4 + [chat(*both)])
+    assert (found.cut, found.kept) == (4, 4)
 
 
 def test_a_text_with_which_a_rendering_begins_is_shown(base: Stages) -> None:

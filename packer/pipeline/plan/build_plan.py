@@ -250,7 +250,11 @@ def _input_of(file: InputFile, cut: FilePartitions, *, with_part: bool) -> Input
     """Return a file's entry in the manifest; with the recipe's source, for a recipe with rules about rows."""
     return Input(
         path=file.name,
-        **{name: getattr(file, name) for name in ("split", "format", "schema", "columns", "roles")},
+        split=file.split,
+        format=file.format,
+        schema=file.schema,
+        columns=dict(file.columns),
+        roles=dict(file.roles),
         num_bytes=cut.num_bytes,
         sha256=cut.sha256,
         num_rows=cut.num_rows,

@@ -283,7 +283,10 @@ def _shows(call: Any, place: _Place, spelling: Spelling | None) -> bool:
 
 
 def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> str | None:
-    """Return where arguments are written key by key, in their order; None if they are not."""
+    """Return where arguments are written key by key, in their order; None if they are not, or there are none.
+
+    Of a call without arguments only the name is left to look for, which may be part of the name of another call.
+    """
     at = place.start
     for key, value in values.items():
         written = (value,) if type(value) is str else (_written(value), "null" if value is None else str(value))
@@ -291,7 +294,7 @@ def _spelled(values: Mapping[str, Any], place: _Place, spelling: Spelling) -> st
         at = max(ends)
         if at < 0:
             return None
-    return place.text[place.start : at]
+    return place.text[place.start : at] if values else None
 
 
 def _end(part: str, place: _Place, start: int) -> int:
