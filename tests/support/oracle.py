@@ -487,8 +487,9 @@ class Oracle:
                 reasoning = reasoning.strip().removeprefix(opening).strip()
                 answer = rest if not reasoning.startswith(tuple(TAGS)) else completion
                 break
-        left = tags_in(answer)
-        return bool(left) and (bool(self.around) or bool(tags_in(self.template)) or left[0] in TAGS.values())
+        known = tags_in(self.template)
+        left = tags_in(answer if known else re.sub(r"```.*?(?:```|\Z)|`[^`\n]+`", "", answer, flags=re.DOTALL))
+        return bool(left) and (bool(self.around) or bool(known) or left[0] in TAGS.values())
 
     def _try(self, messages: list, tools: Any, kwargs: Mapping[str, Any], *, prompt: bool = False) -> str | None:
         try:
