@@ -137,7 +137,8 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
         if meant != "reasoning" and _repeats(rows, reading, source):
             continue  # no context: it would give the answer away
         is_of_example = ITEMS in source and source.rpartition(".")[2] in names  # an `input` in a list beside the row's
-        is_claimed = meant in _PLACES and (claims[meant] > 1 or is_of_example or bool(_lost_keys(rows, source)))
+        is_open = is_of_example or bool(_lost_keys(rows, source)) or (meant == "input" and _are_several(rows, source))
+        is_claimed = meant in _PLACES and (claims[meant] > 1 or is_open)
         found = next(_readings(rows, reading, source, [meant]), None) if meant and not is_claimed else None
         if found is not None:
             places[source], reading, _ = found
@@ -166,6 +167,12 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading, *, asks: bool = Tr
 def is_cut(rows: Sequence[dict[str, Any]], field: str) -> bool:
     """Whether a column reads only some of the words in a field: it is a list of objects with several keys of them."""
     return len(_worded_keys(rows, field)) > 1
+
+
+def _are_several(rows: Sequence[dict[str, Any]], source: str) -> bool:
+    """Whether a field has lists of texts: passages, or what was said before the question."""
+    found = (field_value(row, source) for row in rows)
+    return any(isinstance(each, list) and len(each) > 1 and {*map(type, each)} == {str} for each in found)
 
 
 def _lost_keys(rows: Sequence[dict[str, Any]], source: str) -> list[str]:

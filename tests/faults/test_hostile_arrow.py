@@ -85,12 +85,11 @@ for seed in range(first, last):
     try:
         places = find_places(cache / path)
         starts = [(place.columns["digest"], place.num_rows) for place in places]
-    except (ValueError, KeyError, OSError, ArithmeticError, pa.ArrowException):
-        lost += 1  # what nothing can be found in has no right places
-    else:
         rows_xxh3 = xxh3_128(b"".join(content[start : start + 8 * count] for start, count in starts)).hexdigest()
         num_rows = sum(place.num_rows for place in places)
         shard = msgspec.structs.replace(shard, places=places, rows_xxh3=rows_xxh3, num_rows=num_rows)
+    except (ValueError, KeyError, OSError, ArithmeticError, pa.ArrowException):
+        lost += 1  # what nothing can be found in has no right places, or none that a manifest could name
     findings = audit_shard(cache, shard, level="full", model=manifest.model)
     try:
         read_shard(cache, shard)
