@@ -2,28 +2,25 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError, did_you_mean, near
 from packer.questions.conversations import PAGE, conversation_hint, step
-from packer.questions.field_names import meant_field, says_better
-from packer.questions.field_programs import into_question, one_answer
+from packer.questions.field_names import meant_field
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
 from packer.questions.read_places import ITEMS
 from packer.questions.texts import has_word, is_text, strings
-from packer.questions.unread_text import is_below
 from packer.recipe.named_options import as_option, flow_mapping
-from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused
 from packer.source.detect import column_types, first_rows, first_value
 from packer.source.file_bytes import CSV_FORMATS, TABLE_FORMATS, FilePath, Format, quoted
 from packer.source.jq_commands import jq_command
 from packer.source.roles import SPEAKERS, guess_roles
-from packer.source.row import Columns, composed, field_value, first_name, rename
+from packer.source.row import Columns, composed, first_name, rename
 from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
@@ -79,7 +76,7 @@ def _of_rows(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns
         hint=_wrapped_hint(path, rows)
         or conversation_hint(path, rows)
         or _whole_hint(path, rows)
-        or columns_hint(rows, columns, path),
+        or columns_hint(rows, columns),
     )
 
 
@@ -148,91 +145,29 @@ def schema_hint(rows: Sequence[Mapping[str, Any]], schema: str, columns: Columns
     return f"{found}, which fit --schema {votes.most_common(1)[0][0]}; so does --schema auto"
 
 
-def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns, path: FilePath | None = None) -> str:
+def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     """Return a hint for setting `columns`. Names say what is proposed, and it was tried on the rows.
 
-    What leaves the fewest texts unread is proposed; two fields that could be the same are named as two. Where names do
-    not tell what is the question and what the answer, each way has its condition.
+    What leaves the fewest texts unread is proposed. Where that is several ways or none, fields are to be filled in.
     """
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
-    question = fields.question or fields.longest
     if fields.turns:
-        return f"{fields}; if {fields.turns}, write all of a row in turn into `messages`, as {PAGE} shows"
-    best = _best(sampled, columns, (("", further) for further in fields.named()))
-    several = one_answer(path, sampled, question) if question and path is not None else None
-    if several is not None:
-        return several
-    rivals = _rivals(best)
-    if best:
-        best = [(_claim(each.reading.columns), each) for _, each in rivals[:_MOST_RIVALS]] if rivals else best[:1]
-    else:
-        best = _best(sampled, columns, fields.unnamed())
-    best = [each for each in best if not (each[1].left and _leaves_the_texts(*each, sampled))]
-    if not best:
-        plain = f"{fields}; packer reads messages, questions with answers, texts, and token ids"
-        return plain + f"; {PAGE} shows how to make them of other shapes" * bool(fields.paths)
-    when, first = best[0]
-    more = [] if rivals else [way for each in best for way in _with_more(*each, sampled)]
-    asked = {str(each.reading.columns.get("instruction")): None for _, each in best} if when else {}
-    is_open = any(each.reading.columns.get("output") in asked for _, each in best)  # whether it asks or answers
-    into = [] if rivals or is_open else into_question(path, sampled, first.reading.columns, first.left)
-    named = "; ".join([f"{when}{each.reading.setting(_left_out(each))}" for when, each in best])
-    ways = "; ".join([*into, named, *more] if when else [*more, *into, named])
-    is_pair = bool(when) and "rejected" in first.reading.columns
-    left_out = any(_left_out(each) for _, each in best)
-    read = {old for _, each in best for old in each.reading.columns.values()}
-    verdicts = [name for name in sampled[0] if (name in VERDICTS or says_better(name)) and name not in read]
-    verdicts = [name for name in verdicts if is_pair or name != "label"]
-    differs = _DIFFERS.format(f", as {list_names(verdicts)} may say" if verdicts else "")
-    more_pairs = differs if is_pair or (rivals and verdicts) else ""
-    return f"say which field is which: {ways}{more_pairs}{_LEFT_OUT * left_out}{_OR * bool(rivals)}"
-
-
-def _leaves_the_texts(when: str, proposal: Proposal, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether texts are left out by reading one that is trained whole, or by a guess that reads labels alone."""
-    if not when or "text" in proposal.reading.columns:
-        return "text" in proposal.reading.columns
-    read = [field_value(row, old) for row in rows for old in proposal.reading.columns.values() if old]
-    left = strings([row.get(first_name(path)) for row in rows for path in proposal.left])
-    return any(map(is_text, left)) and not any(map(is_text, strings(read)))
-
-
-def _with_more(when: str, proposal: Proposal, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield how a further text is read, if that reads all; behind a condition only as part of the question."""
-    for choice in propose(rows, proposal.reading).choices:
-        if not choice.left and (not when or "input" in choice.reading.columns):
-            both = f"{when.removesuffix(', ')} and {choice.when.removeprefix('if ')}" if when else choice.when
-            yield f"{both}, {choice.reading.setting()}"
+        return f"if {fields.turns} is what was said before, write all of a row in turn into `messages`, as {PAGE} shows"
+    tried = [each for further in fields.named() if (each := _tried(sampled, columns, further)) is not None]
+    fewest = min((len(each.left) for each in tried), default=0)
+    best = [each for each in tried if len(each.left) == fewest]
+    if len(best) != 1:
+        return f"{fields.ways(columns)}; {PAGE} shows how to make rows of other shapes"
+    ignored = _left_out(best[0])
+    more = f"; what is left out by this may belong to the prompt{': ' * bool(best[0].fill_in)}{best[0].fill_in}"
+    return f"say which field is which: {best[0].reading.setting(ignored)}{more * bool(ignored)}"
 
 
 def _left_out(proposal: Proposal) -> list[str]:
-    """Return what is to be ignored, but for keys of messages: a build has commands for these."""
+    """Return what is to be ignored, but for keys of messages, which a build asks about."""
     messages = {proposal.reading.columns.get(field) or field for field in ("messages", "conversations", "prompt")}
     return [path for path in proposal.left if ITEMS not in path or path.partition(ITEMS)[0] not in messages]
-
-
-def _best(
-    rows: Sequence[dict[str, Any]], columns: Columns, candidates: Iterable[tuple[str, Columns]]
-) -> list[tuple[str, Proposal]]:
-    """Return those candidates, with what else reads the rows, that leave fewest fields unread: pairs, and others."""
-    tried = [(when, proposal) for when, each in candidates if (proposal := _tried(rows, columns, each)) is not None]
-    kinds = [[each for each in tried if ("rejected" in each[1].reading.columns) == pairs] for pairs in (True, False)]
-    fewest = [min((len(proposal.left) for _, proposal in kind), default=0) for kind in kinds]
-    return [each for kind, left in zip(kinds, fewest, strict=True) for each in kind if len(each[1].left) == left]
-
-
-def _rivals(ways: Sequence[tuple[str, Proposal]]) -> list[tuple[str, Proposal]]:
-    """Return the first way and those that leave unread what it reads, if any: it may be the same thing."""
-    read = [old for _, first in ways[:1] for old in first.reading.columns.values() if old]
-    found = [each for each in ways[1:] if any(is_below(old, each[1].left) for old in read)]
-    return [*ways[:1], *found] if found else []
-
-
-def _claim(columns: Columns) -> str:
-    """Return the condition under which columns for a question and its answer are right; nothing if they read others."""
-    question, answer = columns.get("instruction") or "instruction", columns.get("output")
-    return f"if {quoted(answer)} answers {quoted(question)}, " if answer and "rejected" not in columns else ""
 
 
 def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -> Proposal | None:
@@ -245,15 +180,10 @@ def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -
         return None
     if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
         return None  # an empty question or answer
-    proposal = propose(rows, reading, asks=False)
+    proposal = propose(rows, reading)
     read = {*fields_read(most_fit(rows, both) or "text"), *map(first_name, filter(None, both.values()))}
-    lists = {
-        name: value
-        for row in rows
-        for name, value in row.items()
-        if isinstance(value, list) and value and name not in read
-    }
-    tables = [name for name, value in lists.items() if all(isinstance(each, list) for each in value)]
+    lists = {name: value for row in rows for name, value in row.items() if isinstance(value, list) and name not in read}
+    tables = [name for name, value in lists.items() if value and all(isinstance(each, list) for each in value)]
     worded = [name for name in tables if any(map(has_word, strings(lists[name])))]  # a question may be about it
     return replace(proposal, left=tuple(dict.fromkeys([*proposal.left, *worded])))
 

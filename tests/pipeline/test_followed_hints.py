@@ -25,6 +25,7 @@ from watched_builds import Notes
 from packer.audit.preview import preview
 from packer.audit.view import view_row
 from packer.errors import InputError, RecipeError
+from packer.recipe.named_options import as_setting
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
@@ -84,6 +85,7 @@ def follow(
         assert hint is not None
         ways = re.split(r"; (?=--|if )| or (?=--columns)", hint)
         ways = [way[way.index("--") :] for way in ways if "--columns" in way or "--ignore" in way]
+        ways = [way for way in ways if "FIELD" not in way]  # whoever knows the rows fills it in
         assert ways, hint
         way = re.split(r" reads `| leaves |; ", ways[-1 if last else 0])[0]
         words = shlex.split(way)
@@ -146,7 +148,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "rejected": "other",
         "rating": [9.0, 8.0],
     },
-    "limo": {"question": "question", "answer": "42", "solution": "answer 42"},
+    "limo": {"question": "question", "answer": "42", "solution": "We add all of these up, and so the answer is 42."},
     "medical o1": {"Question": "question", "Complex_CoT": "be careful", "Response": "answer"},
     "nemotron v1": {
         "input": [USER],
@@ -156,20 +158,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "category": "x",
     },
     "moss": {"meta_instruction": "be kind", "conversation": [{"human": "question", "assistant": "answer"}]},
-    "open math reasoning": {"problem": "question", "generated_solution": "answer", "expected_answer": "42"},
+    "open math reasoning": {
+        "problem": "question",
+        "generated_solution": "That is the answer.",
+        "expected_answer": "42",
+    },
     "summaries": {"instruction": "question", "document": "be kind", "output": "answer"},
-    "a corrected answer": {
-        "instruction": "question",
-        "output": "These are the words of a model.",
-        "corrected_output": "These are the words of an answer.",
-    },
     "dolphin r1": {"messages": [USER], "reasoning": "be careful", "answer": "answer", "model": "x"},
-    "sciq": {
-        "question": "question",
-        "distractor1": "x",
-        "correct_answer": "answer",
-        "support": "you should be kind to all",
-    },
     "langfuse": {"id": "x", "input": {"messages": [USER]}, "output": {"role": "assistant", "content": "answer"}},
     "nested": {"data": {"question": "question", "context": "you should be kind to all", "answer": "answer"}},
     "speakers": {"sys": "be kind", "human": "question", "ai": "answer"},
@@ -181,15 +176,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "answer_1": "answer",
         "score_0": -1.0,
         "score_1": 1.0,
-    },
-    "two models": {
-        "question": "question",
-        "solution": "another solution",
-        "grey_thinking_trajectory": "be careful, as the table of tides has it",
-        "grey_attempt": "the answer of the grey one",
-        "blue_attempt": "other",
-        "blue_thinking_trajectory": "I ask",
-        "blue_grade": "No",
     },
     "ultra interact pairs": {
         "trajectory": [{"from": "user", "value": "question"}],
@@ -211,13 +197,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exit_status": "x",
     },
     "with a setting": {"instruction": "question", "output": "answer", "reasoning": "off"},
-    "smoltalk 2 with tools": {
-        "messages": [USER, ANSWER],
-        "chat_template_kwargs": {
-            "enable_thinking": False,
-            "xml_tools": [json.dumps({"name": "tide", "parameters": {"properties": {"harbor": {"type": "string"}}}})],
-        },
-    },
 }
 """Rows in the forms of published data sets, in other words."""
 
@@ -231,7 +210,7 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
     said = "\n".join([text, notes, *followed])
     for field, value in row.items():
         assert not isinstance(value, str) or value in text or field in said or field == "id", field
-    for words in ("be kind", "be careful", "as the table of tides", "the words of an answer", "harbor"):
+    for words in ("be kind", "be careful"):
         assert words in text or words not in json.dumps(row), words
     assert name != "passages with titles" or "be kind to all\n\nand be careful always" in text
 
@@ -249,9 +228,11 @@ def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_d
     )
     recipe = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}
     hint = preview(make_recipe(recipe), rows=1).rows[0].hint
-    assert hint is not None and "if `custom_instructions` is what the system says" in hint
-    assert " leaves out the variables `enable_thinking`; " in hint
-    (shown,) = preview(make_recipe(recipe, settings_in(hint)[:1]), rows=1).rows
+    assert hint is not None and hint.startswith(
+        "--columns chat_template_kwargs=null,system=chat_template_kwargs.FIELD "
+    )
+    option = f"sources.columns={as_setting('columns', hint.split()[1]).partition('=')[2]}"
+    (shown,) = preview(make_recipe(recipe, [option.replace("FIELD", "custom_instructions")]), rows=1).rows
     assert "be kind to all of them, 0" in "".join(
         run.text for document in shown.view.documents for run in document.runs
     )
@@ -335,7 +316,6 @@ def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Pa
     [
         ({"question": "2 + 2?", "reply": "4"}, 0),
         ({"messages": [{"role": "client", "content": "2 + 2?"}, {"role": "counselor", "content": "4"}]}, 1),
-        ({"question": "2 + 2?", "answer": "4", "critique": "It is far too short."}, 0),
         ({"prompt": "2 + 2?", "completion": "4", "system_prompt": "Count with care, please."}, 1),
     ],
 )

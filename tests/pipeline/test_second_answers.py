@@ -46,32 +46,7 @@ def test_a_text_that_has_the_answer_is_only_left_out(tmp_path: Path, name: str) 
 def test_a_passage_from_which_the_answer_is_taken_is_context(tmp_path: Path) -> None:
     passage = f"The harbor has two piers, and a cafe that opens late in the day. {SAID} Nobody sells tickets on board."
     hint, _ = hint_and_text(tmp_path / "rows.jsonl", {"instruction": ASKED, "output": SAID, "notes": passage})
-    assert "sources.columns={input: notes}" in settings_in(hint)
-
-
-def test_an_attempt_and_a_solution_are_named_as_two_answers(tmp_path: Path) -> None:
-    row = {
-        "solution": "Six, as the table says.",
-        "question": ASKED,
-        "thinking": ["I look at the table."],
-        "attempt": SAID,
-    }
-    hint, _ = hint_and_text(tmp_path / "rows.jsonl", row)
-    ways = [each for each in settings_in(hint) if "columns" in each]
-    expected = [f"sources.columns={{instruction: question, output: {each}, reasoning: thinking}}" for each in row]
-    assert sorted(ways) == [expected[3], expected[0]]
-    assert "only one is read" in hint
-
-
-def test_of_a_passage_beside_messages_and_their_answer_the_way_that_leaves_out_least_is_the_first(
-    tmp_path: Path,
-) -> None:
-    said = {"messages": [{"role": "user", "content": "And where is he now?"}], "answers": ["He is at the market."]}
-    hint, _ = hint_and_text(tmp_path / "rows.jsonl", {"document": "The man went out at noon."} | said)
-    assert settings_in(hint)[:2] == [
-        "sources.columns={prompt: messages, completion: answers, system: document}",
-        "sources.columns={prompt: messages, completion: answers}",
-    ]
+    assert "`input=FIELD`: as part of the question" in hint
 
 
 @pytest.mark.parametrize("inside", [False, True])

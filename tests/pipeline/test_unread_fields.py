@@ -32,9 +32,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ways(hint: str) -> list[list[str]]:
-    """The options that a hint says can be pasted."""
-    parts = [re.split(r" reads `| leaves ", way)[0] for way in hint.replace("\n", " ").split("; ")]
-    return [shlex.split(part[part.index("--") :]) for part in parts]
+    """The options that a hint says can be pasted; those in which a name is to be filled in are not."""
+    parts = [re.split(r" reads | leaves ", way)[0] for way in hint.replace("\n", " ").split("; ") if "--" in way]
+    return [shlex.split(part[part.index("--") :]) for part in parts if "FIELD" not in part]
 
 
 def hint_of(*arguments: object) -> str:
@@ -65,7 +65,7 @@ def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
     row, read, left_out = QUESTIONS[name]
-    num_read = 3 if name == "a name to quote" else bool(read)  # which says none of three places
+    num_read = bool(read) and name not in ("a name to quote", "two places")  # which say no place
     path = written(tmp_path / f"rows.{kind}", row, row)
     asked = ("build", path, "--tokenizer", tokenizer, "-o")
     hint = hint_of(*asked, tmp_path / "asked")
@@ -85,6 +85,20 @@ def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
         assert ("ignore" in recipe["sources"][0]) == ("--ignore" in way)
 
 
+@pytest.mark.parametrize("place", ["system", "reasoning", "input"])
+def test_a_field_whose_name_says_no_place_is_read_where_it_is_filled_in(
+    tokenizer: Path, tmp_path: Path, place: str
+) -> None:
+    path = written(tmp_path / "rows.jsonl", ROW | {"it's a persona": GAELIC})
+    hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    assert (
+        hint.startswith("--columns system=FIELD reads a field as what the system says (") and f"{place}=FIELD" in hint
+    )
+    columns = hint.split()[1].replace("system=FIELD", f"{place}=it's a persona")
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "--columns", columns)
+    assert GAELIC in said(tmp_path / "cache", path.name)
+
+
 def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) -> None:
     one, other = (
         written(tmp_path / name, row)
@@ -100,7 +114,7 @@ def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) ->
     assert "one.jsonl: a field has text that nothing reads: `sys`" in caught.value.message
     assert "other.jsonl: a field has text that nothing reads: `notes`" in caught.value.message
     assert caught.value.hint is not None
-    *reads, ignores, _ = caught.value.hint.split("; ")
+    *reads, _, ignores, _ = caught.value.hint.replace("'FIELD'", "'notes.of'").split("; ")
     assert [Path(way.partition(": ")[0]).name for way in reads] == ["one.jsonl", "other.jsonl"]
     for index, way in zip((0, 2), reads, strict=True):
         values["sources"][index]["columns"] = arguments_in(way)["columns"]
@@ -261,7 +275,7 @@ def test_a_list_with_other_answers_of_a_server_is_no_part_of_the_question(tokeni
     other = {"message": {"role": "assistant", "content": "Nobody knows when it leaves, I fear."}}
     path = written(tmp_path / "rows.jsonl", CHAT | {"choices": [other]})
     hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-    assert hint == "--ignore choices leaves it out"
+    assert "--columns" not in hint and hint.endswith("--ignore choices leaves it out")
 
 
 def test_a_field_that_changes_no_prompt_of_the_template_is_a_label(tmp_path: Path) -> None:
@@ -376,21 +390,12 @@ def test_a_source_of_several_files_is_asked_about_once(tokenizer: Path, tmp_path
     assert ways(hint)[-1] == ["--ignore", "more", "--ignore", "notes"]
 
 
-def test_two_fields_that_could_be_the_question_are_both_named(tokenizer: Path, tmp_path: Path) -> None:
-    row = {
-        "question": "A title of what is asked",
-        "Question": "When does the ferry to Mull leave?",
-        "Response": "At six.",
-    }
-    path = written(tmp_path / "rows.jsonl", row)
+def test_of_two_fields_that_could_be_the_question_none_is_chosen(tokenizer: Path, tmp_path: Path) -> None:
+    asked = {"question": "A title of what is asked", "Question": "When does the ferry to Mull leave?"}
+    path = written(tmp_path / "rows.jsonl", asked | {"Response": "At six."})
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
-    found = [way[way.index("--") :] for way in error["hint"].partition("; what")[0].split("; ")]
-    assert len(found) == 2
-    texts = []
-    for number, way in enumerate(found):
-        run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / f"c{number}", *shlex.split(way))
-        texts.append(said(tmp_path / f"c{number}", path.name))
-    assert [row["question"] in text for text in texts] != [row["Question"] in text for text in texts]
+    assert error["hint"].startswith("say which field is which: --columns instruction=FIELD,output=Response for ")
+    assert all(f"`{name}` (`{text}`)" in error["hint"].replace("At si", "") for name, text in [*asked.items()][:1])
 
 
 @pytest.mark.parametrize(("label", "is_shown"), [(1, True), ("1", True), (True, False)])
@@ -477,17 +482,16 @@ def test_a_row_with_anything_as_messages_ends_no_question(tokenizer: Path, tmp_p
     assert "`reasoning`" in error["message"] and "--ignore reasoning" in error["hint"]
 
 
-def test_a_field_is_written_into_the_question_whatever_the_user_is_called(tokenizer: Path, tmp_path: Path) -> None:
-    asked, answer = (each["content"] for each in CHAT["messages"])
-    messages = [{"role": "Kim", "content": asked}, {"role": "assistant", "content": answer}]
-    passages = [
-        {"title": "Ferries of Mull", "text": GAELIC},
-        {"title": "Ferries of Iona", "text": "It rains each day."},
-    ]
-    path = written(tmp_path / "rows.jsonl", {"messages": messages, "passages": passages})
-    built = ("build", "--tokenizer", tokenizer, "--roles", "Kim=user", "-o")
-    (command, *_) = commands_in(hint_of(*built, tmp_path / "asked", path))
-    subprocess.run(["bash", "-euc", command], check=True, cwd=tmp_path)
-    run(*built, tmp_path / "cache", tmp_path / "rows_lines.jsonl")
-    written_out = json.dumps(passages, separators=(",", ":"))
-    assert f"{asked}\n\npassages: {written_out}" in said(tmp_path / "cache", "rows_lines.jsonl")
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+def test_the_page_shows_how_to_write_a_field_into_the_question(tmp_path: Path) -> None:
+    written(tmp_path / "rows.jsonl", {"question": "Which?", "A": "an owl", "B": "a curlew", "answer": "B"})
+    written(tmp_path / "chat.jsonl", CHAT | {"persona": GAELIC})
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/inputs.md").read_text("utf-8")
+    commands = re.findall(r"^jq -c '.*", page, re.MULTILINE)
+    subprocess.run(["bash", "-euc", "\n".join(commands)], check=True, cwd=tmp_path)
+    assert json.loads((tmp_path / "with_options.jsonl").read_text()) == {
+        "question": "Which?\n\nA. an owl\nB. a curlew",
+        "answer": "B",
+    }
+    (chat,) = map(json.loads, (tmp_path / "with_persona.jsonl").read_text().splitlines())
+    assert chat["messages"][0]["content"].endswith(f"\n\n{GAELIC}") and "persona" not in chat

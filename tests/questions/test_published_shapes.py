@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from followed_steps import Shape, follow_shape, write
-from foreign_rows import CALL, asks, place, says, talk
+from foreign_rows import CALL, asks, says, talk
 from search_effort import one_in
 
 from packer.questions.conversations import conversation_hint
@@ -18,14 +18,6 @@ from packer.questions.schema_errors import columns_hint
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 
 ROWS = range(30)
-
-
-def posts(number: int) -> dict[str, Any]:
-    answers = [
-        {"answer_id": 9000 - 10 * number - turn, "author_id": 7 * number + turn, "pm_score": 2 * turn, "text": text}
-        for turn, text in enumerate([says(number, 1), says(number, 2), says(number, 3)][: 2 + number % 2])
-    ]
-    return {"qid": 100 + number, "question": asks(number), "answers": answers, "date": "2016/12/05"}
 
 
 def simulation(number: int) -> dict[str, Any]:
@@ -49,49 +41,7 @@ def chat_of_webui(number: int) -> dict[str, Any]:
     return {"id": f"c{number}", "chat": {"title": "Tide", "history": {"currentId": "b", "messages": messages}}}
 
 
-def table(number: int) -> dict[str, Any]:
-    cells = [["Year", "Port"], [str(1990 + number), place(number)]]
-    row = {"feta_id": 2000 + number, "table_page_title": place(number), "table_array": cells}
-    return row | {"highlighted_cell_ids": [[1, 0]], "question": asks(number), "answer": says(number)}
-
-
-def meeting(number: int) -> list[dict[str, str]]:
-    return [
-        {"speaker": who, "content": says(number, turn)}
-        for turn, who in enumerate(["Skipper", "Harbor master", "Pilot"])
-    ]
-
-
-def records(number: int) -> list[dict[str, str]]:
-    by = ["ferry", "rowing boat", "sailing boat"]
-    return [{"port": f"the old pier of {place(number + n)}", "by": by[n], "2024": f"9.{n}"} for n in range(3)]
-
-
 SHAPES: dict[str, Shape] = {
-    "texts with a label": Shape(
-        [
-            {
-                "premise": f"A man rows to {place(k)} in the rain.",
-                "hypothesis": f"A man is at {place(k + 1)}.",
-                "label": k % 4 - 1,
-            }
-            for k in ROWS[1:]
-        ],
-        ["A man rows to Mull in the rain.\n\nhypothesis: A man is at Mallaig."],
-        ["0"],
-    ),
-    "two questions with a label": Shape(
-        [{"question1": asks(k), "question2": asks(k, 1), "label": ["same", "other"][k % 2]} for k in ROWS],
-        [f"{asks(0, 1)}\n\nquestion1: {asks(0)}"],
-        ["same"],
-    ),
-    "answers with scores and ids": Shape([posts(k) for k in ROWS], [asks(0)], [says(0, 1)]),
-    "a table": Shape([table(k) for k in ROWS], [asks(0), 'table_array: [["Year","Port"],["1990","Oban"]]'], [says(0)]),
-    "what several people said": Shape(
-        [{"query": asks(k), "meeting_transcripts": meeting(k), "answer": says(k, 7)} for k in ROWS],
-        [asks(0), f'{{"speaker":"Skipper","content":"{says(0)}"}},{{"speaker":"Harbor master"'],
-        [says(0, 7)],
-    ),
     "passages with titles": Shape(
         [
             {
@@ -104,13 +54,6 @@ SHAPES: dict[str, Shape] = {
         ],
         [asks(0), f'[{{"title":"Tides 0","text":"{says(0, 4)}"}},{{"title":"Tides 0","text":"{says(0, 5)}"}}]'],
         [says(0, 1)],
-    ),
-    "a table as records": Shape(
-        [{"question": asks(k), "table": records(k), "answer": says(k)} for k in ROWS],
-        [
-            f'{asks(0)}\n\ntable: [{{"port":"the old pier of Oban","by":"ferry","2024":"9.0"}},{{"port":"the old pier of Mull"'
-        ],
-        [says(0)],
     ),
     "keys that begin with a line": Shape(
         [
@@ -149,12 +92,6 @@ def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_p
 def test_options_in_a_text_are_never_an_answer(name: str) -> None:
     rows = [{"question": asks(k), name: "(A) At six (B) At seven (C) At noon"} for k in ROWS]
     assert f"output={name}" not in columns_hint(rows, {})
-
-
-def test_letters_beside_options_are_no_label_that_answers() -> None:
-    options = {"text": ["At six.", "At seven.", "At noon."], "label": ["A", "B", "C"]}
-    rows = [{"question": asks(k), "choices": options, "answerKey": "ABC"[k % 3]} for k in ROWS]
-    assert "output=answerKey" in columns_hint(rows, {}) and "choices.label" not in columns_hint(rows, {})
 
 
 def test_short_texts_in_a_list_are_no_history(tmp_path: Path) -> None:

@@ -180,21 +180,12 @@ def test_the_names_of_many_speakers_are_no_text_and_a_call_is_one_however_its_ro
     assert [each["function"]["name"] for each in sample.messages[1].fields["tool_calls"]] == ["tide"]
 
 
-@pytest.mark.parametrize(
-    ("field", "columns"),
-    [
-        ("code", [("code", "text"), ("text", "code")]),
-        ("prompt", [("prompt", "text")]),
-        ("answer", [("text", "answer")]),
-    ],
-)
-def test_a_text_may_be_the_question_or_the_answer_of_what_nothing_reads(field, columns) -> None:
+def test_a_text_may_be_the_question_or_the_answer_of_what_nothing_reads() -> None:
     """It would be trained whole, and the rest left out."""
-    rows = [{"text": f"What sails in the {place}?", field: f"The {place} has ferries."} for place in ("north", "south")]
-    choices = proposed(*rows).choices
-    assert [(each.reading.columns, each.left) for each in choices] == [
-        ({"instruction": question, "output": answer}, ()) for question, answer in columns
+    rows = [
+        {"text": f"What sails in the {place}?", "code": f"The {place} has ferries."} for place in ("north", "south")
     ]
+    assert proposed(*rows).fill_in == "--columns instruction=FIELD,output=FIELD reads a question and its answer"
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -254,32 +245,22 @@ def test_no_place_is_guessed_for_fields_whose_names_say_none() -> None:
     proposal = proposed(row)
     assert proposal.places == {"cot": "reasoning"}
     assert proposal.left == ("notes", "persona")
-    assert [(each.when, each.reading.columns, each.left) for each in proposal.choices] == [
-        (f"if `{field}` is {what}", {"reasoning": "cot", place: field}, (other,))
-        for field, other in (("notes", "persona"), ("persona", "notes"))
-        for place, what in (("system", "what the system says"), ("input", "part of the question"))
-    ]
-
-
-def test_code_is_proposed_as_part_of_the_question_alone() -> None:
-    rows = [
-        ROWS["alpaca"] | {"test": f"def check(leaves):\n    assert leaves('{port}') == [6, 12]"}
-        for port in ("Oban", "Mull")
-    ]
-    assert [choice.reading.columns for choice in proposed(*rows).choices] == [{"input": "test"}]
+    assert proposal.fill_in.startswith(
+        "--columns reasoning=cot,system=FIELD reads a field as what the system says (`input=FIELD`: as part of the question); "
+    )
 
 
 def test_no_second_answer_and_nothing_that_columns_would_replace_is_proposed() -> None:
     both = ROWS["alpaca"] | {"system": "Be kind to whoever asks.", "system_prompt": GAELIC}
     for row, left in ((ROWS["messages"] | {"reference_answer": OTHER}, "reference_answer"), (both, "system_prompt")):
         assert (proposed(row).places, proposed(row).left) == ({}, (left,))
-    assert proposed(ROWS["messages"] | {"reference_answer": OTHER}).choices == ()
+    assert proposed(ROWS["messages"] | {"reference_answer": OTHER}).fill_in == ""
 
 
 def test_the_worse_of_two_answers_is_only_ever_the_rejected_one() -> None:
     proposal = proposed(ROWS["alpaca"] | {"rejected_answer": OTHER})
     assert proposal.reading.columns == {"chosen": "output", "rejected": "rejected_answer"}
-    assert proposal.choices == ()
+    assert proposal.fill_in == ""
 
 
 @pytest.mark.parametrize(
@@ -421,7 +402,6 @@ def test_fields_that_differ_in_a_letter_are_options_if_the_answer_is_one_of_them
     row = {"instruction": "Where is the port?", "output": answer, **options}
     asked = [name for name in names if is_letter or options[name] != "Mull"]
     assert found_in(row, row, row) == asked
-    assert proposed(row).choices == (), "none of them is the whole"
     assert found_in(row | {"output": "It is at Lewis."}) == []
     assert found_in(row | {"instruction": "Which one: Oban, Mull, Skye or Ayr?"}) == []
 

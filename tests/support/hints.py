@@ -12,9 +12,9 @@ _OPTION = re.compile(rf"--(set|{'|'.join(NAMED_OPTIONS).replace('_', '-')}) ((?:
 
 
 def settings_in(hint: str) -> list[str]:
-    """What a hint of a command sets, as `KEY=VALUE`."""
+    """What a hint of a command sets, as `KEY=VALUE`, but for what is to be filled in."""
     found = [(name.replace("-", "_"), shlex.split(word.rstrip(",:."))[0]) for name, word in _OPTION.findall(hint)]
-    found = [(name, text) for name, text in found if text != "N"]
+    found = [(name, text) for name, text in found if text != "N" and "FIELD" not in text]
     return [text if name == "set" else as_setting(name, text) for name, text in found]
 
 

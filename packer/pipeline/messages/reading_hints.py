@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packer.questions.conversations import PAGE, conversation_hint, step
-from packer.questions.proposals import Reading, ways_to_read_variables
+from packer.questions.question_fields import FILL_IN
 from packer.questions.schema_errors import columns_hint, schema_hint
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.rejections import rejection_hint
@@ -16,6 +16,7 @@ from packer.source.detect import first_rows
 from packer.source.file_bytes import quoted
 from packer.source.jq_commands import jq_path, row_command
 from packer.source.roles import roles_hint
+from packer.source.row import VARIABLES, Columns, composed
 from packer.source.rows import InputFile
 
 _TRIED_ROWS = 8
@@ -51,8 +52,7 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
     if code == "unknown_schema":
         return schema_hint(_first(file), file.schema, file.columns)
     if code == "unread_content":
-        reading = Reading(schema=file.schema, columns=file.columns, roles=file.roles)
-        return "; ".join(ways_to_read_variables(_first(file), reading))
+        return _about_variables(file.columns)
     if code == "unknown_role":
         return roles_hint(_first(file), file.columns)
     if code == "pair_no_prompt":
@@ -79,6 +79,19 @@ def reading_hint(code: str, reason: str, file: InputFile) -> str | None:
 
 def _first(file: InputFile) -> list[dict[str, Any]]:
     return [*first_rows(file.path, file.format, file.columns, every_column=True)]
+
+
+def _about_variables(columns: Columns) -> str:
+    """Suggest what to do with texts that rows give a template which has no such variables."""
+    name, without = columns.get(VARIABLES) or VARIABLES, composed(columns, {VARIABLES: None})
+    read, left_out = (
+        as_option(f"sources.columns={flow_mapping(each)}")
+        for each in ({**without, "system": f"{name}.{FILL_IN}"}, without)
+    )
+    return (
+        f"{read} reads one as what the system says (`tools={name}.{FILL_IN}`: as the list of tools), and {left_out} "
+        "reads none; both leave out all other variables of rows"
+    )
 
 
 def _about_objects(code: str, reason: str, file: InputFile) -> str | None:

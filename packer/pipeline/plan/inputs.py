@@ -198,8 +198,7 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
     texts = [each.path for each in unread.fields if each.kind == "text"]
     programs = [program for each in unread.fields for program in each.programs]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
-    unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
-    left = [path for path in texts if all(path in each for each in unread_by) or is_cut(tried, path)]
+    left = [path for path in texts if proposal is None or path in proposal.left or is_cut(tried, path)]
     programs += programs_for_fields(left, tried, entry.roles)
     moves = [(when, row_command(entry.path, program)) for when, program in programs]
     kept = [way for each in unread.fields for way in each.keeps]

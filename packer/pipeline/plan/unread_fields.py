@@ -104,10 +104,10 @@ class Question:
         if (found := self.proposal) is None:
             return
         reads = ", ".join(f"{quoted(name)} as `{place}`" for name, place in found.places.items())
-        ways = [(found.left, f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}")] * bool(reads)
-        for choice in found.choices:
-            ways += [(choice.left, f"{choice.when}, {replace(choice.reading, roles={}).setting(choice.left)}")]
-        yield from (way for _, way in sorted(ways, key=lambda each: len(each[0])))  # what leaves out least is first
+        if reads:
+            yield f"{replace(found.reading, roles={}).setting(found.left)} reads {reads}"
+        if found.left and found.fill_in:
+            yield found.fill_in
 
 
 class Questions:
