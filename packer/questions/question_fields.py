@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from packer.questions.conversations import PAGE
 from packer.questions.field_names import meant_field
 from packer.questions.texts import has_word, is_text
 from packer.recipe.named_options import as_option, flow_mapping
@@ -18,6 +19,10 @@ _EXAMPLE_CHARACTERS = 32
 
 _NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
 
+_READS = "packer reads messages, questions with answers, texts, and token ids"
+
+_SHAPES = f"{PAGE} shows how to make rows of other shapes"
+
 FILL_IN = "FIELD"
 """In an option, the name of a field that whoever knows the rows says."""
 
@@ -31,10 +36,15 @@ class Fields:
         for row in rows:
             for path, value in _values(row):
                 found.setdefault(path, []).append(value)
-        texts = {path: values for path, values in found.items() if all(isinstance(each, str) for each in values)}
+        texts = {path: each for path, each in found.items() if all(isinstance(value, str) for value in each)}
         self._texts = {path: each for path, each in texts.items() if meant_field(path) or any(map(has_word, each))}
+        said = {path: each for path, each in found.items() if meant_field(path) == "output"}
+        numbers = {path: each for path, each in said.items() if all(isinstance(value, int) for value in each)}
+        self._texts |= {
+            path: [*map(str, each)] for path, each in numbers.items()
+        }  # which an answer may be, or a yes or no
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
-        self._no_texts = [path for path in found if meant_field(path) == "output" and path not in texts]
+        self._no_texts = [path for path in said if path not in self._texts]
         self._asked = [
             path for path, value in self._lists.items() if path not in SUSPECT_FIELDS and ends_in_question(value)
         ]
@@ -69,6 +79,8 @@ class Fields:
             yield from ({"instruction": path} for path in self._questions)
             return
         lists = [path for path, field in self._messages.items() if field == "messages"]
+        if self._no_texts and not lists:
+            return  # the answer may be among them
         answers = [*lists, *(path for path in self._answers if path.rpartition(".")[0] not in lists)]
         for path in self._asked:
             yield from ({"prompt": path, "completion": answer} for answer in answers)
@@ -96,12 +108,16 @@ class Fields:
             ways.append(({"text": whole[0] if len(whole) == 1 else FILL_IN}, "a text that is trained whole"))
             told = [path for path, each in self._lists.items() if len(each) > 1 and {*map(type, each)} == {str}]
             ways += [({"conversations": path}, "texts of a user and the assistant in turn") for path in told[:1]]
+        if not self._texts and not self._lists:
+            return (
+                "no field of these rows has a text; packer reads messages, questions with answers, texts, and token ids"
+            )
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]
         options = "; ".join(f"{as_option(f'sources.columns={each}')} for {what}" for each, what in columns_of)
         texts = [f"{quoted(path)} ({quoted(each[0], _EXAMPLE_CHARACTERS)})" for path, each in self._texts.items()]
         shown = f"; the fields with text: {', '.join(texts[:_MAX_LISTED])}" * bool(texts)
         no_texts = f"{list_names(self._no_texts)} may be the answer, and `columns` reads texts alone; "
-        return f"{no_texts * bool(self._no_texts)}say which field is which: {options}{shown}"
+        return f"{no_texts * bool(self._no_texts)}say which field is which: {options}{shown}; {_SHAPES}"
 
 
 def _renamed(columns: Mapping[str, str]) -> Columns:

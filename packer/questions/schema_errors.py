@@ -158,7 +158,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     fewest = min((len(each.left) for each in tried), default=0)
     best = [each for each in tried if len(each.left) == fewest]
     if len(best) != 1:
-        return f"{fields.ways(columns)}; {PAGE} shows how to make rows of other shapes"
+        return fields.ways(columns)
     ignored = _left_out(best[0])
     more = f"; what is left out by this may belong to the prompt{': ' * bool(best[0].fill_in)}{best[0].fill_in}"
     return f"say which field is which: {best[0].reading.setting(ignored)}{more * bool(ignored)}"

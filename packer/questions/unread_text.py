@@ -190,8 +190,8 @@ def find_unread(
     num_rows, differing = len(rows), [] if flags is None else [*flags.differing()]
     lists = {f"{flag.path}{each}" for flag in differing for each in ("", ITEMS)}  # of which the texts may be flags
     found_fields = _fields(found, read, lists, hidden)
-    texts_at = {field.path for field in found_fields}
-    found_fields += [flag for flag in differing if not is_below(flag.path, {*hidden, *texts_at})]
+    texts_at = {field.path for field in found_fields}  # whoever ignores one has to see the flags in it
+    found_fields += [flag for flag in differing if not is_below(flag.path, hidden) and flag.path not in texts_at]
     is_rare = [field.num_rows * _MOST_ROWS_PER_FIELD <= num_rows for field in found_fields]
     broken = out_of_order(rows, own - tools, roles) if says_more else ()
     plain, settings = _settings(samples)

@@ -407,12 +407,6 @@ EXPORTS: dict[str, Shape] = {
     "pydantic ai": Shape(
         [{"messages": PYDANTIC}], [SYSTEM, ASKED, f"[{THOUGHT}]", "06:12", SAID], [f"[{THOUGHT}]{CALL}", SAID]
     ),
-    "opus": Shape(
-        [{"translation": {"en": ASKED, "gd": "Cuin a tha an làn ann?"}}], [ASKED, "Cuin"], ["Cuin a tha an làn ann?"]
-    ),
-    "answers with ranks": Shape(
-        [{"prompt": ASKED, "answers": [{"answer": SAID, "rank": 1.0}, {"answer": REST, "rank": 2.0}]}], [ASKED], [SAID]
-    ),
     "an object beside an id": Shape(
         [{"log": beside("who", "session_ref", "sref", [("content", {"text": each}) for each in (ASKED, SAID)])}], *CHAT
     ),
@@ -461,7 +455,6 @@ EXPORTS: dict[str, Shape] = {
         *CHAT,
         file="channel.json",
     ),
-    "unnamed": Shape([{"head": ASKED, "body": SAID}], *CHAT),
 }
 
 

@@ -12,7 +12,6 @@ import pytest
 import twins
 from followed_steps import Shape, follow_shape, refused, write
 from foreign_rows import CALL, TEMPLATE, place, talk
-from hints import settings_in
 from search_effort import one_in
 
 from packer.audit.preview import preview
@@ -150,22 +149,8 @@ def test_of_a_reference_and_an_answer_in_a_list_both_are_named_and_neither_is_as
         }
         for k in ROWS
     ]
-    path = write(tmp_path / "rows.jsonl", rows)
-    hint = hint_for(path)
-    assert "if each object in `responses` is an answer to `question`, a row for each: jq" in hint
-    made = run_first_step(path, hint)
-    hint = hint_for(made)
-    assert (
-        "belongs to the question" not in hint and "of two fields that may be the same thing, only one is read" in hint
-    )
-    ways = hint.partition(": ")[2].split("; ")[:2]
-    for way, said in zip(ways, (talk(1)[1], talk(1)[3]), strict=True):
-        values = {"sources": [{"path": str(made)}], "tokenizer": str(twins.byte_level(tmp_path / "model"))}
-        ignored = [way.split("--ignore ")[1].split(";")[0]]
-        values["sources"][0]["ignore"] = ignored  # type: ignore[index]
-        shown = preview(make_recipe(values, settings_in(way)[:1]), rows=2).rows[1]
-        learned = [run.text for each in shown.view.documents for run in each.runs if run.message is not None]
-        assert len(learned) == 1 and learned[0].startswith(said)
+    hint = hint_for(write(tmp_path / "rows.jsonl", rows))
+    assert hint.startswith("`responses` may be the answer") and "`reference_answer`" in hint
 
 
 def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -> None:
