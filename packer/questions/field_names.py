@@ -82,11 +82,6 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
-def says_better(path: str) -> bool:
-    """Whether a name, such as `preferred`, is that of the better of two answers, or of what says which one it is."""
-    return not _BETTER.isdisjoint(words_of(path))
-
-
 def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return which of some values say that a row is right, and which say the contrary.
 

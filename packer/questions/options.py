@@ -1,6 +1,5 @@
 """Answers to choose from, and whether an answer is one of them, or the letter or the number of one."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +9,6 @@ FEWEST = 3
 """Of two texts in fields that differ in a last letter, either may be the better answer."""
 
 _FIRST = "aA01"
-
-_BEFORE_OPTION = r"(?:^|\s*[,;\n]\s*|\s+(?=\(?[A-Ha-h] ?\)))\(?[A-Ha-h] ?[).:]\s*(?=\S)"
-"""Matches the letter of one of several options in a text, with what divides it from the option before."""
 
 _BEHIND_ANSWER = " \n.)]}*:;!\"'"
 
@@ -38,18 +34,6 @@ def is_one_of(answer: str, options: Sequence[Any]) -> bool:
     """Whether an answer is one of some options, or the letter or the number of one."""
     count = len(options)
     return answer in (*map(str, options), *LETTERS[:count], *map(str, range(count + 1)))
-
-
-def lists_options(text: object) -> bool:
-    """Whether a text is a list of options, each behind its letter: it asks, and is never an answer.
-
-    Example:
-        >>> [*map(lists_options, ["a ) 38 , b ) 27.675", "(A) Oban (B) Mull", "I met A. Smith and B. Jones"])]
-        [True, True, False]
-    """
-    marks = re.findall(_BEFORE_OPTION, text) if isinstance(text, str) and re.match(_BEFORE_OPTION, text) else []
-    letters = re.findall("[A-H]", "".join(marks).upper())
-    return len(letters) > 1 and letters == [*LETTERS[: len(letters)]]
 
 
 def names_one_of(answer: str, options: Sequence[str]) -> bool:

@@ -75,16 +75,6 @@ def is_phrase(*texts: str) -> bool:
     return sum(_measured(text)[0] for text in texts if not any(map(str.isdigit, text))) > 1
 
 
-def is_code(text: str) -> bool:
-    """Whether a text is code rather than what a person says: one in fifteen of its characters is a bracket or the like.
-
-    Example:
-        >>> is_code("assert similar((3, 4), (5, 4)) == (4,)"), is_code("Always answer in Gaelic (or in Scots).")
-        (True, False)
-    """
-    return 15 * sum(map("()[]{}<>=;".count, text)) > len(text) > 0
-
-
 def has_word(text: str) -> bool:
     """Whether a text has a word that is no id, address, number or date."""
     return _measured(text)[0] > 0
