@@ -20,7 +20,6 @@ _EXAMPLE_CHARACTERS = 32
 _NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
 
 _READS = "packer reads messages, questions with answers, texts, and token ids"
-
 _SHAPES = f"{PAGE} shows how to make rows of other shapes"
 
 FILL_IN = "FIELD"
@@ -109,9 +108,7 @@ class Fields:
             told = [path for path, each in self._lists.items() if len(each) > 1 and {*map(type, each)} == {str}]
             ways += [({"conversations": path}, "texts of a user and the assistant in turn") for path in told[:1]]
         if not self._texts and not self._lists:
-            return (
-                "no field of these rows has a text; packer reads messages, questions with answers, texts, and token ids"
-            )
+            return f"no field of these rows has a text; {_READS}"
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]
         options = "; ".join(f"{as_option(f'sources.columns={each}')} for {what}" for each, what in columns_of)
         texts = [f"{quoted(path)} ({quoted(each[0], _EXAMPLE_CHARACTERS)})" for path, each in self._texts.items()]

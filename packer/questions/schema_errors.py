@@ -25,11 +25,6 @@ from packer.source.schema import SCHEMAS, fields_read, read_row, schema_of
 from packer.source.unsupported_rows import SUSPECT_FIELDS
 
 _TRIED_ROWS = 64
-_MOST_RIVALS = 3
-
-_LEFT_OUT = "; what is left out by this may belong to the prompt"
-_DIFFERS = "; where that differs by row{}, give rows `chosen` and `rejected`"
-_OR = "; of two fields that may be the same thing, only one is read"
 
 
 def no_schema(path: FilePath, format: Format, columns: Columns) -> InputError:  # noqa: A002 - the recipe's word
