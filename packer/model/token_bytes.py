@@ -81,6 +81,7 @@ class TokenBytes:
         """Of each id, whether it is an added token's."""
 
         self.is_added[[token.id for token in model.added_tokens]] = True
+        self._contents = {token.id: token.content.encode() for token in model.added_tokens}
 
     @functools.cached_property
     def table(self) -> list[bytes | None]:
@@ -96,6 +97,10 @@ class TokenBytes:
         """Return the bytes of some ids, concatenated; ids without bytes contribute none."""
         table = self.table
         return b"".join([table[i] or b"" for i in ids])
+
+    def content(self, token_id: int) -> bytes:
+        """Return the text of an id; of an added token as a text has it, with a ▁ of its own."""
+        return self._contents.get(token_id) or self.decode([token_id])
 
     def spell(self, ids: Int32, offsets: Int64, is_start: Bool | None = None) -> Spelling:
         """Decode sequences of ids.

@@ -1,5 +1,6 @@
 """Provide the documents of a build: what a cache and unfinished builds have is reused, the rest is made by workers."""
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 import msgspec
 
 from packer.display import Progress
-from packer.errors import CheckError
+from packer.errors import CheckError, UsageError
+from packer.host.files import path_errors
 from packer.media.images import CODES_OF_FILES
 from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
+from packer.names import is_address, refuse_address, shown
 from packer.pipeline.identity import Provenance, same_traits
 from packer.pipeline.messages.losses import RejectedInput, refuse_cost, refuse_early, rejected_inputs
 from packer.pipeline.partition import (
@@ -32,8 +35,10 @@ from packer.pipeline.workers.executor import HERE, Processes
 from packer.questions.question_fields import list_names
 from packer.recipe.recipe import Recipe
 from packer.store.files import CacheFiles
+from packer.store.folder import PRIVATE
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard, StoredTable, read_manifest
 from packer.store.media_shards import MediaShards
+from packer.store.place import build_place
 from packer.store.row_tables import rejected_path, rejected_rows
 from packer.tokenize.fast import compare
 
@@ -188,6 +193,21 @@ def _note_later_fields(plan: BuildPlan, results: Sequence[PartitionResult], note
 
 
 # What is there already
+
+
+def target_folder(folder: Path, *, is_dry: bool = False) -> Path:
+    """Return the folder to build in, of a cache or empty: of an address, what stands for it on this machine."""
+    refuse_address(os.fspath(folder), place="cache")
+    if is_address(shown(folder)):
+        return build_place(folder, is_dry=is_dry)
+    with path_errors():
+        if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
+            what = "a file" if folder.exists() else "a link to nothing"
+            raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
+        is_cache = (folder / MANIFEST_NAME).exists() or (folder / PRIVATE).exists()
+        if folder.is_dir() and not is_cache and any(folder.iterdir()):
+            raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
+    return folder
 
 
 def existing(folder: Path, progress: Progress) -> Manifest | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from packer.display import Lines, Progress, Silent, with_urls
 from packer.errors import CheckError, InputError, NothingKeptError, PackerError, RecipeError
-from packer.pipeline.documents import Build
+from packer.pipeline.documents import Build, target_folder
 from packer.pipeline.kept_rows import ArrowData, is_arrow, keep_rows, remove_rows, rows_folder
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.run import build_recipe
@@ -23,7 +23,6 @@ from packer.pipeline.workers.executor import workers_on
 from packer.recipe.named_options import NAMED_OPTIONS, in_python
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, template_key, to_json
 from packer.source.schema import VOTING_FIELDS
-from packer.store.place import build_place
 
 PathName: TypeAlias = str | os.PathLike[str]
 
@@ -132,7 +131,7 @@ def build(
     try:
         recipe, rows = _recipe_and_rows(data, dict(options))
         # Rows are kept on this machine even for a cache in a bucket.
-        beside = build_place(folder, is_dry=True) if rows else folder
+        beside = target_folder(folder, is_dry=True) if rows else folder
         if rows and recipe.tokenizer is None:
             raise RecipeError("no tokenizer", hint="name the model's: tokenizer='ORG/MODEL', or its folder")
         with _kept(recipe, rows, beside, listener.note, dry_run=dry_run) as of_files:

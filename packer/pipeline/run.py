@@ -31,7 +31,7 @@ from packer.pipeline.blocks import (
 )
 from packer.pipeline.columns import join_columns, pin_columns, refuse_lacking
 from packer.pipeline.commit import Built, commit, finish, finish_if_free
-from packer.pipeline.documents import Build, by_reference, existing, make_documents, reusable, up_to_date
+from packer.pipeline.documents import Build, by_reference, existing, make_documents, reusable, target_folder, up_to_date
 from packer.pipeline.identity import Provenance, remember, write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
@@ -52,7 +52,6 @@ from packer.store.entries import InNoBlock
 from packer.store.files import CacheFiles
 from packer.store.folder import inside, lock, refuse_busy, sweep_temporary
 from packer.store.manifest import MANIFEST_NAME, Manifest, Shard
-from packer.store.place import build_place
 from packer.store.row_tables import split_documents
 from packer.store.shards import DocumentShards
 from packer.tokenize.fast import EngineDiffersError, ReferenceFailsError
@@ -63,7 +62,7 @@ _MOST_IN_NO_BLOCK = 0.1
 
 def build_recipe(recipe: Recipe, build: Build) -> BuildResult:
     """Build the cache of a recipe, or bring it up to date; its public entry point is :func:`packer.build`."""
-    build = replace(build, folder=build_place(build.folder, is_dry=build.dry_run))
+    build = replace(build, folder=target_folder(build.folder, is_dry=build.dry_run))
     folder, progress = build.folder, build.progress
     with path_errors():
         if not build.dry_run:

@@ -26,7 +26,6 @@ from packer.render.renderer import Renderer, compiled
 from packer.render.wrappers import role_markers, written_markers
 from packer.source.partition import Partition
 from packer.supervise.preference import join_sides, row_of_side, split_sides
-from packer.supervise.round_trip import RoundTrip
 from packer.supervise.supervisor import PretokenizedSupervisor, Supervisor
 from packer.tokenize.fast import Check, FastEncoder
 from packer.tokenize.reference_encoder import Encoder, ReferenceEncoder
@@ -69,9 +68,7 @@ class Stages:
         self.renderer = Renderer(
             model, recipe, processor=(lambda: processor_of(model.files)) if recipe.reads_images else None
         )
-        self._supervisor = Supervisor(
-            RoundTrip(model), model.stop_ids, whole=recipe.supervision.turns == "conversation"
-        )
+        self._supervisor = Supervisor(model, whole=recipe.supervision.turns == "conversation")
         self._pretokenized = PretokenizedSupervisor(model)
 
     @cached_property

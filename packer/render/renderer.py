@@ -21,7 +21,15 @@ from packer.render.clear.extension import NotClearError
 from packer.render.clear.filling import Filling
 from packer.render.clear.rows import ClearRows, ComparedRows, DifferenceError
 from packer.render.control import TypedControl, revealed
-from packer.render.conversation import Conversation, renderable
+from packer.render.conversation import (
+    Conversation,
+    refusal_of_weights,
+    refuse_empty_question,
+    refuse_unread_variables,
+    renderable,
+    too_many,
+    turn_weights,
+)
 from packer.render.drawn import Drawing
 from packer.render.dropped import ConversationLosses, refusal, says_nothing
 from packer.render.environment import ChatTemplate, RenderError
@@ -39,15 +47,7 @@ from packer.render.rewritten_history import (
     encoded,
     turn_batch,
 )
-from packer.render.trained_parts import (
-    TrainedParts,
-    marked,
-    refusal_of_weights,
-    refuse_empty_question,
-    refuse_unread_variables,
-    too_many,
-    turn_weights,
-)
+from packer.render.trained_parts import TrainedParts, having_parts, marked
 from packer.render.turns import TurnRules, turn_of
 from packer.render.wrappers import Wrappers
 
@@ -178,7 +178,7 @@ class Renderer:
             or strings(list(sample.template_kwargs.values()))
         ):
             return None
-        weights = turn_weights(sample, self._rules.turns, self._rules.parts)
+        weights = self._weights(sample)
         if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
             return None
         if too_many(sample, weights):
@@ -212,6 +212,10 @@ class Renderer:
     def _defined(self, sample: Sample) -> RenderedRow | None:
         rendered = self._rendered(sample, draw=False)
         return None if isinstance(rendered, Rejection) else rendered
+
+    def _weights(self, sample: Sample) -> dict[int, float]:
+        weights, parts = turn_weights(sample, self._rules.turns), self._rules.parts
+        return weights if parts is None else having_parts(weights, sample, parts)
 
     def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
         """Return what masks the parts of turns that are not trained; None if all are."""
@@ -281,7 +285,7 @@ class Renderer:
 
     def _render_chat(self, sample: Sample, *, draw: bool) -> RenderedRow:
         self._refuse(sample)
-        wanted = turn_weights(sample, self._rules.turns, self._rules.parts)
+        wanted = self._weights(sample)
         weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
         if not weights:
             raise RenderError("no assistant turn to train on", code="nothing_trained")

@@ -31,7 +31,6 @@ from packer.render.reasoning import (
     without_ending,
 )
 
-Turns = Literal["all", "last", "marked", "conversation"]
 PromptMismatch = Literal["refuse", "continue"]
 HistoryRewrite = Literal["exact", "last", "as_rendered"]
 

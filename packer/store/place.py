@@ -24,9 +24,9 @@ from typing import Self, TypeVar
 
 from packer.display import show_as, url_of
 from packer.errors import CheckError, InputError, UsageError
-from packer.host.files import cache_dir, open_regular, path_errors, storage_errors
+from packer.host.files import cache_dir, open_regular, storage_errors
 from packer.hub import pin, snapshot
-from packer.names import SCHEME, HubName, bucket_url, data_name, fits, refuse_address, shown
+from packer.names import SCHEME, HubName, bucket_url, data_name, fits, shown
 from packer.store.bucket import CONNECTIONS, Bucket, GoneError
 from packer.store.files import MIRRORED, CacheFiles
 from packer.store.folder import PRIVATE, AtomicFile, make_folder
@@ -76,27 +76,15 @@ def fresh_place(name: Path | str) -> Iterator[Path]:
 
 
 def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
-    """Return the folder to build in, of a cache or empty: of a bucket, a mirror with the current manifest."""
+    """Return the folder to build in for an address: of a bucket, a mirror with the current manifest."""
     url = bucket_url(shown(Path(name)))
     if url is None:
-        refuse_address(os.fspath(name), place="cache")
-        _refuse_other_files(Path(name))
         return Path(name)
     mirror = make_mirror(folder_of(url, "builds"), url)
     mirror.refresh(MANIFEST_NAME)
     if not is_dry:
         Bucket(url).refuse_unconditional()
     return mirror.folder
-
-
-def _refuse_other_files(folder: Path) -> None:
-    with path_errors():
-        if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
-            what = "a file" if folder.exists() else "a link to nothing"
-            raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
-        is_cache = (folder / MANIFEST_NAME).exists() or (folder / PRIVATE).exists()
-        if folder.is_dir() and not is_cache and any(folder.iterdir()):
-            raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
 
 
 def _refresh(mirror: CacheFiles, url: str) -> None:
@@ -250,10 +238,10 @@ def objects_of(source: str) -> list[ObjectFile]:
     return found
 
 
-def copy_objects(files: Iterable[object]) -> None:
-    """Copy those files that are objects to this machine; an object that has not changed since is not copied again."""
+def copy_objects(files: Iterable[os.PathLike[str]]) -> None:
+    """Copy objects to this machine; one that has not changed since is not copied again."""
     with ThreadPoolExecutor(CONNECTIONS // 4, thread_name_prefix="packer-copies") as pool:
-        list(pool.map(ObjectFile.__fspath__, [file for file in files if isinstance(file, ObjectFile)]))
+        list(pool.map(os.fspath, files))
 
 
 def _named(source: str) -> Iterator[ObjectFile]:

@@ -34,9 +34,9 @@ Runs: TypeAlias = list[tuple[int, int]]
 class RoundTrip:
     """Decides whether ids decode to a text under one model."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, token_bytes: TokenBytes) -> None:
         definition = definition_of(model.files[TOKENIZER_FILE])
-        self.token_bytes = TokenBytes(model)
+        self.token_bytes = token_bytes
         self._normalizer = load_part(model.files[TOKENIZER_FILE], "normalizer").normalizer
         self._prepends = has_step(definition.get("normalizer"), "Prepend")
         self._added: dict[int, AddedToken] = {token.id: token for token in model.added_tokens}
@@ -44,11 +44,6 @@ class RoundTrip:
     def decode(self, ids: Sequence[int]) -> bytes:
         """Return the concatenated raw bytes of the ids; unknown ids have none."""
         return self.token_bytes.decode(ids)
-
-    def content(self, token_id: int) -> bytes:
-        """Return the text of an id; of an added token as a text has it, with a ▁ of its own."""
-        token = self._added.get(token_id)
-        return self.decode([token_id]) if token is None else token.content.encode()
 
     def decodes_to(self, ids: Sequence[int], text: bytes, *, after: int | None = None) -> bool:
         """Whether ids are a tokenization of `text`, as far as normalization and dummy spaces allow to tell.

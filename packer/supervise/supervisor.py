@@ -26,6 +26,7 @@ from packer.batches import (
 from packer.layout import begins_run, distinct, offsets_of, select_documents, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
+from packer.model.token_bytes import TokenBytes
 from packer.supervise.round_trip import RoundTrip, Runs, runs_of_masked_turns
 
 _FIRST_ONLY = "the only token to train on is the first of a document"
@@ -46,13 +47,18 @@ class Supervised:
 class Supervisor:
     """The supervise stage for one model."""
 
-    def __init__(self, round_trip: RoundTrip, stop_ids: tuple[int, ...], *, whole: bool = False) -> None:
+    def __init__(self, model: Model, *, whole: bool = False) -> None:
         """`whole`: whether chats are trained from their second token on, so that their prompts are proved, too."""
-        self._round_trip = round_trip
+        self._model = model
+        self._token_bytes = TokenBytes(model)
         self._whole = whole
-        self._is_stop: Bool = np.zeros(len(round_trip.token_bytes.is_added), np.bool_)
-        self._is_stop[list(stop_ids)] = True
-        self._stop_texts = tuple(filter(None, map(round_trip.content, stop_ids)))
+        self._is_stop: Bool = np.zeros(model.vocab_size, np.bool_)
+        self._is_stop[list(model.stop_ids)] = True
+        self._stop_texts = tuple(filter(None, map(self._token_bytes.content, model.stop_ids)))
+
+    @cached_property
+    def _round_trip(self) -> RoundTrip:
+        return RoundTrip(self._model, self._token_bytes)
 
     def supervise(self, turns: TurnBatch, tokens: TokenBatch, sample_ids: Mapping[int, str | None]) -> Supervised:
         """Make documents; `sample_ids` maps a row to its sample's id."""
@@ -97,7 +103,7 @@ class Supervisor:
         own = self._own_ids(turns, tokens)
         is_part = turns.raw[turns.turn_text] | (not self._whole)
         own[:, 0] = np.where(is_part, own[:, 0], tokens.offsets[tokens.turn_sequence])
-        token_bytes, lengths = self._round_trip.token_bytes, own[:, 1] - own[:, 0]
+        token_bytes, lengths = self._token_bytes, own[:, 1] - own[:, 0]
         is_start = own[:, 0] == tokens.offsets[tokens.turn_sequence]
         is_start |= token_bytes.is_added[_before(tokens.ids, own[:, 0])]
         ids = taken_ranges(tokens.ids, own[:, 0], lengths)
@@ -122,10 +128,10 @@ class Supervisor:
         start = tokens.offsets[tokens.turn_sequence]
         first, end = start + tokens.prompt_tokens, start + tokens.completion_tokens
         last = _before(tokens.ids, end)
-        may_be_appended = turns.raw[turns.turn_text] & (first < end) & self._round_trip.token_bytes.is_added[last]
+        may_be_appended = turns.raw[turns.turn_text] & (first < end) & self._token_bytes.is_added[last]
         for token_id in distinct(last[may_be_appended]).tolist():
             of_token = np.flatnonzero(may_be_appended & (last == token_id))
-            end[of_token] -= ~_end_with(turns, of_token, self._round_trip.content(token_id))
+            end[of_token] -= ~_end_with(turns, of_token, self._token_bytes.content(token_id))
         return np.stack([first, end], axis=1)
 
     def _are_terminated(self, turns: TurnBatch, tokens: TokenBatch, own: Int64) -> Bool:

@@ -13,12 +13,14 @@ import msgspec
 import numpy as np
 from tokenizers import Encoding
 
-from packer.batches import Int32, Int64
+from packer.batches import Bool, Int32, Int64
 from packer.errors import InputError, PackerError
 from packer.host.files import is_panic, out_of
 from packer.host.watchdog import bounded
 from packer.layout import offsets_of
+from packer.literals import longest_of
 from packer.model.backend import NO_ID, definition_of, load_backend, load_part, vocabulary_of
+from packer.model.model import TOKENIZER_FILE, AddedToken, Model
 
 _BATCH_CHARACTERS = 1_000_000
 """Bounds the memory of a batch: encoding objects take some 50 bytes per token."""
@@ -97,6 +99,39 @@ class ReferenceEncoder:
         with bounded(seconds=_GRACE_S + sum(map(len, texts)) / _MIN_CHARACTERS_PER_S):
             encodings: list[Encoding] = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return encodings
+
+
+class Anchors:
+    """Added tokens of one tokenizer at which it always splits a text.
+
+    `tokenizers` first extracts added tokens that are not normalized from the raw text, leftmost and longest, and
+    tokenizes the pieces between them separately. So the ids up to the end of an anchor do not depend on what follows.
+    """
+
+    def __init__(self, added_tokens: Sequence[AddedToken], vocab_size: int, *, normalizes: bool) -> None:
+        """`normalizes`: the tokenizer has a normalizer, so that normalized added tokens are found only after it."""
+        tokens = [token for token in added_tokens if not token.single_word and not (token.normalized and normalizes)]
+        contents = [token.content for token in tokens]
+        self._pattern = re.compile(longest_of(contents).encode()) if contents else None
+        self.is_anchor: Bool = np.zeros(vocab_size, np.bool_)
+        self.is_anchor[[token.id for token in tokens]] = True
+
+    def first(self, text: bytes) -> tuple[int, int]:
+        """Return where the first anchor of a text starts and ends, in bytes; its length for both if it has none."""
+        match = None if self._pattern is None else self._pattern.search(text)
+        return (len(text), len(text)) if match is None else match.span()
+
+
+def normalizes(tokenizer_json: bytes) -> bool:
+    """Whether a tokenizer has a normalizer."""
+    return definition_of(tokenizer_json).get("normalizer") is not None
+
+
+def normalized_control(model: Model) -> list[AddedToken]:
+    """Return the control tokens that are matched in normalized text, so that ordinary text may turn into one."""
+    if not normalizes(model.files[TOKENIZER_FILE]):
+        return []
+    return [token for token in model.added_tokens if token.normalized and token.content in model.control]
 
 
 def prefix_and_suffix_ids(tokenizer_json: bytes) -> tuple[Int32, Int32]:

@@ -1,122 +1,40 @@
 """The tokenize stage: turns a TurnBatch into a TokenBatch.
 
-A text in which a person typed control tokens has some that are real (written by the template) and some that are not.
-In a copy of the tokenizer every control token is renamed to an alias of private-use characters; in the text the real
-ones are replaced by their alias, the typed ones stay. So one encoding of the whole text treats the real ones as control
-tokens and the typed ones as ordinary text, and leaves everything around them unaffected.
+Most texts of a batch are located in one pass (:class:`VectorizedBoundaries`). If ids spell a text byte for byte
+(`TokenBytes.spell`, which leaves out the spaces that a tokenizer inserts), each byte belongs to a known id, and so do
+the ends of prompts and completions. An added token whose id no merge produces (`TokenBytes.is_whole`) was extracted
+from the raw text before anything else, so it is an anchor, and the ids up to its end do not depend on what follows. So
+the ids of a prompt alone are those of the text up to its last anchor, followed by those of the rest encoded alone.
+
+Texts for which this is inconclusive are left to :mod:`packer.tokenize.one_by_one`: ids that decode to other bytes, a
+boundary inside a token, a completion that does not end with an anchor, a prompt whose ids the text does not continue,
+control tokens that a person typed.
 """
 
-import json
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from packer.batches import Int32, Int64, TokenBatch, TurnBatch
-from packer.layout import offsets_of
-from packer.literals import longest_of, replaced
-from packer.model.backend import definition_of, load_backend
-from packer.model.model import TOKENIZER_FILE, AddedToken, Model
+from packer.batches import Bool, Int32, Int64, TokenBatch, TurnBatch
+from packer.layout import offsets_of, taken_ranges
+from packer.model.model import TOKENIZER_FILE, Model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import (
-    Anchors,
-    Boundary,
-    BoundaryFinder,
-    VectorizedBoundaries,
-    decoded_pieces,
-    turns_of,
-)
+from packer.tokenize.one_by_one import OneByOne
 from packer.tokenize.reference_encoder import (
+    Anchors,
     Encoder,
-    ReferenceEncoder,
     UnencodableTextsError,
+    normalized_control,
+    normalizes,
     prefix_and_suffix_ids,
-    without_start_effects,
 )
-
-
-def _continuing(encoder: Encoder, tokenizer_json: bytes) -> Encoder:
-    """Return what encodes the continuation of a text, which for many tokenizers is what encodes texts."""
-    bare = without_start_effects(tokenizer_json)
-    return encoder if bare == tokenizer_json else ReferenceEncoder(bare)
-
-
-class Aliases:
-    """Encodes with the aliased copy of a tokenizer, and returns the tokenizer's own ids."""
-
-    def __init__(self, tokenizer_json: bytes, control: Mapping[str, int], added_tokens: Sequence[AddedToken]) -> None:
-        """`control`: text → id of the control tokens; only added tokens among them can be aliased."""
-        contents = {token.content for token in added_tokens}
-        self._alias = {
-            content: f"\ue0f2{chr(0xE200 + number)}\ue0f3"
-            for number, content in enumerate(control)
-            if content in contents
-        }
-        definition = json.loads(tokenizer_json)
-        for token in definition["added_tokens"]:
-            token["content"] = self._alias.get(token["content"], token["content"])
-        self._json = json.dumps(definition).encode()
-        self._encoder: Encoder = ReferenceEncoder(self._json)
-        backend = load_backend(self._json)
-        aliased = {self._alias.get(token.content, token.content): token for token in added_tokens}
-        # Added tokens that are also in the model's vocabulary get a new id under their alias: map it back.
-        self._original = np.arange(max(backend.get_vocab(with_added_tokens=True).values()) + 1, dtype=np.int32)
-        for content, token in aliased.items():
-            self._original[backend.token_to_id(content)] = token.id
-        self.added_tokens = tuple(replace(token, content=content) for content, token in aliased.items())
-        self._pattern = re.compile(longest_of(self._alias).encode())
-
-    def encode(self, texts: Sequence[str]) -> tuple[Int32, Int64]:
-        ids, offsets = self._encoder.encode(texts)
-        return self._original[ids], offsets
-
-    def continuing(self) -> "Aliases":
-        """Return what encodes the continuation of a text."""
-        other = copy(self)
-        other._encoder = _continuing(self._encoder, self._json)  # noqa: SLF001 - a copy of self
-        return other
-
-    def replace(self, text: bytes, guarded: Sequence[tuple[int, int]]) -> tuple[bytes, Callable[[int], int]]:
-        """Replace the control tokens outside the guarded byte ranges, which are ascending, by their aliases.
-
-        Returns:
-            The text, and a function that maps a position in the old one, in bytes, to that in it.
-        """
-        begins = [begin for begin, _ in guarded]
-
-        def alias(match: re.Match[bytes]) -> bytes:
-            number = bisect_left(begins, match.end())
-            is_typed = number > 0 and match.start() < guarded[number - 1][1]
-            return match[0] if is_typed else self._alias[match[0].decode()].encode()
-
-        aliased, _, moved = replaced(text, self._pattern, alias)
-        return aliased, moved
-
 
 _MANY_TEXTS = 64
 """Texts of a batch after which it is clear that the vectorized pass suits none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Text:
-    content: bytes
-    raw: bool
-    turns: tuple[tuple[int, int], ...]
-    guarded: tuple[tuple[int, int], ...]
-
-    @property
-    def turns_to_locate(self) -> tuple[tuple[int, int], ...]:
-        """The turns whose boundary must be found; a raw text without a prompt is trained throughout."""
-        return () if self.raw and self.turns[0][0] == 0 else self.turns
-
-
-_Located: TypeAlias = tuple[Int32, list[Boundary]]
-"""The ids of a text, and the boundaries of its turns."""
 
 
 class TurnTokenizer:
@@ -126,17 +44,18 @@ class TurnTokenizer:
         self._model = model
         self._json = model.files[TOKENIZER_FILE]
         self._encoder = encoder
-        self._normalizes = definition_of(self._json).get("normalizer") is not None
-        anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=self._normalizes)
-        continuing = cache(lambda: _continuing(encoder, self._json))
-        self._boundaries = BoundaryFinder(encoder, continuing, anchors, model.stop_ids)
-        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor)
+        self._anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=normalizes(self._json))
+        self._vectorized = VectorizedBoundaries(encoder, TokenBytes(model), self._anchors.is_anchor)
+        self._may_forge = bool(normalized_control(model))
+        """Whether ordinary text may turn into a control token, so that each text is looked at by itself."""
+
         self._is_vectorized = True
         """Whether to try the vectorized pass: it suits no text at all of tokenizers whose added tokens take white space
         with them, such as Phi-3's."""
 
-        normalized = [token for token in model.added_tokens if token.normalized and token.content in model.control]
-        self._normalized_control = _NormalizedControlTokens(normalized) if self._normalizes and normalized else None
+    @cached_property
+    def _one_by_one(self) -> OneByOne:
+        return OneByOne(self._model, self._encoder, self._anchors)
 
     def tokenize(self, turns: TurnBatch) -> TokenBatch:
         """Encode every text once and locate every turn; a text the tokenizer fails on gets no ids, but a reason."""
@@ -145,13 +64,13 @@ class TurnTokenizer:
         if located is not None:
             remaining = np.setdiff1d(remaining, located.sequence_text, assume_unique=True)
         if located is None or len(remaining):
-            one_by_one = self._tokenize_one_by_one(turns, remaining)
+            one_by_one = self._one_by_one.tokenize(turns, remaining)
             located = one_by_one if located is None else _joined(turns, located, one_by_one)
         return _framed(turns, located, *self._prefix_and_suffix) if turns.raw.any() else located
 
     def _locate_vectorized(self, turns: TurnBatch) -> TokenBatch | None:
         """Locate all turns of the texts for which one vectorized pass suffices; None if there are none."""
-        if self._normalized_control is not None or not len(turns.raw):
+        if self._may_forge or not len(turns.raw):
             return None
         try:
             if turns.raw.all() and not turns.prompt_end.any() and not len(turns.guarded):
@@ -185,91 +104,9 @@ class TurnTokenizer:
             merged=np.zeros(len(turns.turn_text), np.bool_),
         )
 
-    def _tokenize_one_by_one(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
-        """Process the chosen texts individually; the result has only their turns, in order."""
-        texts = _texts(turns, chosen)
-        unencodable: dict[int, str] = {}
-        try:
-            located = self._locate(texts)
-        except UnencodableTextsError:  # on a text, on a prompt in it, or on a separate completion
-            located = []
-            for n, text in enumerate(texts):
-                try:
-                    located += self._locate([text])
-                except UnencodableTextsError as error:
-                    unencodable[n] = next(iter(error.reasons.values()))
-                    located.append(_empty_result(text))
-        control = self._normalized_control
-        for n, (text, (ids, _)) in enumerate(zip(texts, located, strict=True)):
-            if control is not None and n not in unencodable and control.is_forged(text, ids):
-                unencodable[n] = "it normalizes ordinary text to a control token"
-                located[n] = _empty_result(text)
-        return _token_batch(chosen, located, unencodable)
-
-    def _locate(self, texts: Sequence[_Text]) -> list[_Located]:
-        """Return the ids of each text, and the boundaries of its turns."""
-        plain = [n for n, text in enumerate(texts) if not text.guarded]
-        found = self._boundaries.find([(texts[n].content, texts[n].turns_to_locate) for n in plain])
-        located = dict(zip(plain, found, strict=True))
-        for n, text in enumerate(texts):
-            if text.guarded:
-                aliases, boundaries = self._aliased
-                aliased, moved = aliases.replace(text.content, text.guarded)
-                turns = [(moved(a), moved(b)) for a, b in text.turns_to_locate]
-                (located[n],) = boundaries.find([(aliased, turns)])
-            if not text.turns_to_locate:
-                ids, _ = located[n]
-                located[n] = ids, [Boundary(prompt_tokens=0, completion_tokens=len(ids))]
-        return [located[n] for n in range(len(texts))]
-
-    @cached_property
-    def _aliased(self) -> tuple[Aliases, BoundaryFinder]:
-        aliases = Aliases(self._json, self._model.control, self._model.added_tokens)
-        anchors = Anchors(aliases.added_tokens, self._model.vocab_size, normalizes=self._normalizes)
-        return aliases, BoundaryFinder(aliases, cache(aliases.continuing), anchors, self._model.stop_ids)
-
     @cached_property
     def _prefix_and_suffix(self) -> tuple[Int32, Int32]:
         return prefix_and_suffix_ids(self._json)
-
-
-def _empty_result(text: _Text) -> _Located:
-    """Return no ids, and empty boundaries for every turn."""
-    return np.zeros(0, np.int32), [Boundary(prompt_tokens=0, completion_tokens=0)] * len(text.turns)
-
-
-def _texts(turns: TurnBatch, chosen: Int64) -> list[_Text]:
-    """Return texts of a batch, in which turns and guarded ranges are in the order of their texts."""
-    offsets = turns.text_offsets
-    ends = list(zip(turns.prompt_end.tolist(), turns.completion_end.tolist(), strict=True))
-    first_turn = np.searchsorted(turns.turn_text, np.arange(len(offsets)))
-    first_guard = np.searchsorted(turns.guarded[:, 0], offsets)
-    guarded = turns.guarded.tolist()
-    return [
-        _Text(
-            content=turns.text[start:stop],
-            raw=bool(turns.raw[n]),
-            turns=tuple(ends[first_turn[n] : first_turn[n + 1]]),
-            guarded=tuple((a - start, b - start) for a, b in guarded[first_guard[n] : first_guard[n + 1]]),
-        )
-        for n, start, stop in zip(chosen, offsets[chosen].tolist(), offsets[chosen + 1].tolist(), strict=True)
-    ]
-
-
-class _NormalizedControlTokens:
-    """Control tokens that are matched in normalized text, so that ordinary text may turn into one."""
-
-    def __init__(self, tokens: Sequence[AddedToken]) -> None:
-        self._ids = np.array([token.id for token in tokens], np.int32)
-        self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
-
-    def is_forged(self, text: _Text, ids: Int32) -> bool:
-        """Whether the ids contain more of them than the text does outside what a person typed."""
-        written = [match.span() for match in self._pattern.finditer(text.content)]
-        begins = [begin for begin, _ in text.guarded]
-        before = [bisect_right(begins, start) for start, _ in written]
-        typed = sum(n > 0 and end <= text.guarded[n - 1][1] for n, (_, end) in zip(before, written, strict=True))
-        return int(np.isin(ids, self._ids).sum()) > len(written) - typed
 
 
 def _joined(turns: TurnBatch, located: TokenBatch, others: TokenBatch) -> TokenBatch:
@@ -316,25 +153,144 @@ def _framed(turns: TurnBatch, tokens: TokenBatch, prefix: Int32, suffix: Int32) 
     )
 
 
-def _token_batch(chosen: Int64, located: Sequence[_Located], unencodable: Mapping[int, str]) -> TokenBatch:
-    """Put sequences together: one for each of the chosen texts, and one for each turn that needs a separate one."""
-    sequences: list[tuple[int, Int32]] = []
-    turns: list[tuple[int, int, int, bool]] = []
-    for text, (whole, found) in zip(chosen.tolist(), located, strict=True):
-        own = len(sequences)
-        sequences.append((text, whole))
-        for each in found:
-            sequence = own if each.ids is None else len(sequences)
-            sequences += [] if each.ids is None else [(text, each.ids)]
-            turns.append((sequence, each.prompt_tokens, each.completion_tokens, each.merged))
-    sequence_of, prompt, completion, merged = zip(*turns, strict=True) if turns else ([], [], [], [])
-    return TokenBatch(
-        ids=np.concatenate([np.zeros(0, np.int32), *(ids for _, ids in sequences)]),
-        offsets=offsets_of([len(ids) for _, ids in sequences]),
-        sequence_text=np.array([text for text, _ in sequences], np.int32),
-        turn_sequence=np.array(sequence_of, np.int32),
-        prompt_tokens=np.array(prompt, np.int64),
-        completion_tokens=np.array(completion, np.int64),
-        merged=np.array(merged, np.bool_),
-        unencodable=tuple((int(chosen[n]), reason) for n, reason in unencodable.items()),
-    )
+def turns_of(turns: TurnBatch, texts: npt.NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """Return the turns of some texts of a batch, in its order, and for each which of these texts it is in.
+
+    Returns:
+        int64[T], int64[T]
+    """
+    number = np.full(len(turns.raw), -1, np.int64)
+    number[texts] = np.arange(len(texts))
+    of_turn = number[turns.turn_text]
+    own = np.flatnonzero(of_turn >= 0)
+    return own, of_turn[own]
+
+
+def decoded_pieces(text: bytes, starts: Int64, stops: Int64) -> list[str]:
+    """Return pieces of a text in UTF-8."""
+    places = zip(starts.tolist(), stops.tolist(), strict=True)
+    if text.isascii():
+        whole = text.decode()
+        return [whole[a:b] for a, b in places]
+    return [text[a:b].decode() for a, b in places]
+
+
+_MAX_CACHED_BYTES = 2**24
+"""Limit of a cache of tails and their ids. Usually they are a few short headers; without anchors, whole prompts."""
+
+
+class _Tails:
+    """The ids of the ends of prompts, each encoded alone, and once if it occurs again soon."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._ids: dict[bytes, Int32] = {}
+        self._num_bytes = 0
+
+    def ids(self, tails: Sequence[bytes]) -> list[Int32]:
+        """Return the ids of each tail."""
+        if self._num_bytes > _MAX_CACHED_BYTES:
+            self._ids, self._num_bytes = {}, 0
+        new = [tail for tail in dict.fromkeys(tails) if tail not in self._ids]
+        ids, offsets = self._encoder.encode([tail.decode() for tail in new])
+        for tail, start, stop in zip(new, offsets[:-1], offsets[1:], strict=True):
+            self._ids[tail] = ids[start:stop].copy()
+            self._num_bytes += 2 * len(tail) + 256
+        return [self._ids[tail] for tail in tails]
+
+
+class _Places(NamedTuple):
+    """Turns, and where they stand in the ids of some texts, concatenated. T turns."""
+
+    turn: Int64  # [T] index in the batch
+    text: Int64  # [T] index among these texts
+    first: Int64  # [T] first token of the text
+    prompt: Int64  # [T] where the prompt ends
+    completion: Int64  # [T]
+
+    def within(self, texts: Bool) -> "_Places":
+        """Return the turns of some of the texts.  # bool[N]"""
+        return _Places(*(column[texts[self.text]] for column in self))
+
+
+class VectorizedBoundaries:
+    """Locates turns in texts under one tokenizer; `is_anchor`: which ids are anchors, bool[vocabulary]."""
+
+    def __init__(self, encoder: Encoder, token_bytes: TokenBytes, is_anchor: Bool) -> None:
+        self._encoder = encoder
+        self._token_bytes = token_bytes
+        self._is_anchor: Bool = is_anchor & token_bytes.is_whole
+        self._tails = _Tails(encoder)
+
+    def locate(self, turns: TurnBatch, candidates: Int64) -> TokenBatch:
+        """Encode some texts of a batch (their indices, ascending); return those whose turns can be located, with these.
+
+        Raises:
+            UnencodableTextsError: the tokenizer fails on some of them, or on a prompt.
+        """
+        starts, stops = turns.text_offsets[candidates], turns.text_offsets[candidates + 1]
+        ids, offsets = self._encoder.encode(decoded_pieces(turns.text, starts, stops))
+        spelling = self._token_bytes.spell(ids, offsets)
+        located = spelling.begins(turns.text, starts, stops) & (np.diff(spelling.bounds) == stops - starts)
+        located &= _minimum_per_text(self._token_bytes.num_bytes[ids], offsets) > 0
+        places = _between_tokens(turns, candidates, offsets, spelling.ends, located)
+        located[places.text[~self._are_verified(turns, ids, spelling.ends, places)]] = False
+        places, chosen = places.within(located), np.flatnonzero(located)
+        if len(chosen) < len(candidates):
+            lengths = np.diff(offsets)[chosen]
+            ids, offsets = taken_ranges(ids, offsets[:-1][chosen], lengths), offsets_of(lengths)
+        return TokenBatch(
+            ids=ids,
+            offsets=offsets,
+            sequence_text=candidates[chosen].astype(np.int32),
+            turn_sequence=(np.cumsum(located) - 1)[places.text].astype(np.int32),
+            prompt_tokens=places.prompt - places.first,
+            completion_tokens=places.completion - places.first,
+            merged=np.zeros(len(places.turn), np.bool_),
+        )
+
+    def _are_verified(self, turns: TurnBatch, ids: Int32, ends: Int64, places: _Places) -> Bool:
+        """Whether each prompt has the same ids if encoded alone, and each completion ends with an anchor.  # bool[T]"""
+        anchors = np.append(self._is_anchor[ids], False)
+        last = np.maximum.accumulate(np.where(anchors, np.arange(len(anchors)), -1))
+        tail = np.maximum(last[np.maximum(places.prompt, 1) - 1], places.first)
+        shift = turns.text_offsets[turns.turn_text[places.turn]] - ends[places.first]  # to bytes of the batch
+        bounds = zip((ends[tail] + shift).tolist(), (ends[places.prompt] + shift).tolist(), strict=True)
+        closed: Bool = (places.prompt < places.completion) & anchors[np.maximum(places.completion, 1) - 1]
+        return closed & self._tails_match(ids, tail, places.prompt, [turns.text[a:b] for a, b in bounds])
+
+    def _tails_match(self, ids: Int32, begin: Int64, prompt: Int64, tails: Sequence[bytes]) -> Bool:
+        """Whether the ids of each prompt after its last anchor are those of its tail alone.  # bool[T]"""
+        alone = self._tails.ids(tails)
+        lengths = np.fromiter(map(len, alone), np.int64, len(alone))
+        matches: Bool = lengths == prompt - begin
+        chosen = np.flatnonzero(matches)
+        if len(chosen):
+            found = taken_ranges(ids, begin[chosen], lengths[chosen])
+            differs = np.flatnonzero(found != np.concatenate([alone[turn] for turn in chosen.tolist()]))
+            matches[chosen[np.searchsorted(np.cumsum(lengths[chosen]), differs, side="right")]] = False
+        return matches
+
+
+def _minimum_per_text(values: Int64, offsets: Int64) -> Int64:
+    """Return the smallest value of each item; 1 for an empty one.  # int64[N]"""
+    smallest = np.ones(len(offsets) - 1, np.int64)
+    full = np.flatnonzero(np.diff(offsets))
+    if len(full):
+        smallest[full] = np.minimum.reduceat(values, offsets[:-1][full])
+    return smallest
+
+
+def _between_tokens(turns: TurnBatch, candidates: Int64, offsets: Int64, ends: Int64, located: Bool) -> _Places:
+    """Return the turns of the located texts among some, but for texts with a boundary inside of a token.
+
+    These are left out of `located`, too. `ends`: where the bytes of tokens end.
+    """
+    turn, text = turns_of(turns, candidates)
+    turn, text = turn[located[text]], text[located[text]]
+    first = offsets[text]
+    prompt_bytes, completion_bytes = (ends[first] + each[turn] for each in (turns.prompt_end, turns.completion_end))
+    # An id without bytes shares its position with the next one; skip those at the end of the text before.
+    prompt, completion = (np.maximum(np.searchsorted(ends, each), first) for each in (prompt_bytes, completion_bytes))
+    located[text[(ends[prompt] != prompt_bytes) | (ends[completion] != completion_bytes)]] = False
+    return _Places(turn, text, first, prompt, completion).within(located)

@@ -465,7 +465,7 @@ def test_a_row_of_more_work_than_a_row_may_be_is_refused_before_it_is_rendered(
 def test_what_a_row_may_be_depends_on_its_trained_answers_and_the_messages_up_to_them(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer.render.trained_parts.MAX_TURN_MESSAGES", 8)
+    monkeypatch.setattr("packer.render.conversation.MAX_TURN_MESSAGES", 8)
     talk = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
     stages = make(twins.CHATML)
     assert stages.render([chat(*talk)]).turn_message.tolist() == [1, 3]
@@ -478,7 +478,7 @@ def test_what_a_row_may_be_depends_on_its_trained_answers_and_the_messages_up_to
 def test_what_a_row_may_be_depends_on_its_tools_and_calls(
     num_tools: int, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer.render.trained_parts.MAX_TOOLS_AND_CALLS", 2)
+    monkeypatch.setattr("packer.render.conversation.MAX_TOOLS_AND_CALLS", 2)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}] * num_tools
     calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}] * 2
     found = make(twins.CHATML).render([chat(user("a"), assistant("", tool_calls=calls), tools=tools or None)])

@@ -14,13 +14,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from packer.errors import InputError
 from packer.model.model import load_model
+from packer.model.token_bytes import TokenBytes
 from packer.supervise.round_trip import RoundTrip
 from packer.tokenize.reference_encoder import ReferenceEncoder
 
 
 def round_trip_and_encoder(twin: Any, folder: Path) -> tuple[RoundTrip, ReferenceEncoder]:
     model = load_model(twin(folder))
-    return RoundTrip(model), ReferenceEncoder(model.files["tokenizer.json"])
+    return RoundTrip(model, TokenBytes(model)), ReferenceEncoder(model.files["tokenizer.json"])
 
 
 @pytest.mark.parametrize("twin", twins.TWINS, ids=lambda twin: twin.__name__)
@@ -106,7 +107,7 @@ def round_trip_controls(round_trip: RoundTrip) -> list[str]:
 
 def test_the_unknown_token_spells_nothing_that_could_be_proved(tmp_path: Path) -> None:
     model = load_model(twins.sentencepiece_like(tmp_path))
-    round_trip = RoundTrip(model)
+    round_trip = RoundTrip(model, TokenBytes(model))
     assert not round_trip.decodes_to([0], b"<unk>")
     assert round_trip.token_bytes.num_bytes[0] == -1
 
@@ -150,7 +151,7 @@ def test_a_tokenizer_without_a_dummy_space_may_not_have_one(tmp_path: Path) -> N
 
 def test_white_space_may_be_missing_only_where_a_token_swallows_it(tmp_path: Path) -> None:
     model = load_model(twins.swallowing(tmp_path))
-    round_trip, encoder = RoundTrip(model), ReferenceEncoder(model.files["tokenizer.json"])
+    round_trip, encoder = RoundTrip(model, TokenBytes(model)), ReferenceEncoder(model.files["tokenizer.json"])
     head = model.control["<|assistant|>"]
     ids = encoder.encode(["<|assistant|>\n\ndog"])[0].tolist()
     assert ids[0] == head
@@ -163,7 +164,7 @@ def test_white_space_may_be_missing_only_where_a_token_swallows_it(tmp_path: Pat
 def test_a_long_text_with_many_tokens_that_swallow_white_space_is_proved_at_once(tmp_path: Path) -> None:
     """To decode the rest of the text after each of its 30,000 tokens would take minutes."""
     model = load_model(twins.swallowing(tmp_path))
-    round_trip, encoder = RoundTrip(model), ReferenceEncoder(model.files["tokenizer.json"])
+    round_trip, encoder = RoundTrip(model, TokenBytes(model)), ReferenceEncoder(model.files["tokenizer.json"])
     ids = encoder.encode(["<|assistant|>\n\ndog"])[0].tolist()
     text = "<|assistant|>\n\u2003dog" * 30_000
     assert round_trip.decodes_to(ids * 30_000, text.encode())
@@ -175,13 +176,13 @@ def test_a_tokenizer_whose_ids_do_not_spell_text_is_refused(tmp_path: Path) -> N
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(InputError, match="WordLevel") as raised:
-        RoundTrip(load_model(tmp_path))
+        TokenBytes(load_model(tmp_path))
     assert raised.value.hint
 
 
 def test_every_id_of_a_byte_level_vocabulary_has_its_bytes(tmp_path: Path) -> None:
     model = load_model(twins.added_letters(tmp_path))
-    round_trip = RoundTrip(model)
+    round_trip = RoundTrip(model, TokenBytes(model))
     assert (round_trip.token_bytes.num_bytes > 0).all()
     stored = json.loads(model.files["tokenizer.json"])["model"]["vocab"]
     assert round_trip.decode([stored["Ã"]]) == b"\xc3"

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from packer.batches import Message, RowBatch, Sample, TokenBatch, TurnBatch
 from packer.layout import document_labels
 from packer.model.model import TOKENIZER_FILE, Model, load_model
+from packer.model.token_bytes import TokenBytes
 from packer.pipeline.stages import encoder_of
 from packer.recipe.recipe import Recipe, make_recipe
 from packer.render.environment import ChatTemplate
@@ -44,8 +45,8 @@ class Stages:
         self.model = model
         self.renderer = Renderer(model, recipe)
         self.tokenizing = TurnTokenizer(model, encoder_of(recipe.engine, model.files[TOKENIZER_FILE]))
-        self.round_trip = RoundTrip(model)
-        self.supervisor = Supervisor(self.round_trip, model.stop_ids, whole=recipe.supervision.turns == "conversation")
+        self.round_trip = RoundTrip(model, TokenBytes(model))
+        self.supervisor = Supervisor(model, whole=recipe.supervision.turns == "conversation")
 
     @classmethod
     def load(cls, folder: Path, *overrides: str, template: Path | None = None, stop: Sequence[str] = ()) -> "Stages":

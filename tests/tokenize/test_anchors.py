@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packer.model.model import AddedToken, load_model
-from packer.tokenize.boundaries import Anchors
-from packer.tokenize.reference_encoder import ReferenceEncoder
+from packer.tokenize.reference_encoder import Anchors, ReferenceEncoder
 
 
 def token(content: str, **fields: Any) -> AddedToken:

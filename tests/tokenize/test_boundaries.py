@@ -74,7 +74,7 @@ def test_turns_beside_a_merged_border_stay_in_the_text(tmp_path: Path) -> None:
 def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_text(tmp_path: Path) -> None:
     stages = Stages.load(twins.sentencepiece_like(tmp_path, template=APART), "supervision.control_tokens=allow")
     text = "fox<unk>dog"
-    boundaries = stages.tokenizing._boundaries
+    boundaries = stages.tokenizing._one_by_one.boundaries
     whole = "<s>[INST] a [/INST] " + text + " </s>"
     turn = (len(whole) - len(text) - 5, len(whole))
     ((_, (boundary,)),) = boundaries.find([(whole.encode(), [turn])])

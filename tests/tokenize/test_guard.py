@@ -52,7 +52,7 @@ def test_control_ids_are_those_the_template_writes(twin: Any, tmp_path: Path) ->
 
 def test_a_text_of_typed_tokens_alone_is_encoded_at_once(tmp_path: Path) -> None:
     """Of 50,000 tokens; to compare each with every other would take minutes."""
-    aliases = Stages.load(twins.byte_level(tmp_path)).tokenizing._aliased[0]
+    aliases = Stages.load(twins.byte_level(tmp_path)).tokenizing._one_by_one.aliased[0]
     typed, num = TYPED[0].encode(), 50_000
     text = (typed + b"a") * num
     size = len(typed) + 1

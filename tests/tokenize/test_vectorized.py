@@ -19,9 +19,8 @@ from search_effort import one_in
 from packer.batches import TurnBatch
 from packer.model.model import Model, load_model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.boundaries import Anchors, VectorizedBoundaries
-from packer.tokenize.reference_encoder import ReferenceEncoder
-from packer.tokenize.tokenizing import TurnTokenizer
+from packer.tokenize.reference_encoder import Anchors, ReferenceEncoder
+from packer.tokenize.tokenizing import TurnTokenizer, VectorizedBoundaries
 
 BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
 SENTENCEPIECE = [twins.sentencepiece_like, twins.metaspace_first, twins.swallowing, twins.line_breaks]

@@ -130,8 +130,8 @@ def resolve_sources(recipe: Recipe, *, copied: bool = False) -> list[SourceFile]
         raise no_tokenizer()
     files = [file for source in recipe.sources for file in source_files(source)]
     _refuse_names(files)
-    if copied:
-        copy_objects(file.path for file in files)
+    if copied and (objects := [file.path for file in files if not isinstance(file.path, Path)]):
+        copy_objects(objects)
     return files
 
 

@@ -40,9 +40,10 @@ class Processes:
     def run(
         self, make: Make[Task, Result], tasks: Iterable[Task], *, sizes: Sequence[int], folder: Path | None = None
     ) -> Iterator[tuple[int, Result]]:
-        if folder is not None:
+        jobs = self.number(sizes)
+        if folder is not None and jobs > 1:  # this process knows what its folder stands for
             make = partial(SentFolder.of(folder).making, make)
-        return run_tasks(make, tasks, jobs=self.number(sizes))
+        return run_tasks(make, tasks, jobs=jobs)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
