@@ -12,8 +12,8 @@ the ids of a prompt alone are those of the text up to its last anchor, followed 
 
 Texts for which this is inconclusive are left to :class:`BoundaryFinder`, which applies the rule word for word: ids that
 decode to other bytes, a boundary inside a token, a completion that does not end with an anchor, a prompt whose ids the
-text does not continue. It encodes both for each turn, which takes long conversations several times as long as a single
-encoding.
+text does not continue. It encodes both for each turn, which makes long conversations several times slower than encoding
+them once.
 """
 
 import itertools
