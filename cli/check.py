@@ -30,7 +30,7 @@ def command(
     on: str | None,
     reply: Reply,
 ) -> None:
-    """Check which rows a cache has: copies, and leaks between splits.
+    """Look for duplicate rows, and for leaks between splits.
 
     Inputs are read again below --sources; without it, no row is compared. Exit code 1 if a check fails. With -v, all
     examples are shown, with their whole texts.

@@ -28,7 +28,7 @@ _WITH_BOTH = ", ".join(name for name, entry in FORMATS.items() if {"documents", 
 @click.option("--to", type=click.Choice(list(FORMATS)), required=True, help="Format to write.")
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), required=True, help="Folder to write.")
 @click.option("--split", metavar="NAME", help="Only this split [all].")
-@click.option("--blocks", is_flag=True, help=f"Packed blocks in place of documents: {_WITH_BOTH}.")
+@click.option("--blocks", is_flag=True, help=f"Packed blocks in place of documents; with --to {_WITH_BOTH}.")
 def command(*, cache: Path, output: Path, blocks: bool, reply: Reply, **options: Any) -> None:
     from packer.export.run import export  # noqa: PLC0415 - not for --help
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.errors import UsageError
-from packer_cli.options import Command, cache_argument, file_and_row, options
+from packer_cli.options import Command, cache_argument, file_and_row, options, whole_number
 from packer_cli.output import GAP, stdout
 from packer_cli.page import ViewPage, view_fields
 from packer_cli.reply import Reply
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from packer.store.cache import Cache
 
 
-_SIZE = click.IntRange(1, 2**31 - 1)
-_PLACE = click.IntRange(0, 2**31 - 1)
+_SIZE = whole_number(1, 2**31 - 1)
+_PLACE = whole_number(0, 2**31 - 1)
 _OPTIONS: dict[str, tuple[Any, str]] = {
     "step": (_PLACE, "The batch of step N of an epoch, from 0."),
     "epoch": (_PLACE, "Epoch of --step [0]."),
@@ -32,7 +32,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
         click.Choice(("packed", "padded", "padding_free", "token_budget")),
         "Blocks, or how documents become batches [packed].",
     ),
-    "balance": (int, "Length by which rows are dealt to ranks [24576]; 0: in order."),
+    "balance": (int, "12 times the hidden size of the model, to balance ranks [24576]; 0: rows in order."),
     "order": (click.Choice(("random", "sequential", "length_bucketed")), "Order of blocks or documents [random]."),
     "seed": (int, "Seed of the order [0]."),
 }
@@ -54,7 +54,7 @@ _FEW = 6
 
 @click.command("inspect", cls=Command)
 @cache_argument
-@click.option("--block", metavar="N", type=click.IntRange(min=0), help="A block of the split, from 0 [0].")
+@click.option("--block", metavar="N", type=whole_number(0), help="A block of the split, from 0 [0].")
 @click.option("--doc", metavar="ID", type=int, help="A document by its doc_id.")
 @click.option("--row", metavar="FILE:N", help="Row N of an input file, from 0: what became of it.")
 @options(*_BATCH_OPTIONS)

@@ -26,7 +26,7 @@ COMMANDS = {
     "build": "packer build chats.jsonl --tokenizer MODEL_FOLDER --block-len 8192 -o cache",
     "inspect": "packer inspect cache --row chats.jsonl:0",
     "verify": "packer verify cache",
-    "check": "packer check cache",
+    "check": "packer check cache --sources .",
     "stats": "packer stats cache",
     "report": "packer report cache -o report.html",
     "diff": "packer diff old new",

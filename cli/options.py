@@ -77,9 +77,25 @@ fail_above_option = click.option(
     "--fail-above",
     metavar="SHARE",
     type=_share,
-    help="Commit nothing and exit with 1 if more than SHARE of the rows is rejected, or of the tokens is in no block: "
-    "0.01 or 1% [any share of rows, a tenth of the tokens]; 1 accepts everything.",
+    help="Commit nothing and exit with 1 if more than SHARE of the rows is rejected, or more than SHARE of the tokens "
+    "is in no block: 0.01 or 1%; 1 accepts everything [rows: 1, tokens: 0.1].",
 )
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return what parses a number of an option. Unlike click's own type, it adds no range to the help."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least or (most is not None and number > most):
+            limits = f"from {least} on" if most is None else f"from {least} to {most}"
+            raise click.BadParameter(f"{text}: expected a whole number {limits}")
+        return number
+
+    return parse
 
 
 _FILE = click.Path(readable=False)
@@ -101,7 +117,7 @@ cache_argument = click.argument("cache", type=click.Path(path_type=Path))
 jobs_option = click.option(
     "-j",
     "--jobs",
-    type=click.IntRange(min=1),
+    type=whole_number(1),
     metavar="N",
     help="Files or partitions at a time [one per core; fewer for small inputs].",
 )

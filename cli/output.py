@@ -158,8 +158,10 @@ class Output:
             elif line.startswith("  "):
                 last = _LAST_COLUMN.match(line)
                 self.words(line[2:], indent=2, hanging=2 if last is None else last.end() - 2)
-            else:
+            elif line.startswith("next: "):  # a command to copy, which a wrapped line would cut
                 self.line(line)
+            else:
+                self.words(line)
 
     def table(self, rows: Sequence[Sequence[str]], *columns: str, heading: str = "") -> None:
         """Print cells two spaces apart, without rules or trailing blanks; a last one that is `<` wraps at the edge.

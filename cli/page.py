@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from packer.audit.view import BlockView, DocumentView, RowView
 
 _LISTED = 12
-"""Most messages whose numbers are listed."""
+"""The most messages of which each is listed by its number."""
 
 
 class ViewPage:
@@ -198,7 +198,7 @@ def print_findings(findings: "Iterable[CodedFinding]", *, whole: bool, follow: b
     for place, finding in enumerate(findings):
         if place or follow:
             out.line()
-        head = f"{finding.level}[{finding.code}]: "
+        head = f"{finding.level}[{finding.code}]" + ": " * bool(finding.message)
         out.words(finding.message, label=(head, _STYLES[finding.level]), hanging=2)
         for example in finding.examples[: None if whole else _FEW]:
             out.words(example.label, indent=4, hanging=2)

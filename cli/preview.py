@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, percent
-from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options
+from packer_cli.options import MOST_ROWS, Command, RecipeOptions, file_and_row, recipe_options, whole_number
 from packer_cli.output import stdout
 from packer_cli.page import ViewPage, marked, print_findings, view_fields
 from packer_cli.reply import Reply, listener
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("preview", cls=Command)
 @recipe_options
-@click.option("-n", "--rows", metavar="N", type=click.IntRange(min=1), default=3, help="Rows of each input [3].")
+@click.option("-n", "--rows", metavar="N", type=whole_number(1), default=3, help="Rows of each input [3].")
 @click.option("--row", metavar="FILE:N", help="Only row N of an input, from 0.")
 @click.option("--rejected", is_flag=True, help="Only rows that would be left out, of the first 1,000 of each input.")
 @click.option("--ids", is_flag=True, help="Also show the ids of every run.")
@@ -31,12 +31,12 @@ def command(
     ids: bool,
     reply: Reply,
 ) -> None:
-    """Show what a build would make of the first rows, or of a plain chat.
+    """Show what a build would make of the first rows.
 
     Nothing is written. Trained text is marked by a bar on its left, with the number of its message, from 0. For a row
     that would be left out, the reason is shown. What the template does that rows do not show is reported at the end.
 
-    Without SOURCE, a plain chat shows what the template does; exit code 1 if it would be left out.
+    Without SOURCE, show what the template does to a plain chat; exit code 1 if it would be left out.
     """
     if row is not None and rejected:
         raise click.UsageError("--row and --rejected cannot go together")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packer.display import number, plural, size
-from packer_cli.options import Command, jobs_option, on_option, sources_option
+from packer_cli.options import Command, jobs_option, on_option, sources_option, whole_number
 from packer_cli.output import CROSS, GAP, stdout
 from packer_cli.page import failed, findings_fields, print_findings
 from packer_cli.reply import Reply, fields_of, listener
@@ -55,7 +55,7 @@ _LEVELS = {
 )
 @click.option(
     "--sample",
-    type=click.IntRange(min=1),
+    type=whole_number(1),
     metavar="N",
     help="With --reencode: only N rows, the same ones every time [all]. With --foreign: N rows [1000].",
 )

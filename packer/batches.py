@@ -40,7 +40,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Loss weight of an assistant message, 0 to 1; None leaves the decision to ``supervision.turns``."""
 
     pieces: tuple[tuple[int, float | None], ...] = ()
-    """Of a turn in pieces, `weight` being the largest: how many calls there are up to each, and the weight of each."""
+    """Of a turn that the row has as several messages: for each, the number of calls up to its end, and its weight. The
+    largest of these is `weight`."""
 
     spans: tuple[tuple[int, int], ...] | None = None  # of characters of its content: all that is trained of it
 
@@ -243,7 +244,7 @@ class TurnBatch:
     weight: Float32  # [T]
     guarded: Int64  # [G, 2] byte ranges of `text`: control tokens typed by a person, to be encoded as ordinary text
     masked: Int64  # [M, 2] byte ranges of `text`: pieces of completions that are not trained
-    skipped: Int32  # [B] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
+    skipped: Int32  # [A] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
     rejections: tuple[Rejection, ...]
     images: Mapping[int, tuple[DrawnImage, ...]] = field(default_factory=dict)  # those of each text that has any
 

@@ -27,7 +27,7 @@ from packer.curate.select import SPLIT_NAMES, column, digests
 from packer.curate.signatures import Signatures, signatures_in
 from packer.curate.texts import utterances
 from packer.curate.traits import TraitMaker
-from packer.display import Progress, Silent, plural
+from packer.display import Progress, Silent, listed, plural
 from packer.layout import array_of, numbers_of
 from packer.literals import common_length
 from packer.pipeline.workers import Workers
@@ -107,16 +107,20 @@ def _check_inputs(inputs: Sequence[Input], found: Sequence[tuple[InputPart, ...]
     if not found:
         told = "no row was compared with another: --sources . reads the inputs again that are below this folder"
         return CodedFinding(code="inputs", level="skipped", message=told)
-    missing = [f"{entry.path}: {own}" for entry, own in zip(inputs, found, strict=True) if isinstance(own, str)]
+    missing: dict[str, list[str]] = {}
+    for entry, own in zip(inputs, found, strict=True):
+        if isinstance(own, str):
+            missing.setdefault(own, []).append(entry.path)
     if not missing:
         return CodedFinding(code="inputs", level="ok", message="every input is unchanged since the build")
-    more = f"; and {len(missing) - 3} more" if len(missing) > 3 else ""
-    is_any = len(missing) < len(inputs)
+    num_missing = sum(map(len, missing.values()))
+    told = listed([f"{listed(paths, SHOWN)}: {why}" for why, paths in missing.items()], SHOWN, "; ")
+    is_any = num_missing < len(inputs)
     left_out = "" if is_any else "; not checked without them: copies, prompts, near copies"
     return CodedFinding(
         code="inputs",
         level="warning" if is_any else "skipped",
-        message=f"{len(missing)} of {len(inputs)} inputs cannot be compared: {'; '.join(missing[:3])}{more}{left_out}",
+        message=f"{num_missing} of {len(inputs)} inputs cannot be compared: {told}{left_out}",
         hint="names are looked up from the current folder and below --sources; rows of these inputs were compared with "
         "no other",
     )

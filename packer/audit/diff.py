@@ -103,7 +103,7 @@ class CacheDiff:
         engine = [change for change in self.software if change.key in _ENGINE]
         causes = {"rules": self.recipe, "inputs": self.inputs, "tokenizer or template": self.model, "engine": engine}
         found = ", ".join(name for name, changes in causes.items() if changes)
-        return f"{data} by another recipe: " + (f"other {found}" if found else "nothing differs that packer knows of")
+        return f"{data}: " + (f"different {found}" if found else "nothing differs that packer knows of")
 
 
 def diff(old: Path | str, new: Path | str) -> CacheDiff:

@@ -31,7 +31,7 @@ import msgspec
 
 from packer.batches import RowBatch, Sample
 from packer.display import Progress, in_shell
-from packer.errors import InputError, PackerError, UsageError
+from packer.errors import InputError, PackerError, UsageError, did_you_mean, near_paths
 from packer.names import SCHEME, data_name, is_address
 from packer.pipeline.plan.input_resolution import input_place
 from packer.pipeline.workers import Workers
@@ -59,12 +59,17 @@ class SourceRoots:
 
         Raises:
             UsageError: one is empty, or standard input.
+            InputError: there is nothing at one on this machine.
         """
         roots = tuple(os.fspath(root) for root in ([named] if isinstance(named, str | Path) else named))
         if "" in roots:  # an unset variable of a shell, which would stand for the current folder
             raise UsageError("--sources names nothing", hint="--sources . is the current folder")
         if STANDARD_INPUT in roots:
             raise UsageError("--sources -: standard input cannot be read again", hint=_PIPED)
+        for root in roots:  # every input would be below no root, and count as not compared
+            if not is_address(root) and not os.path.lexists(root):
+                hint = did_you_mean(near_paths(root), f"looked in {Path.cwd()}")
+                raise InputError(f"--sources {root}: no such file or folder", hint=hint)
         return cls(roots)
 
     def __bool__(self) -> bool:
@@ -118,7 +123,7 @@ class SourceRoots:
 def _refused(name: str) -> InputError:
     where = name if is_address(name) else Path(name).parent
     return InputError(
-        f"{name}: not read: it is below no --sources",
+        f"{name}: not read: below no --sources",
         hint=f"what a cache names is read only where you say so; if you trust this name: --sources {in_shell(where)}",
     )
 

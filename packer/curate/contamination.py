@@ -33,7 +33,7 @@ class Hits:
         return Hits(row=self.row[first], question=self.question[first], cover=self.cover[first])
 
 
-class Questions:
+class BenchmarkQuestions:
     """An index of benchmark questions to search for in rows."""
 
     def __init__(

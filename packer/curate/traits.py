@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from packer.batches import Bool, Int64, RowBatch, Sample
 from packer.curate import TraitRules
-from packer.curate.contamination import Questions
+from packer.curate.contamination import BenchmarkQuestions
 from packer.curate.signatures import Signatures, Words, signature_columns, signature_types, signatures, words_of
 from packer.curate.texts import (
     answers,
@@ -75,7 +75,7 @@ def trait_schema(rules: TraitRules) -> pa.Schema:
 class TraitMaker:
     """Computes the traits of a source's rows."""
 
-    def __init__(self, rules: TraitRules, questions: Questions | None = None) -> None:
+    def __init__(self, rules: TraitRules, questions: BenchmarkQuestions | None = None) -> None:
         """`questions`: those of benchmarks."""
         self._rules = rules
         self._questions = questions

@@ -9,13 +9,13 @@ from packer.errors import UsageError
 
 Unit: TypeAlias = Literal["documents", "blocks"]
 
-PLACES = {
+NEEDS = {
     "documents": "documents: its trainer reads blocks",
     "blocks": "blocks: its trainer packs documents itself",
     "sides": "which answer was chosen",
     "weights": "fractional loss weights",
 }
-"""What an export may need, and how an error names it."""
+"""What the format of a cache's export may need a place for, and how an error names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Format:
     """The files and trainers, in a few words."""
 
     holds: tuple[str, ...] = ("documents",)
-    """Which of :data:`PLACES` it has; a cache that needs another one is refused."""
+    """Which of :data:`NEEDS` it has a place for; a cache that needs another one is refused."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `write` and `notes`, where a module writes several formats."""

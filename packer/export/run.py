@@ -23,7 +23,7 @@ import pyarrow as pa
 from packer.batches import Int64
 from packer.display import Progress, Silent
 from packer.errors import BusyError, UsageError
-from packer.export.formats import FORMATS, PLACES, Format, Unit, format_of
+from packer.export.formats import FORMATS, NEEDS, Format, Unit, format_of
 from packer.host.files import storage_errors
 from packer.layout import array_of
 from packer.names import refuse_address
@@ -289,7 +289,7 @@ def _refuse_unsupported(to: str, form: Format, rows: Sequence[SplitRows]) -> Non
     wanted = [name for name, is_needed in needed.items() if is_needed]
     for name in (name for name in wanted if name not in form.holds):
         able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if {*wanted} <= {*each.holds})
-        raise UsageError(f"{to} has no place for {PLACES[name]}", hint=f"for {cache.folder}: {able}")
+        raise UsageError(f"{to} has no place for {NEEDS[name]}", hint=f"for {cache.folder}: {able}")
 
 
 def _write_split(

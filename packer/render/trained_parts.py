@@ -6,10 +6,10 @@ row names begin and end. Marks stand inside of white space and tags, so that a t
 before. Without its marks the rendering must be the turn, letter for letter: then the marks are the places, however
 often a text occurs. Else the row is rejected.
 
-All characters of a turn belong to one part. Of what stands between two parts, a marker that closes the first one and
-follows it at once belongs to it, and the rest, white space too, to the second. What stands before the first part, such
-as an empty block of reasoning, belongs to it, and what follows the last one, with the stop token, to that. Worked
-example, with `|` where parts meet:
+Each character of a turn belongs to exactly one part. Of what stands between two parts, a marker that closes the first
+one and follows it at once belongs to it, and the rest, white space too, to the second. What stands before the first
+part, such as an empty block of reasoning, belongs to it, and what follows the last one, with the stop token, to that.
+Worked example, with `|` where parts meet:
 `<think>⏎I look.⏎</think>|⏎⏎Let me see.|⏎<tool_call>⏎{"name": …}⏎</tool_call><|im_end|>`.
 """
 

@@ -167,7 +167,9 @@ def _check_place(output: Path, cache: Path | str) -> None:
     if not place.exists():
         return
     if not place.is_file():
-        raise UsageError(f"{output} is not a file", hint="name the file of the page")
+        raise UsageError(
+            f"{output} is not a regular file", hint="name the file to write the page to, such as report.html"
+        )
     with storage_errors("read", output), open_regular(place) as file:
         head = file.read(_HEAD_BYTES)
     if head and _MARK not in head:

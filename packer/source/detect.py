@@ -200,7 +200,7 @@ def first_rows(
     *,
     every_column: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the objects among the first rows, as many as fit in a few megabytes.
+    """Yield the objects among the first rows, which determine a schema: at most `max_rows`, and about 64 MiB.
 
     Rows of a table have the columns that determine a schema; with `every_column`, also those that a hint may need.
 

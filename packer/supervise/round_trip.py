@@ -1,4 +1,4 @@
-"""Checks that ids decode to a text, allowing for what a tokenizer may do to white space, and which belong to its parts.
+"""Checks that ids decode to a text, allowing for what a tokenizer may do to white space; finds the ids of its parts.
 
 Of a turn of which parts or spans are trained, the runs are found token by token, in place of one from prompt to stop.
 A token belongs to the part in which it begins, white space at its beginning aside: that stands before words, which

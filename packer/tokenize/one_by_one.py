@@ -2,8 +2,8 @@
 
 The rule: let S be the ids of a turn's text up to and including its terminator, and E(P) the ids of its prompt encoded
 alone. If S begins with E(P), the prompt is these first ids; otherwise a merge crosses the boundary, and the turn
-gets a separate sequence. Both are encoded for each turn, which takes long conversations several times as long as a
-single encoding.
+gets a separate sequence. Both are encoded for each turn, which makes long conversations several times
+slower than encoding them once.
 
 A text in which a person typed control tokens has some that are real (written by the template) and some that are not.
 In a copy of the tokenizer every control token is renamed to an alias of private-use characters; in the text the real

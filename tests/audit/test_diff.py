@@ -115,7 +115,7 @@ def test_another_seed_is_the_same_documents_in_other_blocks(starter_cache, varia
     new = variant("pack.seed=3")
     found = diff(starter_cache, new)
     assert not found.same
-    assert found.meaning == "the same documents in other blocks by another recipe: other rules"
+    assert found.meaning == "the same documents in other blocks: different rules"
     assert found.recipe == (Change(key="pack.seed", old=0, new=3),)
     assert (found.inputs, found.documents) == ((), ())
 
@@ -171,7 +171,7 @@ def test_an_appended_file_only_adds(starter, starter_cache, tmp_path):
     assert (train.only_old, train.only_new, train.both) == (0, 12, doc_ids(starter_cache, "train").total())
     assert (train.first_old, train.first_new) == ((), tuple(f"{rows.as_posix()} row {row}" for row in range(3)))
     assert found.recipe == ()
-    assert found.meaning.endswith("by another recipe: other inputs")
+    assert found.meaning.endswith(": different inputs")
     removed = diff(new, starter_cache)
     assert removed.inputs == (Change(key=added.key, old=added.new, new=None),)
     assert (removed.documents[0].only_old, removed.documents[0].only_new) == (12, 0)
@@ -209,7 +209,7 @@ def test_another_choice_of_rows_is_named_with_its_source(starter_cache, variant)
     expected = {(f"sources[{path}].{key}", None) for path in sources for key in ("limit", "take")}
     assert {(change.key, change.old) for change in named} == expected and len(named) == len(expected)
     assert all(change.new == ({"rows": 20} if change.key.endswith("take") else 20) for change in named)
-    assert ": other rules" in found.meaning and "inputs" not in found.meaning
+    assert ": different rules" in found.meaning and "inputs" not in found.meaning
 
 
 def test_sources_are_compared_by_their_paths():
@@ -223,7 +223,7 @@ def test_sources_are_compared_by_their_paths():
 def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, variant):
     found = diff(starter_cache, variant("partition_bytes=8KiB"))
     assert not found.same
-    assert found.meaning == "the same data by another recipe: other rules"
+    assert found.meaning == "the same data: different rules"
     assert (found.documents, found.totals) == ((), ())
 
 
@@ -240,7 +240,7 @@ def test_every_file_of_a_tokenizer_that_changed_is_named_and_every_id(starter_ca
         old, new = changed.pop(name)
         assert old != new
     assert changed == {"stop_ids": ([4089, 4091], [4091])}
-    assert found.meaning.endswith("by another recipe: other tokenizer or template")
+    assert found.meaning.endswith(": different tokenizer or template")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_other_data_by_the_same_recipe_is_called_what_it_is(starter_cache, last_
     same = replace(found, recipe_fingerprint=(found.old, found.old), documents=())
     assert same.meaning.startswith("the same documents in other blocks by the same recipe, which should not be")
     unknown = replace(found, content_fingerprint=("0", "0"), recipe=(), inputs=(), model=(), software=())
-    told = "the same data by another recipe: nothing differs that packer knows of"
+    told = "the same data: nothing differs that packer knows of"
     assert unknown.meaning == told
 
 

@@ -21,6 +21,7 @@ def home(tmp_path_factory):
     for name in ("data/a.jsonl", "data/b/a.jsonl", "a.jsonl", "elsewhere/a.jsonl"):
         (top / name).parent.mkdir(exist_ok=True)
         (top / name).write_text("{}")
+    (top / "other").mkdir()
     (top / "data" / "out").symlink_to(top / "elsewhere")
     (top / "data" / "in").symlink_to(top / "data" / "b")
     (top / "data" / "link.jsonl").symlink_to(top / "elsewhere" / "a.jsonl")
@@ -45,7 +46,7 @@ def home(tmp_path_factory):
 )
 def test_a_name_below_a_root_is_found(home, monkeypatch, root, name, place):
     monkeypatch.chdir(home)
-    assert SourceRoots.of(["nowhere", root]).place(name) == place
+    assert SourceRoots.of(["other", root]).place(name) == place
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,16 @@ def test_wherever_a_name_leads_it_is_really_below_the_root(home, parts, root, ab
         assert os.path.commonpath([os.path.realpath(place), top]) == top
     finally:
         os.chdir(before)
+
+
+def test_a_root_at_which_there_is_nothing_is_refused_with_the_nearest_name(home, monkeypatch):
+    monkeypatch.chdir(home)
+    with pytest.raises(InputError, match="--sources date: no such file or folder") as caught:
+        SourceRoots.of(["date"])
+    assert caught.value.hint == "did you mean 'data'?"
+    with pytest.raises(InputError, match="no such file or folder") as caught:
+        SourceRoots.of(["xyz"])
+    assert caught.value.hint == f"looked in {home}"
 
 
 def test_a_root_without_a_name_is_refused() -> None:

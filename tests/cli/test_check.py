@@ -49,6 +49,12 @@ def test_json_has_what_is_printed(leaking):
     assert found["counts"]["error"] == sum(level == "error" for level in levels.values())
 
 
+def test_inputs_that_are_not_compared_are_listed_once_with_the_reason(leaking):
+    told = run("check", leaking / "cache", "--sources", leaking / "validation.jsonl").stdout
+    assert f"1 of 2 inputs cannot be compared: {leaking}/train.jsonl: not read: below no --sources" in told
+    assert "\nwarning[inputs]\n  hint: " in told
+
+
 def test_quiet_prints_what_is_wrong_alone(leaking):
     told = run("check", leaking / "cache", "--sources", "/", "-q", exit_code=1)
     assert "copies between splits" in told.stdout and "tokenizer" not in told.stdout

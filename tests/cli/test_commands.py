@@ -93,6 +93,17 @@ def test_a_number_of_rows_may_be_larger_than_any_file(starter, rows):
     run("preview", rows, "--tokenizer", starter / "tokenizer", "-n", 2**64)
 
 
+@pytest.mark.parametrize(
+    ("asked", "limits"),
+    [(("preview", "-n", "0"), "from 1 on"), (("inspect", "cache", "--rank", 2**31), f"from 0 to {2**31 - 1}")],
+)
+def test_a_number_out_of_range_is_refused_with_the_range_that_help_leaves_out(asked, limits):
+    told = run(*asked, exit_code=2).stderr
+    assert f"{asked[-1]}: expected a whole number {limits}" in told
+    assert "<=x" not in run(asked[0], "--help").stdout
+    assert "expected a whole number" in run(*asked[:-1], "two", exit_code=2).stderr
+
+
 def test_a_wrong_type_is_reported_with_the_path_of_the_first(tmp_path, starter, rows):
     turns = [{"role": "user", "content": 7}, *ROW["messages"]]
     rows.write_text("".join(json.dumps(row) + "\n" for row in (ROW, {"messages": turns}, {"messages": turns[:1]}, ROW)))
@@ -191,7 +202,9 @@ def test_help_and_version_are_everywhere_and_fit_80_columns(name):
     assert short.stdout == long.stdout
     assert all(len(line) <= 80 for line in long.stdout.splitlines())
     assert run(*words, "--version").stdout == f"packer {__version__}\n"
-    if name:
+    if not name:
+        assert not any(line.startswith("  ") and line.endswith("...") for line in long.stdout.splitlines())  # cut
+    else:
         for option in ("--verbose", "--quiet", "--json"):
             assert option in long.stdout
 

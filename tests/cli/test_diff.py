@@ -49,7 +49,7 @@ def test_the_same_cache_is_one_line_and_exit_0(starter_cache):
 
 def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, fewer_turns):
     told = run("diff", starter_cache, fewer_turns, exit_code=1)
-    meaning = "other documents by another recipe: other rules"
+    meaning = "other documents: different rules"
     assert told.stderr == f"error: {starter_cache} and {fewer_turns} differ: {meaning}\n"
     lines = told.stdout.splitlines()
     assert lines[0] == meaning
@@ -77,7 +77,7 @@ def test_every_section_is_there_where_everything_differs(starter_cache, changed)
     lines = run("diff", starter_cache, changed, exit_code=1).stdout.splitlines()
     headings = [line for line in lines if line and not line.startswith(" ")]
     assert headings == [
-        "other documents by another recipe: other rules, inputs, tokenizer or template",
+        "other documents: different rules, inputs, tokenizer or template",
         "recipe",
         "inputs",
         "tokenizer and template",

@@ -72,6 +72,14 @@ def test_on_a_terminal_facts_begin_a_line_and_the_last_column_hangs(monkeypatch)
     assert column == 16 and all(line[:column].isspace() and not line[column].isspace() for line in lines[4:])
 
 
+def test_on_a_terminal_lines_are_wrapped_but_for_a_command_to_copy(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", shown := Terminal())
+    command = "next: packer build -c first/recipe.yaml -o first/cache"
+    stdout().lines(["rows rejected; listed in first/cache/rejected.jsonl", command])
+    assert shown.getvalue().splitlines() == ["rows rejected; listed in", "first/cache/rejected.jsonl", command]
+
+
 def test_lines_show_every_newline():
     assert list(lines_of("a\n\nb")) == ["a↵", "↵", "b"]
     assert list(lines_of("a\n")) == ["a↵"]

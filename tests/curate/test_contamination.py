@@ -5,7 +5,7 @@ import row_likeness
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from packer.curate.contamination import Questions
+from packer.curate.contamination import BenchmarkQuestions
 from packer.curate.signatures import words_of
 
 TEXT = st.lists(st.sampled_from("abcd"), max_size=14).map(" ".join)
@@ -25,7 +25,7 @@ def find(questions, rows):
 )
 @example(["a b c", "a b c"], [["A, b C"], ["x a b c"]], 8, 5, 0.5)
 def test_every_question_in_a_row_is_found_and_the_one_it_holds_most_of_comes_first(benchmark, rows, n, common, cover):
-    questions = Questions([benchmark], ngram=n, common=common, cover=cover)
+    questions = BenchmarkQuestions([benchmark], ngram=n, common=common, cover=cover)
     hits = find(questions, rows)
     split = [row_likeness.words(text) for text in benchmark]
     first = [split.index(each) for each in split]
@@ -42,7 +42,7 @@ def test_every_question_in_a_row_is_found_and_the_one_it_holds_most_of_comes_fir
 def test_ngrams_are_common_within_a_benchmark_alone():
     shared = "one two three four five six seven eight"
     texts = [shared, f"{shared} nine", f"{shared} ten"]
-    alone, together = Questions([[text] for text in texts], common=2), Questions([texts], common=2)
+    alone, together = BenchmarkQuestions([[text] for text in texts], common=2), BenchmarkQuestions([texts], common=2)
     row = f"{shared} eleven"
     assert find(alone, [[row]]).question.tolist() == [0, 1, 2] and not len(find(together, [[row]]).row)
     assert together.num_untestable == 1
@@ -50,10 +50,10 @@ def test_ngrams_are_common_within_a_benchmark_alone():
 
 def test_a_question_that_its_file_repeats_is_one_question():
     text = "one two three four five six seven eight nine"
-    repeated = Questions([[text, text.upper(), f"{text}!", text]], common=2)
+    repeated = BenchmarkQuestions([[text, text.upper(), f"{text}!", text]], common=2)
     assert find(repeated, [[text]]).question.tolist() == [0]  # each row has one hit, however long the file is
     assert repeated.num_untestable == 0
 
 
 def test_questions_that_cannot_be_found_are_counted():
-    assert Questions([["what is it", "?!", "one two three four five six seven eight"], []]).num_untestable == 1
+    assert BenchmarkQuestions([["what is it", "?!", "one two three four five six seven eight"], []]).num_untestable == 1

@@ -62,7 +62,7 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
     hub.asked.clear()
     report = verify(tmp_path / "cache", sources=["/", "hf://datasets/tiny/tal", f"{DATA}/dat"], threads=1)
     assert {(finding.path, finding.found) for finding in report.findings} == {
-        (f"{DATA}@{data}/data/{name}.jsonl", "not read: it is below no --sources") for name in "ab"
+        (f"{DATA}@{data}/data/{name}.jsonl", "not read: below no --sources") for name in "ab"
     }
     assert hub.asked == [], "names with commits need no network"
     build(of_hub(), tmp_path / "cache", jobs=1)

@@ -302,7 +302,7 @@ def test_caches_that_differ_in_a_file_of_values_have_other_columns_not_other_blo
     write_side(tmp_path / "side.parquet", rows)
     built(**of_files(tmp_path / "side.parquet"), force=True)
     found = diff(tmp_path / "old", tmp_path / "cache")
-    assert found.meaning == "the same documents with other columns by another recipe: other rules"
+    assert found.meaning == "the same documents with other columns: different rules"
 
 
 def test_a_build_that_was_stopped_while_it_joined_leaves_the_cache_and_goes_on(built, tmp_path, monkeypatch):

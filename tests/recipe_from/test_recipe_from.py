@@ -397,7 +397,7 @@ def test_templates_of_axolotls_own_that_packer_can_name_write_what_axolotls_writ
     assert rendered == expected
 
 
-def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_out(place):
+def test_files_data_sets_buckets_and_names_on_the_hub_become_paths_and_folders_are_left_out(place):
     Path("parts").mkdir()
     Path("saved").mkdir()
     Path("saved/dataset_dict.json").write_text('{"splits": ["train", "test"]}')
@@ -409,14 +409,15 @@ def test_files_data_sets_and_names_on_the_hub_become_paths_and_folders_are_left_
         {"path": "later.jsonl"},
         {"path": "s3://there/rows.jsonl"},
         {"path": "parts"},
+        {"path": "https://there/rows.jsonl"},
     ]
     found = axolotl(*entries, **PACKED)
     assert [source["path"] for source in found.values["sources"]] == [
         "../saved", str(place / "data" / "tools.jsonl"),
         "hf://datasets/org/name@v1/a.jsonl", "hf://datasets/org/name@v1/b/*.parquet", "../data/chat.jsonl",
-        "../later.jsonl",
+        "../later.jsonl", "s3://there/rows.jsonl",
     ]  # fmt: skip
-    assert found.left_out.keys() == {"datasets[5]", "datasets[6]"} and "parts/*.jsonl" in found.left_out["datasets[6]"]
+    assert found.left_out.keys() == {"datasets[6]", "datasets[7]"} and "parts/*.jsonl" in found.left_out["datasets[6]"]
 
 
 def test_the_recipe_says_in_comments_what_it_does_not_carry_and_loads_as_what_it_does(place):

@@ -210,7 +210,7 @@ class _Tally:
             yield f"prompts, stop tokens, padding, BOS and borders: {why}"
             return
         if not len(self.facts.header):
-            yield f"whether prompts are trained: {self.facts.no_header}"
+            yield f"whether prompts are trained: {self.facts.why_no_header}"
         if not self.facts.stops:
             yield "whether stop tokens are trained: the tokenizer names no stop token"
         are_marked = self.sequences > self.num_rows or {"seq_lengths", "position_ids"}.intersection(columns)

@@ -53,7 +53,7 @@ class TokenizerFacts:
     bos_opens: bool = False
     """Whether the template writes the BOS only at the beginning of a conversation; then a BOS in a row begins one."""
 
-    no_header: str = "the tokenizer has no chat template: --template names one"
+    why_no_header: str = "the tokenizer has no chat template: --template names one"
 
     def text(self, ids: Int64) -> str:
         """Decode ids, including special tokens; ids outside the vocabulary are written as numbers."""
@@ -104,7 +104,7 @@ def _with_template(facts: TokenizerFacts, model: Model, source: str) -> Tokenize
         plain = rendered(_QUESTION, _ANSWER)
         chat = rendered(_QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER)
     except RenderError as error:
-        return replace(facts, no_header=f"the template refuses a plain chat: {error}")
+        return replace(facts, why_no_header=f"the template refuses a plain chat: {error}")
     with suppress(RenderError):
         ruled = rendered(_QUESTION, _ANSWER, system=[{"role": "system", "content": _SYSTEM}])
     first, following = (ids(_before(chat, question)) for question in (_QUESTION, _NEXT_QUESTION))
@@ -116,16 +116,16 @@ def _with_template(facts: TokenizerFacts, model: Model, source: str) -> Tokenize
     header = _distinct(same, [each for each in (first, following, system) if each], control)
     while header and facts.spaces[header[-1] + 1]:
         header = header[:-1]
-    words = [[token for token in each if token != facts.bos_id][:1] for each in (first, system)]
+    after_bos = [[token for token in each if token != facts.bos_id][:1] for each in (first, system)]
     # The BOS may be ChatML's marker, which the word `user` follows; rows are full of such words.
-    openings = [*control.intersection(words[0] + words[1]), *first[:1], *system[:1]] if words[0] else []
+    openings = [*control.intersection(after_bos[0] + after_bos[1]), *first[:1], *system[:1]] if after_bos[0] else []
     chat_ids = ids(chat)
     return replace(
         facts,
         openings=tuple(sorted({*openings})),
         header=np.array(header, np.int64),
         bos_opens=chat_ids[:1] == [facts.bos_id] and chat_ids.count(chat_ids[0]) == 1,
-        no_header="" if header else "no control token tells the header of an answer from that of a question",
+        why_no_header="" if header else "no control token tells the header of an answer from that of a question",
     )
 
 

@@ -194,11 +194,11 @@ def _compare_partition(
         rules, table = task.traits
         traits = TraitMaker(rules), read_table(folder, table, trait_schema(rules))
     partition, path, num_tokens = task.part.partition, task.part.entry.path, 0
-    others: list[tuple[int, str, str]] = []
+    differences: list[tuple[int, str, str]] = []
     run = partial(run_with_columns, columns, stages) if columns else stages.run
     fields = (*(() if task.traits is None else task.traits[0].fields), *(each.field for each in columns))
     for batch in task.part.rows(max_row_bytes, fields):
-        others += [] if traits is None else _other_traits(*traits, batch)
+        differences += [] if traits is None else _other_traits(*traits, batch)
         stop = batch.first + batch.num_rows
         numbers = np.arange(batch.first, stop) if task.chosen is None else _between(task.chosen, batch.first, stop)
         if len(numbers):
@@ -210,18 +210,18 @@ def _compare_partition(
                 ours, theirs = (made[row], codes.get(row)), (stored[row], stored_codes.get(row))
                 if ours != theirs:
                     expected, found = _outcome(*ours), _outcome(*theirs)
-                    others.append((row, expected, found if found != expected else f"{found}, with other values"))
+                    differences.append((row, expected, found if found != expected else f"{found}, with other values"))
             num_tokens += len(done.documents.input_ids)
         # After a difference, read to the end: only there is a change of the input since it was cut detected.
-        if task.chosen is not None and stop > task.chosen[-1] and not others:
+        if task.chosen is not None and stop > task.chosen[-1] and not differences:
             break
     findings = [
         Finding(path=path, row=partition.first_row + row, what=_WHAT, expected=expected, found=found)
-        for row, expected, found in others[:MAX_ROWS]
+        for row, expected, found in differences[:MAX_ROWS]
     ]
-    if len(others) > MAX_ROWS:
+    if len(differences) > MAX_ROWS:
         rows = _named_rows(partition.first_row, partition.num_rows)
-        found = f"{len(others) - MAX_ROWS:,} more of {rows} with something else"
+        found = f"{len(differences) - MAX_ROWS:,} more of {rows} with something else"
         findings += differing(path, (_WHAT, "the same documents and rejections", found))
     return task.num_rows, num_tokens, findings
 

@@ -32,7 +32,7 @@ from packer.source.text_rows import text_rows
 from packer.store.place import copy_objects, objects_of
 
 if TYPE_CHECKING:
-    from packer.curate.contamination import Questions
+    from packer.curate.contamination import BenchmarkQuestions
 
 
 def pin_recipe(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
@@ -202,11 +202,11 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     asked = recipe.decontaminate
     if asked is None:
         return recipe
-    from packer.curate.contamination import Questions  # noqa: PLC0415 - not loaded by builds without rules
+    from packer.curate.contamination import BenchmarkQuestions  # noqa: PLC0415 - not loaded by builds without rules
 
     found = [read_benchmark(rule) for rule in asked.against]
     for rule, questions in found:
-        number = Questions([questions], ngram=asked.ngram, common=asked.common).num_untestable
+        number = BenchmarkQuestions([questions], ngram=asked.ngram, common=asked.common).num_untestable
         if number:
             note(
                 f"{number:,} of {len(questions):,} questions of {benchmark_name(rule)} are not "
@@ -216,15 +216,15 @@ def pin_benchmarks(recipe: Recipe, note: Callable[[str], None]) -> Recipe:
     return structs.replace(recipe, decontaminate=structs.replace(asked, against=tuple(rule for rule, _ in found)))
 
 
-def questions_of(recipe: Recipe) -> "Questions | None":
+def questions_of(recipe: Recipe) -> "BenchmarkQuestions | None":
     """Return the questions of a recipe's benchmarks, indexed for matching; None if it names none."""
     asked = recipe.decontaminate
     if asked is None:
         return None
-    from packer.curate.contamination import Questions  # noqa: PLC0415 - not loaded by builds without rules
+    from packer.curate.contamination import BenchmarkQuestions  # noqa: PLC0415 - not loaded by builds without rules
 
     benchmarks = [read_benchmark(rule)[1] for rule in asked.against]
-    return Questions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
+    return BenchmarkQuestions(benchmarks, ngram=asked.ngram, common=asked.common, cover=asked.cover)
 
 
 def _column(path: str, place: FilePath, column: str | None) -> str:

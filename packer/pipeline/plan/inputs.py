@@ -109,7 +109,8 @@ def open_inputs(
     groups = [list(group) for _, group in groupby(files, key=lambda file: id(file.source))]
     tasks = [(file, len(own)) for own in groups for file in own]
     sizes = [READ_BYTES] * len(tasks)  # of the first rows, about
-    heads = in_order(workers.run(partial(partial, _read_head, recipe, questions.templates), tasks, sizes=sizes))
+    # Workers call `make()` for the function of a task; here that is a function already, with its first arguments.
+    heads = in_order(workers.run(partial(partial, _read_head, recipe, questions.template_hint), tasks, sizes=sizes))
     for own in groups:
         empty: list[SourceFile] = []
         names: set[str] = set()
@@ -127,12 +128,12 @@ def open_inputs(
 
 
 def _read_head(
-    recipe: Recipe, templates: str, task: tuple[SourceFile, int]
+    recipe: Recipe, template_hint: str, task: tuple[SourceFile, int]
 ) -> tuple[InputFile | None, set[str], FileQuestion | None]:
     """Read the first rows of a file, which is one of some of its source. None if it has none, but others have.
 
     Returns also the fields of its rows, if the source maps columns, and what nothing reads, if its rows can be read.
-    `templates`: the hint about the template that the model lacks, to be asked for together with the columns of chats.
+    `template_hint`: about the template that the model lacks, to be asked for together with the columns of chats; or "".
     """
     file, num_files = task
     try:
@@ -143,16 +144,16 @@ def _read_head(
         return None, set(), None
     except InputError as error:
         message, hint = error.message, error.hint or ""
-        needs_template = templates and _CHATS.search(hint)
+        needs_template = template_hint and _CHATS.search(hint)
         hint = for_one_source(hint, recipe, recipe.sources.index(file.source))
         if needs_template:
-            message, hint = f"{message}; {NO_TEMPLATE}", f"{hint}; and {templates}"
+            message, hint = f"{message}; {NO_TEMPLATE}", f"{hint}; and {template_hint}"
         if hint == (error.hint or ""):
             raise
         raise InputError(message, hint=hint) from None
     is_asked = any(file.source.columns.values())
     names = field_names(file.path, format=entry.format) if is_asked else set()
-    return entry, names, question_about(entry, recipe, num_files=num_files, has_template=not templates)
+    return entry, names, question_about(entry, recipe, num_files=num_files, has_template=not template_hint)
 
 
 def question_about(entry: InputFile, recipe: Recipe, *, num_files: int, has_template: bool) -> FileQuestion | None:

@@ -312,7 +312,7 @@ class Questions:
         return any(template.reasoning.around for template in self._templates) or any(map(has_tag, sources))
 
     @property
-    def templates(self) -> str:
+    def template_hint(self) -> str:
         """The hint for rows that need a chat template; empty if the model has one."""
         return "" if self._model.template is not None else templates_hint(self._model, self._recipe)
 
@@ -326,8 +326,8 @@ class Questions:
         questions = self.questions
         if questions:
             told, ways = [*map(str, questions)], [self.hint(questions)]
-            if are_chats and self.templates:
-                told, ways = [*told, NO_TEMPLATE], [*ways, f"and {self.templates}"]
+            if are_chats and self.template_hint:
+                told, ways = [*told, NO_TEMPLATE], [*ways, f"and {self.template_hint}"]
             raise InputError("; ".join(told), hint="; ".join(ways))
 
     def hint(self, questions: Sequence[Question]) -> str:

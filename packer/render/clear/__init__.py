@@ -7,7 +7,7 @@ definition then renders the row, prompt by prompt and turn by turn. How it works
 - A rendering is made by a copy of the template that marks where each message stands. Whether it serves for all turns
   is tried for each kind of row (:mod:`packer.render.clear.extension`).
 - What the definition asks of a rendering is read off *by place* (:mod:`packer.render.clear.places`).
-- What a template writes must not depend on what texts say (:mod:`packer.render.clear.questions`). So rows that are
+- What a template writes must not depend on what texts say (:mod:`packer.render.clear.watch`). So rows that are
   built alike are rendered alike, and short chats need not be rendered at all (:mod:`packer.render.clear.filling`).
 
 Proved on every row: texts, calls and tools stand in their places; each turn begins with its prompt's header and ends

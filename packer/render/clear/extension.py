@@ -16,7 +16,7 @@ mark of message 2, and its prompt is what stands in front of its own mark, follo
 
 A trial is one for all conversations of a :class:`Kind`. It proves nothing for others of that kind, which is why rows
 are compared as well (:mod:`packer.render.clear`); that the texts make no difference is watched
-(:mod:`packer.render.clear.questions`).
+(:mod:`packer.render.clear.watch`).
 """
 
 import functools
@@ -29,7 +29,7 @@ from jinja2 import nodes
 
 from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import watched
-from packer.render.clear.questions import FILTERS, LookedIntoError, Notes, NotWatchedError, noted, watch
+from packer.render.clear.watch import FILTERS, LookedIntoError, Notes, NotWatchedError, noted, watch
 from packer.render.environment import ChatTemplate, Environment, RenderError
 from packer.render.reasoning import reasoning_fields
 

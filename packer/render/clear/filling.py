@@ -2,7 +2,7 @@
 
 Images are marks between texts (:mod:`packer.render.drawn`), which are part of the rendering.
 
-What a template writes does not depend on what texts say (:mod:`packer.render.clear.questions`). So the rendering of
+What a template writes does not depend on what texts say (:mod:`packer.render.clear.watch`). So the rendering of
 placeholder words, `Zq000W.`, `Zq001W.` and so on, serves for all conversations with the same roles and weights: each
 word is replaced by the text. What remains to be known:
 
