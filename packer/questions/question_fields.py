@@ -8,7 +8,6 @@ from typing import Any
 from packer.questions.field_names import meant_field, says_better, words_of
 from packer.questions.options import FEWEST, lists_options, siblings
 from packer.questions.texts import has_word, is_text
-from packer.source.comparisons import chosen_and_rejected
 from packer.source.decode import decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.message_parts import is_setting
@@ -28,7 +27,7 @@ class Fields:
     """The fields of some rows, and of the objects in them, by the paths with which `columns` finds them."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self.is_pair = any(is_preference(row) or chosen_and_rejected(row) is not None for row in rows)
+        self.is_pair = any(map(is_preference, rows))
         found: dict[str, list[Any]] = {}
         for row in rows:
             for path, value in _values(row):
@@ -144,8 +143,6 @@ class Fields:
             yield from ({"prompt": path} for path in self._asked)
             yield from asked
             return
-        for pair in self._compared:  # scores may say which is better
-            yield from ({**question} | {f"response_{name[-1]}": name for name in pair} for question in asked)
         yield from ({**question, **said} for question in asked for said in self._models())
         answers, worse = self._answers, self._meant("rejected")
         lists = [path for path, value in self._lists.items() if _messages_field(path, value) == "messages"]

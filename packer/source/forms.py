@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from packer.media.carried import INLINE
-from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
+from packer.source.comparisons import ANSWERS, VERDICTS, compared_answers
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.roles import ends_in_question
@@ -80,14 +80,11 @@ _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
 _CHOICES = ("choices", "candidates")
 """Of these, a server may give several."""
 
-_ASKED = ("system", "instruction", "query", "input", "history")
-"""Fields before two compared answers, besides `prompt`, `context` and `question`."""
-
 FIELDS = frozenset(
     ANSWERS
     | VERDICTS
     | {path.partition(".")[0] for log in _LOGS for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_STORED, *_CHOICES, "message", "output", "object", "status", "question", "tools"}
+    | {*_REQUESTS, *_SYSTEMS, *_STORED, *_CHOICES, "message", "output", "object", "status", "tools"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
@@ -108,7 +105,7 @@ class Form(NamedTuple):
 def form_of(row: dict[str, Any]) -> Form | None:
     """Return the form of a row of another server's; None if it has none of those described here.
 
-    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type`, `cut_off` or `pair_identical`.
+    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type` or `cut_off`.
     """
     if row.get("messages") is not None:
         beside = {name: value for name, value in row.items() if name not in _ANSWERS or _are_choices(name, value)}
@@ -119,8 +116,8 @@ def form_of(row: dict[str, Any]) -> Form | None:
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
         are_said = _is_conversation(row.get("input")) and not ends_in_question(row["input"])
         return Form("messages", lambda: _kept(row, row) | _asked(row, "messages")) if are_said else None
-    if (sides := chosen_and_rejected(row)) is not None:
-        return Form("preference", partial(_pair, row, sides))
+    if (refusal := compared_answers(row)) is not None:
+        return Form("preference", partial(_refuse, refusal))
     for places in _LOGS:
         request, answer = (_object(row, place) for place in places)
         if request is not None and answer is not None and _asks(request) and any(_answers(answer)):
@@ -311,19 +308,8 @@ def _has(value: Any, name: str, kind: type) -> bool:
     return isinstance(value, dict) and isinstance(value.get(name), kind)
 
 
-def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, Any]:
-    """Return two compared answers as `chosen` and `rejected`."""
-    if isinstance(sides, Refused):
-        raise sides
-    pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}
-    if sides[0].startswith("conversation"):
-        return _kept(row, row) | pair
-    prompt = row.get("context") if row.get("prompt") is None else row["prompt"]
-    question = prompt if isinstance(row.get("prompt"), str) else row.get("question")
-    asked = {name: row[name] for name in _ASKED if name in row} | {"prompt": prompt}
-    if isinstance(question, str) and not {"instruction", "query"} & asked.keys():  # of a chat: it is compared as one
-        asked |= {"instruction": question, "prompt": None if question is prompt else prompt}
-    return _kept(row, row) | pair | asked
+def _refuse(refusal: Refused) -> dict[str, Any]:
+    raise refusal
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:

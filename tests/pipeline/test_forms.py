@@ -13,6 +13,7 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_effort import each_with_a_kind, one_in
+from task_pages import python_of
 
 import packer
 from packer.errors import NothingKeptError
@@ -241,22 +242,41 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(COMPARED, KINDS))
-def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, built: Any) -> None:
-    chosen, rejected = read_back(built(COMPARED[name], kind), f"rows.{kind}")
-    for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
-        assert f"<|im_start|>user\n{ASKED}<|im_end|>" in text and other not in text
-        assert "".join(learned).strip().startswith(answer)
+def test_two_answers_and_a_verdict_are_refused_by_their_names(name: str, kind: str, built: Any) -> None:
+    one, other = (field for field, value in COMPARED[name].items() if value in (ONE, OTHER) or "conversation" in field)
+    verdict = [field for field in COMPARED[name] if field not in (one, other)][-1]
+    said = f"2 × wrong_type .of two answers, `{one}` and `{other}`, `{verdict.replace('_b', '_a').replace('_2', '_1')}`"
+    with pytest.raises(NothingKeptError, match=f"{said}.*`chosen` and `rejected`"):
+        built(COMPARED[name], kind)
+
+
+@pytest.mark.parametrize("more", [{"text": ASKED}, {"instruction": ASKED, "output": SAID}, {"completion": SAID}])
+def test_two_answers_and_a_verdict_are_no_other_example_in_a_file_of_those(more: Any, built: Any) -> None:
+    """`read_row` is asked, as a file of such rows alone is one of pairs."""
+    row = COMPARED["an arena"] | more
+    assert schema_of(row) == "preference"
+    for schema in ("text", "alpaca", "completion", "messages", "preference", "rated"):
+        with pytest.raises(Refused, match="two answers"):
+            read_row(row, number=0, schema=schema, columns={})
+
+
+def test_the_page_makes_pairs_of_an_arena(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arena = COMPARED["conversations of an arena"]
+    write(tmp_path / "arena.jsonl", [arena, arena | {"winner": "tie (bothbad)"}])
+    (code,) = (each for each in python_of("preference.md") if "arena" in each)
+    exec(code.replace("YOUR_MODEL", str(model)), {})
+    (name,) = (tmp_path / "cache.rows").iterdir()
+    chosen, rejected = read_back(tmp_path / "cache", f"cache.rows/{name.name}")
+    for (text, learned), answer in ((chosen, ONE), (rejected, OTHER)):
+        assert ASKED in text and learned == [f"{answer}<|im_end|>"]
 
 
 @pytest.mark.parametrize(
     ("row", "code"),
     [
-        (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
-        (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
-        (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
-        (COMPARED["scores"] | {"score_a": 0.5}, "pair_identical"),
-        (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
-        (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
+        (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "wrong_type"),
+        (COMPARED["a name"] | {"preference": "tie"}, "wrong_type"),
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
         (RESPONSES | {"prompt": {"id": "pmpt_1", "variables": {"harbor": "Oban"}}}, "wrong_type"),
         (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
