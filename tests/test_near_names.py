@@ -164,7 +164,8 @@ def test_an_error_in_yaml_names_the_file_and_the_line(tmp_path, text, line):
     [
         ("sources: a.jsonl", "write a list: sources: [...]"),
         ("supervision: {parts: text}", "write a list: supervision.parts: [...]"),
-        ("text: {fim: {tokens: [a, b]}}", "packer explain recipe"),
+        ("pack: {block_len: 0}", "packer explain recipe"),
+        ("text: {fim: {tokens: [a, b, c]}}", "cut texts before a build"),
         ("sources: [a.jsonl]", "write {path: …}; its keys are path, split,"),
         ("deduplicate: {of: answers}", "did you mean 'deduplicate.near.of'?"),
         ("pack: 512", "its keys are mode, block_len,"),

@@ -88,7 +88,7 @@ def explain(name: str, commands: Iterable[Explanation] = ()) -> list[Explanation
     """Return the explanations of a code, a schema, a key or its end, an option that sets a key, or a command.
 
     A group is explained by its keys, a value by the keys that take it, and a key within the value of another by that
-    one: `text.fim.tokens` by `text.fim`.
+    one: `filters[0].chars.min` by `filters`.
     """
     every = [*explanations(), *commands]
     named = NAMED_OPTIONS.get(name.removeprefix("--").replace("-", "_"))

@@ -103,8 +103,8 @@ _TAG = "<image>"
 _TYPES = ("image", "image_url", "input_image")
 _SOURCES = ("image", "image_url", "url", "path", "value", "source", "base64", "bytes")
 _OPTIONS = ("min_pixels", "max_pixels", "resized_height", "resized_width")
-_INLINE = ("inlineData", "inline_data", "fileData", "file_data", "image")
-"""Where Gemini and Bedrock have the media of a part, which has no type."""
+INLINE = ("inlineData", "inline_data", "fileData", "file_data")
+"""Where Gemini has the media of a part, which has no type."""
 
 _NO_PARTS = frozenset({"tools", "functions", "tool_calls", "function_call", "chat_template_kwargs"})
 _SIDES = ("chosen", "rejected")
@@ -197,7 +197,7 @@ def _digest(source: Any) -> str:
 def _is_image(part: Mapping[str, Any]) -> bool:
     if "type" in part:
         return part["type"] in _TYPES
-    return any(isinstance(part.get(name), Mapping) for name in _INLINE) and "role" not in part
+    return any(isinstance(part.get(name), Mapping) for name in INLINE)
 
 
 def _source(part: Mapping[str, Any]) -> Any:
@@ -206,8 +206,7 @@ def _source(part: Mapping[str, Any]) -> Any:
         if part.get(option) is not None:
             raise UnusableImageError("media_option", f"`{option}` in a part, which would change its tokens")
     if "type" not in part:
-        inner = next(part[name] for name in _INLINE if isinstance(part.get(name), Mapping))
-        return inner["source"] if isinstance(inner.get("source"), Mapping) else inner
+        return next(part[name] for name in INLINE if isinstance(part.get(name), Mapping))
     name = next((name for name in _SOURCES if part.get(name) is not None), None)
     return {"base64": part[name]} if name == "base64" else None if name is None else part[name]
 

@@ -44,6 +44,10 @@ EXPORTS: Mapping[str, tuple[str, ...]] = {
     "Claude Code": ("a session of Claude Code", "sessionId", "message"),
     "Glaive": ("a file of transcripts, with tools in their system texts", "system", r'"chat": "USER: '),
     "Label Studio": ("an export of Label Studio", "annotations", "was_cancelled", "data"),
+    "LangSmith": ("a file of runs of LangSmith", "inputs", "outputs", r'"run_type": "llm"'),
+    "Helicone": ("a log of Helicone", "request_body", "response_body"),
+    "Bedrock": ("in the form of Bedrock", r'"(toolUse|toolSpec|reasoningContent|inputBodyJson)": \{|"stopReason": "'),
+    "Items of Responses": ("a file of conversations of Responses", r'"items": \[\{', r'"type": "message"'),
     "Half of a batch": (
         "one half of a log: requests or answers. Rows with both, as `request` and `response`, are read",
         r'"custom_id": |"object": "(response|chat\.completion)"',
@@ -53,7 +57,6 @@ EXPORTS: Mapping[str, tuple[str, ...]] = {
     "Open WebUI": ("an export of Open WebUI", "chat", "history", "currentId"),
     "Pydantic AI": ("a file of messages of Pydantic AI", "messages", "part_kind"),
     "Traces": ("a file of traces", "nodes", "sampled"),
-    "LangSmith": ("a file of runs of LangSmith", "outputs", "generations", "kwargs"),
     "OpenTelemetry": ("a file of spans of OpenTelemetry", "attributes", r'"gen_ai\.'),
     "Zendesk": ("an export of tickets", "requester_id", "comments", "author_id", "public"),
     "Channels": ("a channel of people, and you say who of them is the assistant", "channel", "author", "timestamp"),

@@ -78,8 +78,8 @@ def _of_rows(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns
 def _whole_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the hint for a file whose rows are the items of one conversation, as a server lists them."""
     with suppress(Refused):
-        read_row({"items": [*rows]}, number=0, schema="messages", columns={}, roles={})
-        return step("if the items of a file are one conversation", jq_command(path, "{items: flatten(1)}", slurps=True))
+        read_row({"input": [*rows]}, number=0, schema="messages", columns={}, roles={})
+        return step("if the items of a file are one conversation", jq_command(path, "{input: flatten(1)}", slurps=True))
     return None
 
 

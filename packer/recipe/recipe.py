@@ -24,7 +24,6 @@ from packer.recipe import ROW_SCHEMAS
 from packer.recipe.groups import (
     EVERY_KEY,
     ColumnRules,
-    Infilling,
     Pack,
     PositiveInt,
     Read,
@@ -50,6 +49,12 @@ RowBytes = Annotated[int, Meta(ge=1, le=2**30)]
 """A limit for one row. It has a limit itself: rows are held whole, several times over, and recipes may be anybody's."""
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+_WITHDRAWN = {
+    "unknown key 'text.fim'": "cut texts before a build, and give the ids of their parts and marks, with labels: "
+    "docs/how-to/token-rows.md#fill-in-the-middle",
+}
+"""What to do in place of a key that packer had until 1.0.0."""
 
 SCHEMA_CHOICES = ("auto", *ROW_SCHEMAS)
 
@@ -113,7 +118,6 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     append_eos: bool = True
-    fim: Infilling | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -294,7 +298,7 @@ def make_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), *, whe
         _refuse_credentials(to_json(recipe), where)
     except msgspec.ValidationError as error:
         said, hint = explain(str(error), Recipe, EVERY_KEY)
-        raise RecipeError(f"{where}: {said}", hint=hint) from None
+        raise RecipeError(f"{where}: {said}", hint=_WITHDRAWN.get(said, hint)) from None
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not UTF-8", hint="rename it") from None
     except (OverflowError, RecursionError, TypeError):

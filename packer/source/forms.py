@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from packer.source.comparisons import ANSWERS, VERDICTS, chosen_and_rejected
+from packer.media.carried import INLINE
+from packer.source.comparisons import ANSWERS, VERDICTS, compared_answers
 from packer.source.decode import Refused, decoded_json
 from packer.source.file_bytes import quoted
 from packer.source.roles import ends_in_question
@@ -27,17 +28,12 @@ class _Kind(NamedTuple):
 _GEMINI_CALL = _Kind("tool_use", {"id": "id", "name": "name", "input": "args"})
 _GEMINI_RESULT = _Kind("tool_result", {"tool_use_id": "id", "name": "name", "content": "response"})
 _PARTS = {
-    "reasoningContent": _Kind("thinking", {"thinking": "reasoningText.text"}),
-    "toolUse": _Kind("tool_use", {"id": "toolUseId", "name": "name", "input": "input"}),
-    "toolResult": _Kind("tool_result", {"tool_use_id": "toolUseId", "content": "content"}),
     "functionCall": _GEMINI_CALL,
     "function_call": _GEMINI_CALL,
     "functionResponse": _GEMINI_RESULT,
     "function_response": _GEMINI_RESULT,
 }
-"""Parts of Bedrock and Gemini, which have no type, by the key that holds them."""
-
-_MEDIA = frozenset({"image", "video", "audio", "document", "inlineData", "inline_data", "fileData", "file_data"})
+"""Parts of Gemini, which have no type, by the key that holds them."""
 
 _ITEMS = {
     "reasoning": _Kind("thinking", {"thinking": "content"}),
@@ -49,13 +45,10 @@ _ITEMS = {
 _ORDER = {"thinking": 0, "text": 1, "tool_use": 2}
 """Parts of a turn of the assistant's; an item that would come before the last part begins another turn."""
 
-_REQUESTS = ("messages", "contents", "input", "items")
-"""What servers call the messages of a request: OpenAI, Anthropic and Bedrock; Gemini; Responses, and a conversation of
-theirs.
-"""
+_REQUESTS = ("messages", "contents", "input")
+"""What servers call the messages of a request: OpenAI and Anthropic; Gemini; Responses."""
 
 _SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
-_TOOLS = ("tools", "toolConfig.tools")
 _EFFORT = "reasoning.effort"
 """Where Responses and OpenRouter have what servers give the template as `reasoning_effort`."""
 
@@ -71,42 +64,34 @@ _LOGS = (
     ("request.body", "response.body"),
     ("request", "response.body"),
     ("request.body", "response"),
-    ("request_body", "response_body"),
     ("body", "response.body"),
-    ("input.inputBodyJson", "output.outputBodyJson"),
-    ("inputs", "outputs"),
 )
-"""Where logs have a request and its answer: in general, OpenAI's batches, Helicone's requests, Bedrock's invocations,
-LangSmith's runs."""
+"""Where logs have a request and its answer: in general, and OpenAI's batches."""
 
 _ANSWERS: Mapping[str, Callable[[Any], list[Any]]] = {
     "choices": lambda choices: [field_value(choice, "message") for choice in choices],
     "candidates": lambda candidates: [field_value(candidate, "content") for candidate in candidates],
-    "output.message": lambda message: [message],
     "message": lambda message: [message],
     "output": lambda items: [*_messages_of_items(items)],
     "content": lambda parts: [{"role": "assistant", "content": parts}],
 }
-"""Where an answer has its messages: OpenAI's chats, Gemini, Bedrock, Ollama, Responses, Anthropic."""
+"""Where an answer has its messages: OpenAI's chats, Gemini, Ollama, Responses, Anthropic."""
 
 _CHOICES = ("choices", "candidates")
 """Of these, a server may give several."""
 
-_ASKED = ("system", "instruction", "query", "input", "history")
-"""Fields before two compared answers, besides `prompt`, `context` and `question`."""
-
 FIELDS = frozenset(
     ANSWERS
     | VERDICTS
-    | {path.partition(".")[0] for log in (*_LOGS, *((each, each) for each in _TOOLS)) for path in log}
-    | {*_REQUESTS, *_SYSTEMS, *_STORED, *_CHOICES, "message", "output", "object", "status", "question"}
+    | {path.partition(".")[0] for log in _LOGS for path in log}
+    | {*_REQUESTS, *_SYSTEMS, *_STORED, *_CHOICES, "message", "output", "object", "status", "tools"}
 )
 """Fields that a row of these forms may have, besides those of the schemas."""
 
-_MARKS = frozenset({*VERDICTS, *ANSWERS, "response", "response_body", "outputs", "contents", "items"})
+_MARKS = frozenset({*VERDICTS, *ANSWERS, "response", "contents"})
 """Fields of which a row of another server's has one, unless its `output` is no text or it has `messages`."""
 
-FORM_MARKS = _MARKS | {*_CHOICES, "message", "toolConfig", "input", "output"}
+FORM_MARKS = _MARKS | {*_CHOICES, "message", "input", "output"}
 """Fields of which every row with a form has one."""
 
 
@@ -120,12 +105,9 @@ class Form(NamedTuple):
 def form_of(row: dict[str, Any]) -> Form | None:
     """Return the form of a row of another server's; None if it has none of those described here.
 
-    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type`, `cut_off` or `pair_identical`.
+    What rewrites it raises :class:`~packer.source.decode.Refused` with `wrong_type` or `cut_off`.
     """
     if row.get("messages") is not None:
-        if isinstance(row["messages"], list) and isinstance(row.get("toolConfig"), dict):
-            rest = {name: value for name, value in row.items() if name != "toolConfig"}
-            return Form("messages", lambda: rest | _asked(row, "messages"))
         beside = {name: value for name, value in row.items() if name not in _ANSWERS or _are_choices(name, value)}
         said = _object(row, "response") or {**beside, "message": _object(row, "message")}
         if any(_answers(said)) and ends_in_question(row["messages"]):
@@ -134,15 +116,15 @@ def form_of(row: dict[str, Any]) -> Form | None:
     if _MARKS.isdisjoint(row) and not isinstance(row.get("output"), list | dict):
         are_said = _is_conversation(row.get("input")) and not ends_in_question(row["input"])
         return Form("messages", lambda: _kept(row, row) | _asked(row, "messages")) if are_said else None
-    if (sides := chosen_and_rejected(row)) is not None:
-        return Form("preference", partial(_pair, row, sides))
+    if (refusal := compared_answers(row)) is not None:
+        return Form("preference", partial(_refuse, refusal))
     for places in _LOGS:
         request, answer = (_object(row, place) for place in places)
         if request is not None and answer is not None and _asks(request) and any(_answers(answer)):
             return Form("completion", partial(_log, row, request, answer))
     if _are_items(row.get("output")) and isinstance(row.get("input"), str | list):
         return Form("completion", partial(_log, row, row, row))
-    if isinstance(row.get("contents"), list) or _is_conversation(row.get("items")):
+    if isinstance(row.get("contents"), list):
         return Form("messages", lambda: _kept(row, row) | _asked(row, "messages"))
     return None
 
@@ -176,7 +158,7 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def with_known_parts(message: Any) -> Any:
-    """Return a message with parts of Bedrock and Gemini as those that packer reads."""
+    """Return a message with parts of Gemini as those that packer reads."""
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list) or all(isinstance(part, dict) and "type" in part for part in content):
         return message
@@ -187,10 +169,10 @@ def known_parts(parts: Sequence[Any]) -> list[Any]:
     """Return content parts with the types that packer knows; those of no known form stay as they are.
 
     Example:
-        >>> known_parts([{"text": "Hi"}, {"toolUse": {"toolUseId": "1", "name": "f", "input": {}}}])
-        [{'type': 'text', 'text': 'Hi'}, {'type': 'tool_use', 'id': '1', 'name': 'f', 'input': {}}]
+        >>> known_parts([{"text": "Hi"}, {"functionCall": {"name": "f", "args": {}}}])
+        [{'type': 'text', 'text': 'Hi'}, {'type': 'tool_use', 'name': 'f', 'input': {}}]
     """
-    return [_known_part(part) for part in parts if not (isinstance(part, dict) and part.get("cachePoint"))]
+    return [*map(_known_part, parts)]
 
 
 def _known_part(part: Any) -> Any:
@@ -200,7 +182,7 @@ def _known_part(part: Any) -> Any:
     for key, kind in _PARTS.items():
         if isinstance(given.get(key), dict):
             return _as_part(given[key], kind)
-    if any(isinstance(given.get(key), dict) for key in _MEDIA):
+    if any(isinstance(given.get(key), dict) for key in INLINE):
         return {"type": "image"}
     if isinstance(given.get("text"), str) and given.keys() <= {"text", "thought", "thoughtSignature"}:
         return {"type": "thinking" if given.get("thought") else "text", "text": given["text"]}
@@ -210,23 +192,11 @@ def _known_part(part: Any) -> Any:
 def _as_part(value: Mapping[str, Any], kind: _Kind) -> dict[str, Any]:
     found = {name: field_value(value, path) for name, path in kind.fields.items()}
     part = {"type": kind.type} | {name: each for name, each in found.items() if each is not None}
-    if kind.type == "tool_result":
-        part["content"] = _result(part.get("content"))
-        if value.get("status") == "error":
-            part["is_error"] = True
+    if kind.type == "tool_result" and isinstance(part.get("content"), dict):
+        part["content"] = json.dumps(part["content"], ensure_ascii=False)  # templates expect a text
     if kind.type == "thinking" and isinstance(part.get("thinking"), list):
         part["thinking"] = "".join(str(each.get("text") or "") for each in part["thinking"] if isinstance(each, dict))
     return part
-
-
-def _result(content: Any) -> Any:
-    """Return the result of a tool as a text or parts; an object becomes its JSON, which templates expect."""
-    if isinstance(content, dict):
-        return json.dumps(content, ensure_ascii=False)
-    if not isinstance(content, list):
-        return content
-    parts = ({"text": _result(part["json"])} if isinstance(part, dict) and "json" in part else part for part in content)
-    return known_parts([*parts])
 
 
 def _are_items(value: Any) -> bool:
@@ -289,7 +259,7 @@ def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
         messages = [{"role": "user", "content": found}]
     elif "contents" in request:
         messages = [_content_of(each, "user") for each in found]
-    elif not {"input", "items"}.isdisjoint(request) and _are_items(found):
+    elif "input" in request and _are_items(found):
         messages = [*_messages_of_items(found)]
     else:
         messages = found
@@ -297,8 +267,7 @@ def _asked(request: Mapping[str, Any], field: str) -> dict[str, Any]:
     system = next((value for name in _SYSTEMS if (value := request.get(name))), None)
     if system:
         asked["system"] = system["parts"] if isinstance(system, dict) and "parts" in system else system
-    tools = next((value for path in _TOOLS if (value := field_value(request, path))), None)
-    return asked | ({"tools": _tools(tools)} if tools else {})
+    return asked | ({"tools": _tools(request["tools"])} if request.get("tools") else {})
 
 
 def _content_of(content: Any, role: str) -> Any:
@@ -311,20 +280,13 @@ def _content_of(content: Any, role: str) -> Any:
 
 
 def _tools(tools: Any) -> Any:
-    """Return the definitions in tools of Gemini (`functionDeclarations`) and of Bedrock (`toolSpec`)."""
+    """Return the definitions in tools of Gemini (`functionDeclarations`); others stay as they are."""
     if not isinstance(tools, list):
         return tools
     found: list[Any] = []
     for tool in tools:
         declared = [tool[name] for name in ("functionDeclarations", "function_declarations") if _has(tool, name, list)]
-        if declared:
-            found += [_lower_types(each) for each in declared[0]]
-        elif _has(tool, "toolSpec", dict):
-            schema = field_value(tool, "toolSpec.inputSchema.json")
-            rest = {key: value for key, value in tool["toolSpec"].items() if key != "inputSchema"}
-            found.append(rest | ({} if schema is None else {"parameters": schema}))
-        else:
-            found.append(tool)
+        found += [_lower_types(each) for each in declared[0]] if declared else [tool]
     return found
 
 
@@ -346,19 +308,8 @@ def _has(value: Any, name: str, kind: type) -> bool:
     return isinstance(value, dict) and isinstance(value.get(name), kind)
 
 
-def _pair(row: dict[str, Any], sides: tuple[str, str] | Refused) -> dict[str, Any]:
-    """Return two compared answers as `chosen` and `rejected`."""
-    if isinstance(sides, Refused):
-        raise sides
-    pair = {name: row[answer] for name, answer in zip(("chosen", "rejected"), sides, strict=True)}
-    if sides[0].startswith("conversation"):
-        return _kept(row, row) | pair
-    prompt = row.get("context") if row.get("prompt") is None else row["prompt"]
-    question = prompt if isinstance(row.get("prompt"), str) else row.get("question")
-    asked = {name: row[name] for name in _ASKED if name in row} | {"prompt": prompt}
-    if isinstance(question, str) and not {"instruction", "query"} & asked.keys():  # of a chat: it is compared as one
-        asked |= {"instruction": question, "prompt": None if question is prompt else prompt}
-    return _kept(row, row) | pair | asked
+def _refuse(refusal: Refused) -> dict[str, Any]:
+    raise refusal
 
 
 def _object(row: Mapping[str, Any], path: str) -> dict[str, Any] | None:

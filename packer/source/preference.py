@@ -18,7 +18,6 @@ import numpy as np
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
 from packer.source.chat import with_weight
-from packer.source.comparisons import ANSWERS
 from packer.source.decode import Refused, as_number, coalesce_aliases, decoded_json, parse_cell_json, type_name
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema
@@ -290,7 +289,7 @@ def _margin(row: dict[str, Any]) -> float | None:
 SCHEMA = RowSchema(
     needs=((*CHOSEN_FIELDS, "messages"), REJECTED_FIELDS),
     rows=(RowFields,),
-    extra_fields=(*PREFERENCE_FIELDS, *ANSWERS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
+    extra_fields=(*PREFERENCE_FIELDS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "

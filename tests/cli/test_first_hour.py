@@ -243,14 +243,13 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
     assert len(found) == len(explanations())
     assert {"tokenizer", "sources.schema", "supervision.history_rewrite"} <= keys
     within = {
-        "text.fim.tokens": ["text.fim"],
         "split.shares.validation": ["split"],
         "filters[0].chars.min": ["filters"],
         "media": ["media.images", "media.root", "media.check", "media.keep"],
     }
     for name, expected in within.items():
         assert [each["name"] for each in fields("explain", name)["explanations"]] == expected
-    assert_refused("no code, schema, key or command is called", "explain", "text.fim.token", exit_code=2)
+    assert_refused("no code, schema, key or command is called", "explain", "split.share", exit_code=2)
     for name in ("supervision.history_rewrite", "history_rewrite", "history", "--history"):
         said = " ".join(run("explain", "--", name).stdout.split())
         assert "exact | last | as_rendered: " in said and "--history exact sets it" in said

@@ -13,6 +13,7 @@ from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_effort import each_with_a_kind, one_in
+from task_pages import python_of
 
 import packer
 from packer.errors import NothingKeptError
@@ -55,30 +56,6 @@ GEMINI = {
         {"role": "user", "parts": [{"functionResponse": {"name": "tide", "response": {"high": RESULT}}}]},
         {"role": "model", "parts": [{"text": SAID}]},
     ],
-}
-BEDROCK = {
-    "schemaVersion": "bedrock-conversation-2024",
-    "system": [{"text": SYSTEM}, {"cachePoint": {"type": "default"}}],
-    "messages": [
-        {"role": "user", "content": [{"text": ASKED}]},
-        {
-            "role": "assistant",
-            "content": [
-                {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": "c2lnbmF0dXJl"}}},
-                {"toolUse": {"toolUseId": "tooluse_1", "name": "tide", "input": {"harbor": CALLED}}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": {"toolUseId": "tooluse_1", "content": [{"json": {"high": RESULT}}], "status": "success"}}
-            ],
-        },
-        {"role": "assistant", "content": [{"text": SAID}]},
-    ],
-    "toolConfig": {
-        "tools": [{"toolSpec": {"name": "tide", "description": "tells", "inputSchema": {"json": PARAMETERS}}}]
-    },
 }
 ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "input_text", "text": ASKED}]},
@@ -123,7 +100,6 @@ RESPONSE = {"id": "c", "choices": [{"index": 0, "message": ANSWER}]}
 ALL, LAST = ["[" + THOUGHT + "]" + CALL, SAID], [SAID]
 TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "gemini": (GEMINI, ALL),
-    "bedrock": (BEDROCK, ALL),
     "responses": (RESPONSES, LAST),
     "responses of which a summary is given": (
         {
@@ -141,7 +117,6 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         LAST,
     ),
     "a log of chats": ({"request": REQUEST, "response": RESPONSE}, LAST),
-    "a log of chats in two bodies": ({"request_id": "r", "request_body": REQUEST, "response_body": RESPONSE}, LAST),
     "a log of chats in a body and none": (
         {"request": {"request_id": "a", "method": "POST", "body": REQUEST}, "response": RESPONSE},
         LAST,
@@ -154,15 +129,6 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a request that is the row itself": (REQUEST | {"response": RESPONSE}, LAST),
     "a log of ollama": (REQUEST | {"message": ANSWER, "done_reason": "stop"}, LAST),
     "a log of ollama with JSON in a cell": (REQUEST | {"message": json.dumps(ANSWER)}, LAST),
-    "a conversation of responses": (
-        {
-            "id": "conv_1",
-            "instructions": SYSTEM,
-            "tools": RESPONSES["tools"],
-            "items": [{"type": "message"} | ITEMS[0], *ITEMS[1:], ANSWER_ITEM],
-        },
-        ALL,
-    ),
     "the input of the next run of an agent": (
         {"instructions": SYSTEM, "tools": RESPONSES["tools"], "input": [*ITEMS, ANSWER_ITEM], "last_agent": "tides"},
         ALL,
@@ -171,26 +137,10 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"messages": CHAT, "tools": CHAT_TOOLS, "choices": RESPONSE["choices"]},
         LAST,
     ),
-    "a run of langsmith": (
-        {
-            "inputs": {"messages": CHAT, "tools": CHAT_TOOLS},
-            "outputs": {"choices": RESPONSE["choices"]},
-            "run_type": "llm",
-        },
-        LAST,
-    ),
     "a log of gemini": (
         {
             "request": GEMINI | {"contents": GEMINI["contents"][:3]},  # type: ignore[index]
             "response": {"candidates": [{"content": GEMINI["contents"][3], "finishReason": "STOP"}]},  # type: ignore[index]
-        },
-        LAST,
-    ),
-    "a log of bedrock": (
-        {
-            "schemaType": "ModelInvocationLog",
-            "input": {"inputBodyJson": BEDROCK | {"messages": BEDROCK["messages"][:3]}},  # type: ignore[index]
-            "output": {"outputBodyJson": {"output": {"message": BEDROCK["messages"][3]}, "stopReason": "end_turn"}},  # type: ignore[index]
         },
         LAST,
     ),
@@ -292,22 +242,41 @@ COMPARED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "kind"), each_with_a_kind(COMPARED, KINDS))
-def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, built: Any) -> None:
-    chosen, rejected = read_back(built(COMPARED[name], kind), f"rows.{kind}")
-    for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
-        assert f"<|im_start|>user\n{ASKED}<|im_end|>" in text and other not in text
-        assert "".join(learned).strip().startswith(answer)
+def test_two_answers_and_a_verdict_are_refused_by_their_names(name: str, kind: str, built: Any) -> None:
+    one, other = (field for field, value in COMPARED[name].items() if value in (ONE, OTHER) or "conversation" in field)
+    verdict = [field for field in COMPARED[name] if field not in (one, other)][-1]
+    said = f"2 × wrong_type .of two answers, `{one}` and `{other}`, `{verdict.replace('_b', '_a').replace('_2', '_1')}`"
+    with pytest.raises(NothingKeptError, match=f"{said}.*`chosen` and `rejected`"):
+        built(COMPARED[name], kind)
+
+
+@pytest.mark.parametrize("more", [{"text": ASKED}, {"instruction": ASKED, "output": SAID}, {"completion": SAID}])
+def test_two_answers_and_a_verdict_are_no_other_example_in_a_file_of_those(more: Any, built: Any) -> None:
+    """`read_row` is asked, as a file of such rows alone is one of pairs."""
+    row = COMPARED["an arena"] | more
+    assert schema_of(row) == "preference"
+    for schema in ("text", "alpaca", "completion", "messages", "preference", "rated"):
+        with pytest.raises(Refused, match="two answers"):
+            read_row(row, number=0, schema=schema, columns={})
+
+
+def test_the_page_makes_pairs_of_an_arena(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arena = COMPARED["conversations of an arena"]
+    write(tmp_path / "arena.jsonl", [arena, arena | {"winner": "tie (bothbad)"}])
+    (code,) = (each for each in python_of("preference.md") if "arena" in each)
+    exec(code.replace("YOUR_MODEL", str(model)), {})
+    (name,) = (tmp_path / "cache.rows").iterdir()
+    chosen, rejected = read_back(tmp_path / "cache", f"cache.rows/{name.name}")
+    for (text, learned), answer in ((chosen, ONE), (rejected, OTHER)):
+        assert ASKED in text and learned == [f"{answer}<|im_end|>"]
 
 
 @pytest.mark.parametrize(
     ("row", "code"),
     [
-        (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
-        (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
-        (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
-        (COMPARED["scores"] | {"score_a": 0.5}, "pair_identical"),
-        (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
-        (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
+        (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "wrong_type"),
+        (COMPARED["a name"] | {"preference": "tie"}, "wrong_type"),
         (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
         (RESPONSES | {"prompt": {"id": "pmpt_1", "variables": {"harbor": "Oban"}}}, "wrong_type"),
         (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
@@ -348,11 +317,8 @@ ENDINGS = [
     ("a log of chats", "finish_reason", "length", "stop"),
     ("a log of chats", "finish_reason", "content_filter", "tool_calls"),
     ("a log of chats in fields of the row", "finish_reason", "length", "stop"),
-    ("a log of chats in two bodies", "finish_reason", "length", "stop"),
     ("a log of ollama", "done_reason", "length", "stop"),
-    ("a conversation of responses", "status", "incomplete", "completed"),
     ("a log of gemini", "finishReason", "MAX_TOKENS", "STOP"),
-    ("a log of bedrock", "stopReason", "max_tokens", "end_turn"),
     ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
 ]
 
@@ -386,8 +352,10 @@ def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
         {"messages": [*CHAT[1:2], ANSWER], "request": {"messages": CHAT}, "response": {"a": 1}},
         {"messages": [*CHAT[1:2], ANSWER], "response": RESPONSE},
         REQUEST | {"message": "none"},
-        {"items": [{"role": "user", "content": ASKED}, ANSWER]},
-        {"items": [{"type": "message", "role": "user", "content": ASKED}, {"name": "a lamp"}]},
+        {"request_id": "r", "request_body": REQUEST, "response_body": RESPONSE},
+        {"inputs": REQUEST, "outputs": RESPONSE, "run_type": "llm"},
+        {"instructions": SYSTEM, "items": [*ITEMS, ANSWER_ITEM]},
+        {"input": {"inputBodyJson": REQUEST}, "output": {"outputBodyJson": RESPONSE}},
         {"instruction": ASKED, "output": SAID, "request": "{harbor}", "response": "{time}"},
         {"prompt": ASKED, "completion": SAID, "winner": "model_a"},
         {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "preference": 1},

@@ -169,6 +169,55 @@ def generated(reason: str) -> dict[str, Any]:
     return {"outputs": {"generations": [[made]], "llm_output": None}}
 
 
+REQUEST = {
+    "messages": [message("system", SYSTEM), ASK, message("assistant", None, tool_calls=[CHAT_CALL]), RESULT],
+    "tools": CHAT_TOOLS,
+}
+
+
+def response(reason: str) -> dict[str, Any]:
+    return {"object": "chat.completion", "choices": [{"message": ANSWER, "finish_reason": reason}]}
+
+
+BEDROCK_THINKS = {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": "c2lnbmF0dXJl"}}}
+BEDROCK_CALL = {"toolUse": {"toolUseId": "t1", "name": "tide", "input": {"harbor": "Oban"}}}
+BEDROCK_RESULT = {"toolResult": {"toolUseId": "t1", "content": [{"json": {"high": "06:12"}}], "status": "success"}}
+BEDROCK_TOOL = CHAT_TOOLS[0]["function"] | {"inputSchema": {"json": CHAT_TOOLS[0]["function"]["parameters"]}}
+BEDROCK = {
+    "schemaVersion": "bedrock-conversation-2024",
+    "system": [{"text": SYSTEM}, {"cachePoint": {"type": "default"}}],
+    "messages": [
+        message("user", [{"text": ASKED}]),
+        message("assistant", [BEDROCK_THINKS, BEDROCK_CALL]),
+        message("user", [BEDROCK_RESULT]),
+    ],
+    "toolConfig": {"tools": [{"toolSpec": BEDROCK_TOOL}, {"cachePoint": {"type": "default"}}]},
+}
+BEDROCK_ANSWER = message("assistant", [{"text": SAID}])
+ON_BEDROCK = {
+    "system": SYSTEM,
+    "tools": [CHAT_TOOLS[0]["function"] | {"input_schema": CHAT_TOOLS[0]["function"]["parameters"]}],
+    "messages": [
+        ASK,
+        message("assistant", [USE]),
+        message("user", [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "06:12"}]),
+    ],
+}
+
+
+def invocation(asked: Any, **answer: Any) -> dict[str, Any]:
+    return {"operation": "x", "input": {"inputBodyJson": asked}, "output": {"outputBodyJson": answer}}
+
+
+ON_RESPONSES = [{"type": "function"} | CHAT_TOOLS[0]["function"]]
+ITEMS: list[dict[str, Any]] = [
+    message("user", [{"type": "input_text", "text": ASKED}], type="message"),
+    {"type": "function_call", "call_id": "call_1", "name": "tide", "arguments": '{"harbor": "Oban"}'},
+    {"type": "function_call_output", "call_id": "call_1", "output": "06:12"},
+    message("assistant", [{"type": "output_text", "text": SAID}], type="message"),
+]
+
+
 def ui_message(number: str, role: str, said: str, *before: Any) -> dict[str, Any]:
     return {"id": number, "role": role, "parts": [*before, text(said)]}
 
@@ -428,6 +477,37 @@ EXPORTS: dict[str, Shape] = {
         [SAID],
     ),
     "langsmith": Shape([LANGSMITH | generated("stop")], CALLED, [SAID], file="runs.jsonl"),
+    "langsmith with answers of a server": Shape(
+        [{"run_type": "llm", "inputs": REQUEST, "outputs": response("stop")}], CALLED, [SAID], file="runs.jsonl"
+    ),
+    "helicone": Shape(
+        [{"request_id": "r", "request_body": REQUEST, "response_body": response("stop")}], CALLED, [SAID]
+    ),
+    "bedrock": Shape(
+        [BEDROCK | {"messages": [*BEDROCK["messages"], BEDROCK_ANSWER]}], CALLED, [f"[{THOUGHT}]{CALL}", SAID]
+    ),
+    "bedrock without a call": Shape(
+        [BEDROCK | {"messages": [BEDROCK["messages"][0], BEDROCK_ANSWER]}],
+        [*CALLED[:3], SAID],
+        [SAID],
+    ),
+    "a log of bedrock": Shape(
+        [invocation(BEDROCK, output={"message": BEDROCK_ANSWER}, stopReason="end_turn")], CALLED, [SAID]
+    ),
+    "a request beside its answer of bedrock": Shape(
+        [BEDROCK | {"output": {"message": BEDROCK_ANSWER}, "stopReason": "end_turn"}], CALLED, [SAID]
+    ),
+    "a request and its answer of bedrock": Shape(
+        [{"request": BEDROCK, "response": {"output": {"message": BEDROCK_ANSWER}, "stopReason": "end_turn"}}],
+        CALLED,
+        [SAID],
+    ),
+    "a log of anthropic on bedrock": Shape(
+        [invocation(ON_BEDROCK, role="assistant", content=[text(SAID)], stop_reason="end_turn")], CALLED, [SAID]
+    ),
+    "items of responses": Shape(
+        [{"id": "c", "instructions": SYSTEM, "tools": ON_RESPONSES, "items": ITEMS}], CALLED, [CALL, SAID]
+    ),
     "spans with attributes": Shape(
         [
             {"trace_id": "t", "name": "openai.chat", "attributes": SPAN},
@@ -495,6 +575,9 @@ CUT: dict[str, Any] = {
         }
     ],
     "langsmith": [LANGSMITH | generated("length")],
+    "helicone": [{"request_body": REQUEST, "response_body": response("length")}],
+    "bedrock": [invocation(BEDROCK, output={"message": BEDROCK_ANSWER}, stopReason="max_tokens")],
+    "items-of-responses": [{"items": [*ITEMS[:-1], ITEMS[-1] | {"status": "incomplete"}]}],
     "opentelemetry": [
         {"attributes": [{"key": key, "value": {"stringValue": value}} for key, value in CUT_SPAN.items()]}
     ],

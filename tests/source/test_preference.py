@@ -2,9 +2,6 @@
 
 import datetime as dt
 import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
@@ -354,24 +351,3 @@ def test_whatever_the_fields_hold_a_row_is_a_sample_or_refused(row):
     for schema in ("preference", "rated"):
         found = read(row, schema)
         assert isinstance(found, str) or found.preference is not None
-
-
-def test_of_two_pairs_of_answers_the_same_is_read_in_every_process():
-    """Sets of words have another order in each process, and a cache has not."""
-    names = [f"{name}_{side}" for name in ("answer", "response") for side in "ab"]
-    rows = [{"prompt": "Which?", "winner": "a"} | dict.fromkeys(each, "It is.") for each in (names, names[::-1])]
-    seeds = [
-        subprocess.run(
-            [sys.executable, "-c", READ],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            input=json.dumps(rows),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in "15"
-    ]
-    assert seeds == ["('response_a', 'response_b') ('response_a', 'response_b')\n"] * 2
-
-
-READ = "import json, sys; from packer.source.comparisons import chosen_and_rejected as f; print(*map(f, json.load(sys.stdin)))"

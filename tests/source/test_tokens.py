@@ -1,11 +1,15 @@
 """The schema tokens: rows that bring their ids, and what they say is trained."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from export.readers import cache_documents
 from hypothesis import given
 from hypothesis import strategies as st
+from task_pages import python_of
+from tokenizers import Tokenizer
 
 from packer.pipeline.plan.inputs import detected_schema
 from packer.rejections import CODES
@@ -182,3 +186,17 @@ def test_whatever_a_row_holds_it_is_a_sample_or_has_a_reason(fields, ids):
         else:
             assert 0 < len(tokens.input_ids) == len(tokens.weight) <= len(ids)
             assert tokens.input_ids.min() >= 0 and ((tokens.weight >= 0) & (tokens.weight <= 1)).all()
+
+
+def test_the_page_gives_texts_to_fill_in_as_ids_of_their_marks(starter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(starter / "tokenizer", "YOUR_MODEL")
+    backend = Tokenizer.from_file("YOUR_MODEL/tokenizer.json")
+    backend.add_tokens(["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"])
+    backend.save("YOUR_MODEL/tokenizer.json")
+    exec(python_of("token-rows.md")[0], {})
+    ((ids, labels),) = cache_documents(tmp_path / "cache", "train")
+    whole = "<|fim_prefix|>def one():\n    <|fim_suffix|>\n<|fim_middle|>return 1<|endoftext|>"
+    assert backend.decode(ids, skip_special_tokens=False) == whole
+    assert {*map(backend.token_to_id, ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"))} < {*ids}
+    assert labels[1:] == ids[1:] and len(ids) > 6

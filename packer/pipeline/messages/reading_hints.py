@@ -23,7 +23,7 @@ _TRIED_ROWS = 8
 
 _OTHER_KEYS = re.compile(
     r"\A(?:.* at|no field `(?:role|from)` at) \$\.(?P<field>\w+)\[\d+\]"
-    r"(?:; its other keys: `|, which|\.content\[\d+\]\.type: |\Z)"
+    r"(?:; its other keys: `|, which|\.content\[\d+\](?:\.type: |\Z)|\Z)"
 )
 """The reason given for a message without a text, or without a role, that has other keys which may contain it."""
 

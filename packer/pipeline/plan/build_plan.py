@@ -11,7 +11,6 @@ from packer.curate import TraitRules
 from packer.display import Progress
 from packer.errors import InputError, RecipeError
 from packer.media.processor import processor_of
-from packer.model.backend import load_backend
 from packer.model.model import TOKENIZER_FILE, Model, load_model
 from packer.pipeline.identity import RULES_VERSION, Engine, Provenance, key_of, model_record, resolve_engine
 from packer.pipeline.images import with_processor
@@ -94,7 +93,7 @@ def plan_build(
     inputs = [_input_of(file, cut, with_part=bool(trait_rules)) for file, cut in zip(files, cuts, strict=True)]
     _refuse_absent(recipe, files, progress.note)
     asked_pack, recipe = recipe.pack, suited(recipe, inputs)
-    _note_without_effect(asked_pack, recipe, inputs, model, progress)
+    _note_without_effect(asked_pack, recipe, model, progress)
     provenance = Provenance(
         recipe=recipe,
         engine=engine.name,
@@ -189,44 +188,17 @@ def load_recipe_model(recipe: Recipe) -> Model:
         pad_id=recipe.pack.pad_id,
         processor=recipe.reads_images,
     )
-    _check_infilling(recipe, model)
     model = with_role_markers(model, recipe)
     return with_processor(model) if recipe.reads_images else model
 
 
-def _check_infilling(recipe: Recipe, model: Model) -> None:
-    """Refuse tokens that end texts, that the tokenizer would write as letters, or beside which it changes a text."""
-    if recipe.text.fim is None:
-        return
-    added = {token.content: token.id for token in model.added_tokens}
-    backend = load_backend(model.files[TOKENIZER_FILE])
-    for text in recipe.text.fim.tokens:
-        if text not in added:
-            named = ", ".join(text for text in added if "fim" in text.lower())
-            hint = f"those with fim in their names: {named}" if named else "its model was not trained to fill in"
-            raise RecipeError(f"text.fim.tokens: '{text}' is not an added token of {recipe.tokenizer}", hint=hint)
-        around = f"x {text} x{text}x"
-        ids = backend.encode(around, add_special_tokens=False).ids
-        is_kept = backend.decode(ids, skip_special_tokens=False) == around
-        if text in model.stops or not is_kept or ids.count(added[text]) != 2:
-            what = "ends texts" if text in model.stops else "changes the text beside it, such as white space"
-            raise RecipeError(
-                f"text.fim.tokens: '{text}' of {recipe.tokenizer} {what}",
-                hint="take other added tokens, or leave texts whole with --set text.fim=null",
-            )
-
-
-def _note_without_effect(
-    asked: Pack, recipe: Recipe, inputs: Sequence[Input], model: Model, progress: Progress
-) -> None:
-    """Report keys of the recipe that these inputs make void, and blocks that training cannot use."""
+def _note_without_effect(asked: Pack, recipe: Recipe, model: Model, progress: Progress) -> None:
+    """Report what of `pack` the inputs make void, and blocks that training cannot use."""
     if recipe.pack != asked != Pack():
         what = "a cache with images, without pack.max_pixels," if recipe.reads_images else "a cache of pairs or ratings"
         progress.note(f"{what} is not packed: `pack` has no effect; to leave out long rows, filter by `tokens`")
     if recipe.reads_images and recipe.pack.mode != "none" and (why := processor_of(model.files).wrong_when_packed):
         progress.note(f"train with batching='padded', which reads no blocks: this model {why}")
-    if recipe.text.fim is not None and not any(entry.schema == "text" for entry in inputs):
-        progress.note("no input has rows of schema text: `text.fim` has no effect")
 
 
 def _note_engine(engine: Engine, before: Manifest | None, progress: Progress) -> None:
