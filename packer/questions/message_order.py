@@ -82,11 +82,13 @@ def _time(value: Any) -> float | None:
     """Return a time in seconds; None for anything else."""
     if (number := _count(value)) is not None:
         return next((at for unit in (1, 1000) if _SECONDS[0] <= (at := number / unit) < _SECONDS[1]), None)
+    if not isinstance(value, str) or not _ISO.fullmatch(value):
+        return None
     try:
-        when = dt.datetime.fromisoformat(value) if _ISO.fullmatch(value) else None
+        when = dt.datetime.fromisoformat(value)
     except ValueError:
         return None
-    return None if when is None else (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
+    return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
 
 
 def _count(value: Any) -> float | None:

@@ -326,7 +326,7 @@ def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_s
         for k, row in enumerate([*talk, *more])
     ]
     hint = refused(tmp_path / "rows.jsonl", *rows)
-    assert hint.startswith("each row is a single message; join those with the same `conversation_id` to `messages`")
+    assert hint.startswith("each row is a single message; join those of each conversation to `messages`")
 
 
 def test_a_field_of_labels_that_repeat_is_no_question(tmp_path):
