@@ -240,7 +240,16 @@ such rows, and trained what they say."""
 NO_PLACE = (
     "the template has no place for this: packer preview shows what it writes; leave it out, or use another template"
 )
-_NO_TAGS = "give reasoning under `reasoning_content`, without tags, or leave it out: packer preview shows the text"
+NO_TAGS = "give reasoning under `reasoning_content`, without tags, or leave it out: packer preview shows the text"
+
+
+_IF_DROPPED = {
+    "dropped_tool_call": "if the template writes one call of a message, write each call as a message of its own, "
+    "followed by its result, or use a template that writes several",
+    "dropped_tools": "if the template reads the parameters of tools under `properties`, "
+    "docs/how-to/exports.md#parameters-of-tools has the command that puts them there",
+}
+"""How rows are to be written for templates that have a place for some of such content."""
 
 
 def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
@@ -262,6 +271,8 @@ def ways_out(code: str, *, allowed: Iterable[str] = ()) -> dict[str, str]:
 def rejection_hint(code: str, ways: Mapping[str, str] | None = None, *, advice: str | None = None) -> str:
     """Return what to do about rows rejected with a code: by default, with all keys that may help."""
     ways = ways_out(code) if ways is None else ways
-    advice = advice or _HINTS.get(code)
     sets = [f"{as_option(key)} {effect}" for key, effect in ways.items()]
-    return "; ".join([*sets, *([advice] if advice else [])]) or (_NO_TAGS if code == "dropped_reasoning" else NO_PLACE)
+    if code in _IF_DROPPED and advice is None:
+        sets, advice = sets or [NO_PLACE], _IF_DROPPED[code]
+    advice = advice or _HINTS.get(code)
+    return "; ".join([*sets, *([advice] if advice else [])]) or (NO_TAGS if code == "dropped_reasoning" else NO_PLACE)

@@ -1,12 +1,11 @@
 """Finds rows whose messages stand in another order than they say.
 
-What a row says of the order of its messages must be the order they stand in. A row says it under a key of its messages,
-which may be in objects in them: one that numbers them, by consecutive integers; one that has their times; or one that
-has the id of the message before. Only values tell such a key, never its name. Results of calls may come in any order.
+What a row says of the order of its messages must be the order they stand in. A row says it under a key of its messages:
+one that numbers them, by consecutive integers; one that has their times; or one that has the id of the message before.
+Only values tell such a key, never its name. Results of calls may come in any order.
 """
 
 import datetime as dt
-import email.utils
 import operator
 import re
 from collections import defaultdict
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 from typing import Any
 
-from packer.questions.read_places import ITEMS, MOST_FIELDS, Path, UnreadField, shown_path
+from packer.questions.read_places import ITEMS, UnreadField
 from packer.source.decode import decoded_json
 from packer.source.roles import ROLES, is_answer
 from packer.source.row import field_value
@@ -23,11 +22,9 @@ from packer.source.row import field_value
 _NO_ORDER = frozenset({"role", "from", "content", "value", "tool_calls", "tool_call_id"})
 
 _SECONDS = (946_684_800, 4_102_444_800)
-"""The years from 2000 to 2099; a number may also count milliseconds, microseconds or nanoseconds."""
+"""The years from 2000 to 2099; a number may also count milliseconds."""
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d\S{0,24})?")
-_RFC_2822 = re.compile(r"(?:[A-Z][a-z]{2}, )?\d{1,2} [A-Z][a-z]{2} \d{4} \d\d:\d\d.{0,20}")
-_DIGITS = re.compile(r"\d{1,19}", re.ASCII)
 
 _FEWEST_COUNTED = 3
 """Of two messages, 1 and 0 may say who speaks."""
@@ -39,7 +36,7 @@ class _Talk:
 
     roles: tuple[str | None, ...]
     answers: frozenset[int]
-    said: Mapping[Path, Mapping[int, Any]]
+    said: Mapping[str, Mapping[int, Any]]
 
     def stands(self, values: Mapping[int, float]) -> bool:
         """Whether messages with these values, which rise with time, stand in order."""
@@ -66,59 +63,49 @@ def _talk(messages: Any, roles: Mapping[str, str]) -> _Talk | None:
     """Return what several messages in a list say; None if it is nothing, or if they are none."""
     if not isinstance(messages, list) or len(messages) < 2 or any(type(each) is not dict for each in messages):
         return None
-    said: dict[Path, dict[int, Any]] = {}
+    said: dict[str, dict[int, Any]] = {}
     for number, message in enumerate(messages):
-        for key, given in message.items():
-            for at, value in _scalars((key,), given) if key not in _NO_ORDER else ():
-                said.setdefault(at, {})[number] = value
+        for key, value in message.items():
+            if key not in _NO_ORDER and isinstance(value, str | int | float) and not isinstance(value, bool):
+                said.setdefault(key, {})[number] = value
     senders = [str(each.get("role") or each.get("from")) for each in messages]
     own = tuple(ROLES.get(roles.get(each, each).lower()) for each in senders)
     answers = frozenset(k for k, each in enumerate(messages) if is_answer(each, roles))
     return _Talk(roles=own, answers=answers, said=said) if said else None
 
 
-def _field(key: Path, num_rows: int, example: str) -> UnreadField:
-    return UnreadField(path=shown_path(key), kind="order", num_rows=num_rows, example=example)
-
-
-def _scalars(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    if type(value) is dict and len(value) <= MOST_FIELDS:
-        for key, each in value.items():
-            yield from _scalars((*path, key), each)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield path, value
+def _field(key: str, num_rows: int, example: str) -> UnreadField:
+    return UnreadField(path=key, kind="order", num_rows=num_rows, example=example)
 
 
 def _time(value: Any) -> float | None:
     """Return a time in seconds; None for anything else."""
     if (number := _count(value)) is not None:
-        return next((at for unit in (1, 1e3, 1e6, 1e9) if _SECONDS[0] <= (at := number / unit) < _SECONDS[1]), None)
-    is_mail = isinstance(value, str) and _RFC_2822.fullmatch(value)
-    if not (is_mail or (isinstance(value, str) and _ISO.fullmatch(value))):
+        return next((at for unit in (1, 1000) if _SECONDS[0] <= (at := number / unit) < _SECONDS[1]), None)
+    if not isinstance(value, str) or not _ISO.fullmatch(value):
         return None
     try:
-        when = email.utils.parsedate_to_datetime(value) if is_mail else dt.datetime.fromisoformat(value)
+        when = dt.datetime.fromisoformat(value)
     except ValueError:
         return None
     return (when if when.tzinfo else when.replace(tzinfo=dt.UTC)).timestamp()
 
 
 def _count(value: Any) -> float | None:
-    is_number = not isinstance(value, str) or _DIGITS.fullmatch(value)
-    return float(value) if is_number and (isinstance(value, str) or abs(value) < 1e19) else None
+    return float(value) if not isinstance(value, str) and abs(value) < 1e19 else None
 
 
 _Numbers = Mapping[int, Mapping[int, float]]
 """Those of messages, by the number of the talk."""
 
 
-def _numbers(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> dict[Path, _Numbers]:
+def _numbers(talks: Sequence[_Talk], number: Callable[[Any], float | None]) -> dict[str, _Numbers]:
     """Return what messages have under the keys that time or count them: one for at least half of the answers.
 
     Documents that were found have times, too, which say nothing about messages.
     """
-    found: defaultdict[Path, dict[int, Mapping[int, float]]] = defaultdict(dict)
-    others: set[Path] = set()
+    found: defaultdict[str, dict[int, Mapping[int, float]]] = defaultdict(dict)
+    others: set[str] = set()
     for (k, talk), path in ((each, path) for each in enumerate(talks) for path in each[1].said.keys() - others):
         said = talk.said[path]
         numbers = {at: each for at, value in said.items() if (each := number(value)) is not None}
@@ -170,8 +157,8 @@ def _branched(talks: Sequence[_Talk]) -> Iterator[UnreadField]:
 
     An id is another one for each message, and most messages have to name one.
     """
-    having: defaultdict[Path, list[_Talk]] = defaultdict(list)
-    ids: defaultdict[Path, dict[_Talk, set[Any]]] = defaultdict(dict)
+    having: defaultdict[str, list[_Talk]] = defaultdict(list)
+    ids: defaultdict[str, dict[_Talk, set[Any]]] = defaultdict(dict)
     for talk in talks:
         for key, said in talk.said.items():
             having[key].append(talk)

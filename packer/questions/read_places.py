@@ -1,5 +1,6 @@
 """What a search of rows finds: places in rows, and what is said of them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -9,6 +10,9 @@ Path: TypeAlias = tuple[str, ...]
 """Keys that lead to a value; ``[]`` stands for the items of a list."""
 
 ITEMS = "[]"
+
+KEY_OF_MESSAGES = re.compile(r"(?P<list>[^\[\]]+)\[\]\.(?P<key>[^\[\]]+)")
+"""The path of a key of messages, which may be in an object of theirs, as these may be in one of the row."""
 
 MOST_FIELDS = 64
 """An object with more keys is a table, by ids for example."""
@@ -51,9 +55,6 @@ class UnreadField:
     """Of a text: paths in it, or its own, that lead to text through objects, or to a key of the objects in a list. Of a
     block: labels of lines behind it, if its own is among them.
     """
-
-    programs: tuple[tuple[str, str], ...] = ()
-    """What a flag may say, each with the program of jq that gives it a name that packer reads."""
 
     keeps: tuple[tuple[str, str], ...] = ()
     """Settings that train some of the rows, each with what is trained by it."""

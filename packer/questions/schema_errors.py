@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError, did_you_mean, near
-from packer.questions.conversations import PAGE, conversation_hint, step
+from packer.questions.conversations import PAGE, conversation_hint
 from packer.questions.field_names import meant_field
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
@@ -35,11 +35,11 @@ def no_schema(path: FilePath, format: Format, columns: Columns) -> InputError:  
         return _of_rows(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
     rows = [*first_rows(path, format, columns)]
     if not rows:
-        return _no_object(path, first_value(path, format, columns), is_array=format == "json")
+        return _no_object(path, first_value(path, format, columns))
     return _of_rows(path, rows, columns)
 
 
-def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
+def _no_object(path: FilePath, first: Any) -> InputError:
     """Return the error for a file of which no sampled row is an object; `first`: its first row, or why it has none."""
     hint = "expected one object per row; rows over 16 MiB are not sampled: name their schema with --schema"
     if isinstance(first, Refused):
@@ -55,10 +55,8 @@ def _no_object(path: FilePath, first: Any, *, is_array: bool) -> InputError:
         )
     ):
         are_messages = isinstance(first[0], dict) and "from" not in first[0]
-        rows, name = ".[] | " if is_array else "", "messages" if are_messages else "conversations"
+        name = "messages" if are_messages else "conversations"
         hint = f'rows are lists; give them a name, as in {{"{name}": [...]}}'
-        if (command := jq_command(path, f"{rows}{{{name}: .}}")) is not None:
-            hint += f": {command}"
     return InputError(f"{path}: none of the sampled rows is a JSON object", hint=hint)
 
 
@@ -70,16 +68,16 @@ def _of_rows(path: FilePath, rows: Sequence[Mapping[str, Any]], columns: Columns
         f"{path}: its rows match no schema; fields found: {found}",
         hint=_wrapped_hint(path, rows)
         or conversation_hint(path, rows)
-        or _whole_hint(path, rows)
+        or _whole_hint(rows)
         or columns_hint(rows, columns),
     )
 
 
-def _whole_hint(path: FilePath, rows: Sequence[Mapping[str, Any]]) -> str | None:
+def _whole_hint(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the hint for a file whose rows are the items of one conversation, as a server lists them."""
     with suppress(Refused):
         read_row({"input": [*rows]}, number=0, schema="messages", columns={}, roles={})
-        return step("if the items of a file are one conversation", jq_command(path, "{input: flatten(1)}", slurps=True))
+        return 'if the items of a file are one conversation, write them as one row: {"input": [...]}'
     return None
 
 

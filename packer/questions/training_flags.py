@@ -11,18 +11,15 @@ says nothing about one of them, nor does a number that counts the items of each 
 
 import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from packer.questions.field_names import is_character, verdicts
-from packer.questions.field_programs import moved_flag
 from packer.questions.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.questions.texts import MESSAGE_FIELDS
 from packer.source.decode import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number, decoded_json
-from packer.source.file_bytes import quoted
 from packer.source.roles import is_answer
 from packer.source.row import LETTERS, first_name
 from packer.source.tools_and_calls import KEYS_OF_CALLS
@@ -41,7 +38,6 @@ _MOST_VERDICTS = 6
 _MOST_ITEMS = 100
 """Items of a list that are searched: there may be one for each token."""
 
-_CAPITAL = re.compile("[A-Z]")
 _MOST_MISFITS = 20
 """One in this many lists of numbers may have others than those of answers."""
 
@@ -147,9 +143,6 @@ class Flags:
         self._read = read
         self._roles = roles
         self._said: defaultdict[Place, _Said] = defaultdict(_Said)
-        self._in_text: set[str] = set()
-        """Fields with messages, or with lists, whose JSON is a text."""
-
         self._num_asked: Counter[Path] = Counter()
         """How many rows, answers or parts could say something at a place."""
 
@@ -179,7 +172,6 @@ class Flags:
         for path, messages in talks.items():
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
-        self._in_text.update(name for name, *_ in (*talks, *lists) if isinstance(row[name], str))
 
     def _are_messages(self, items: Sequence[Any]) -> bool:
         are_objects = all(isinstance(each, Mapping) for each in items)
@@ -271,7 +263,7 @@ class Flags:
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
             if flag is not None and self._fits(place) and not is_of_messages:
-                found.setdefault(flag.path, replace(flag, programs=()) if place.path[0] in self._in_text else flag)
+                found.setdefault(flag.path, flag)
         return found.values()
 
     def _fits(self, place: Place) -> bool:
@@ -345,45 +337,13 @@ def _flag(place: Place, said: _Said, says: str) -> UnreadField:
 
 def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
     """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
-    forms = dict[str, set[str]]()
-    for value in values:
-        said_as = value if isinstance(value, str) else json.dumps(value)
-        forms.setdefault(str(_word(value)), set()).add(_CAPITAL.sub(lambda found: found[0].lower(), said_as))
     kind = _kind(values)
-    forms = {min(each): each for each in forms.values()} if kind == "words" else forms  # as rows write them
-    words = sorted(forms)
+    written = {str(_word(value)): str(value).lower() for value in reversed(values)}
+    words = sorted(written.values() if kind == "words" else written)
     differ = said.differs or kind == "signs" or (kind == "flags" and len(words) + (num_silent > 0) > 1)
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
     says = {"signs": SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
     says = "the numbers of some messages" if place.of == "numbers" else says + " or nothing" * (num_silent > 0)
-    ways = _programs(place, kind, forms, is_silent=num_silent > 0)
-    return replace(_flag(place, said, says), programs=tuple(ways))
-
-
-def _programs(
-    place: Place, kind: str, forms: Mapping[str, Collection[str]], *, is_silent: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield what a key of messages may say, each with the program of jq that moves it to a key that packer reads.
-
-    `forms`: how each word is written, in the small letters of jq. Where only a yes is ever said, silence says no, and
-    the other way round.
-    """
-    if place.of != "message" or place.path.count(ITEMS) > 1:
-        return
-    messages, key = place.whose, place.path[len(place.whose) :]
-    silence = json.dumps("true" not in forms) if is_silent and kind == "flags" and len(forms) == 1 else None
-    ways = {
-        "flags": [("a yes", "trained", "train", "."), ("a yes", "not trained", "masked", ".")],
-        "signs": [("more than 0", "trained", "train", "tonumber > 0")],
-        "weights": [("a number", "", "weight", ".")],
-        "words": [
-            (word, "trained", "train", f"tostring | ascii_downcase | IN({_listed(sorted(forms[word]))})")
-            for word in sorted(forms)
-        ],
-    }
-    for word, says, name, value in ways[kind]:
-        what = f"that an answer is {says}" if says else "how much an answer is trained"
-        when = f"if {word} under {quoted(key[-1])} says {what}"
-        yield when, moved_flag(messages, key, name, value, silence=silence)
+    return _flag(place, said, says)

@@ -1,59 +1,51 @@
 """Commands of jq that make rows of a file, for hints: somebody runs one and builds its output."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from packer.source.file_bytes import BYTE_ORDER_MARK, PIPED, FilePath, codec_of, delimiter_of, read_chunks
-
-_PARQUET_AS_LINES = (
-    "import json, sys, pyarrow.parquet as parquet; [print(json.dumps(row, default=str))"
-    " for batch in parquet.ParquetFile(sys.argv[1]).iter_batches() for row in batch.to_pylist()]"
-)
-
-_CSV_AS_LINES = (
-    "import csv, json, sys; [print(json.dumps(row)) for row in"
-    " csv.DictReader(open(sys.argv[1], newline='', encoding='utf-8-sig'), delimiter=sys.argv[2])]"
-)
+from packer.source.file_bytes import BYTE_ORDER_MARK, PIPED, FilePath, codec_of, read_chunks
 
 
-def jq_command(path: FilePath, program: str, *, slurps: bool = False) -> str | None:
-    """Return the command that writes the results of a program of jq as JSON lines; None if jq cannot read the file.
-
-    `slurps`: the program gets all lines of the file as one list.
+def jq_command(path: FilePath, program: str) -> str | None:
+    """Return the command that writes the results of a program of jq as JSON lines; None if the file is no plain JSON.
 
     The output has another name than the file, which the shell would empty otherwise.
     """
-    if not isinstance(path, Path) or path.name == PIPED or codec_of(path) is not None:
+    if not isinstance(path, Path) or not _opening(path):
         return None
-    command = f"jq {'-sc' if slurps else '-c'} {shlex.quote(program)}"
-    head = next(read_chunks(path, 0, None), b"")
-    if head.startswith(b"PAR1"):
-        command = f"python -c {shlex.quote(_PARQUET_AS_LINES)} {shlex.quote(str(path))} | {command}"
-    elif b"\x00" in head:
-        return None  # Arrow
-    elif head.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] not in (b"{", b"["):
-        read = f"python -c {shlex.quote(_CSV_AS_LINES)} {shlex.quote(str(path))} {shlex.quote(delimiter_of(head))}"
-        command = f"{read} | {command}"
-    else:
-        command += f" {shlex.quote(str(path))}"
-    return f"{command} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
+    return f"jq -c {shlex.quote(program)} {shlex.quote(str(path))} > {shlex.quote(f'{path.stem}_lines.jsonl')}"
 
 
 def row_command(path: FilePath, program: str) -> str | None:
     """Return the command that applies a program of jq to each row of a file; None if jq cannot read the file."""
-    return jq_command(path, f'if type == "array" then .[] else . end | {program}')
+    return jq_command(path, f".[] | {program}" if _opening(path) == b"[" else program)
 
 
-def jq_field(name: str) -> str:
-    """Return what a program of jq calls a field."""
-    return f".[{json.dumps(name, ensure_ascii=False)}]"
+def _opening(path: FilePath) -> bytes:
+    """Return the bracket with which a file of JSON begins; nothing of a table, or of what jq cannot open."""
+    if not isinstance(path, Path) or path.name == PIPED or codec_of(path) is not None:
+        return b""
+    head = next(read_chunks(path, 0, None), b"").removeprefix(BYTE_ORDER_MARK).lstrip()[:1]
+    return head if head in (b"{", b"[") else b""
 
 
 def jq_path(path: Iterable[str]) -> str:
     """Return what a program of jq calls the values that a path leads to."""
-    return "." + "".join("[]?" if key == "[]" else jq_field(key)[1:] for key in path)
+    shown = "".join("[]?" if key == "[]" else _key(key) for key in path)
+    return shown if shown.startswith(".") else f".{shown}"
+
+
+def jq_field(name: str) -> str:
+    """Return what a program of jq calls a field."""
+    return jq_path([name])
+
+
+def _key(name: str) -> str:
+    is_word = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+    return f".{name}" if is_word else f"[{json.dumps(name, ensure_ascii=False)}]"
 
 
 def texts_as_rows(folder: Path, ending: str) -> str:

@@ -4,8 +4,6 @@ import functools
 import json
 import re
 import shlex
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 import twins
-from asked_rows import CHAT, ROW, TEMPLATE, commands_in, written
+from asked_rows import CHAT, ROW, TEMPLATE, written
 from command_line import fields, run
 from search_effort import each_with_a_kind, one_in
 
@@ -52,44 +50,32 @@ def flagged(*flags: Any) -> list[dict[str, Any]]:
     return [turn | (flag or {}) for turn, flag in zip(turns, flags, strict=True)]
 
 
-FLAGS: list[tuple[dict[str, Any], list[int], int]] = [
-    ({"messages": flagged(None, {"learn": False}, None, {"learn": True})}, [2], 2),
-    ({"messages": flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False})}, [1], 2),
-    ({"messages": flagged(None, {"keep": "yes"}, None, None)}, [1], 2),
-    ({"messages": flagged(None, {"keep": "No"}, None, None)}, [2], 2),
-    ({"messages": flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}})}, [2], 2),
-    ({"messages": flagged(None, {"label": "ignore"}, None, {"label": "Train"})}, [1], 2),
-    ({"messages": flagged(None, {"label": "No"}, None, {"label": "other"})}, [1], 2),
-    ({"messages": flagged(None, {"keep": "Да"}, None, {"keep": "НЕТ"})}, [1], 2),
-    ({"messages": flagged(None, {"keep": "👎"}, None, {"keep": "✔️"})}, [2], 2),
-    ({"messages": flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0})}, [1, 2], 1),
-    ({"messages": flagged(None, {"votes": -3}, None, {"votes": 8})}, [2], 1),
+FLAGS: list[list[dict[str, Any]]] = [
+    flagged(None, {"learn": False}, None, {"learn": True}),
+    flagged({"mask": True}, {"mask": True}, {"mask": True}, {"mask": False}),
+    flagged(None, {"keep": "yes"}, None, None),
+    flagged(None, {"keep": "No"}, None, None),
+    flagged(None, {"meta": {"keep": 0}}, None, {"meta": {"keep": 1}}),
+    flagged(None, {"label": "ignore"}, None, {"label": "Train"}),
+    flagged(None, {"keep": "Да"}, None, {"keep": "НЕТ"}),
+    flagged(None, {"keep": "👎"}, None, {"keep": "✔️"}),
+    flagged(None, {"loss_scale": 0.1}, None, {"loss_scale": 1.0}),
+    flagged(None, {"votes": -3}, None, {"votes": 8}),
 ]
-"""Rows, the answers of which they say yes, and the number of ways to read them."""
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("flag", "kind"), each_with_a_kind(one_in(3, FLAGS), ["jsonl", "json", "parquet"]))
-def test_each_way_on_for_a_flag_trains_what_it_says(
-    tokenizer: Path, tmp_path: Path, flag: tuple[dict[str, Any], list[int], int], kind: str
+@pytest.mark.parametrize(("messages", "kind"), each_with_a_kind(one_in(3, FLAGS), ["jsonl", "json", "parquet"]))
+def test_a_flag_of_answers_is_asked_about_with_the_keys_that_are_read(
+    tokenizer: Path, tmp_path: Path, messages: list[dict[str, Any]], kind: str
 ) -> None:
-    row, yes, num_ways = flag
-    path = tmp_path / f"rows.{kind}"
+    path, row = tmp_path / f"rows.{kind}", {"messages": messages}
     written(path, row) if kind != "json" else path.write_text(json.dumps([row], indent=1), "utf-8")
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
-    assert "what may say which answers are trained is not read: `" in error["message"]
-    commands = commands_in(error["hint"])
-    assert len(commands) == num_ways
-    for number, command in enumerate(commands):
-        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
-        run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", tmp_path / f"cache{number}")
-        with Cache.open(tmp_path / f"cache{number}") as opened:
-            (document,) = view_row(opened, "rows_lines.jsonl", 0).documents
-        trained = [run.text for run in document.runs if run.message is not None]
-        expected = yes if number == 0 else sorted({1, 2}.difference(yes))
-        assert trained == [f"assistant {each}<|im_end|>" for each in expected]
-    ignored = shlex.split(error["hint"].replace("\n", " ").rpartition("; ")[2].partition(" leaves ")[0])
-    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", "--dry-run", *ignored)
+    assert "what may say which answers are trained is not read: `messages[]." in error["message"]
+    hint = error["hint"].replace("\n", " ")
+    assert hint.startswith("if it says which answers are trained, give messages `train` or `weight`")
+    ignored = shlex.split(hint.rpartition("; ")[2].partition(" leaves ")[0])
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
 
 
 @pytest.mark.parametrize(("of_messages", "kind"), each_with_a_kind([False, True], ["jsonl", "parquet"]))

@@ -44,9 +44,7 @@ def at(k: int) -> dt.datetime:
 
 ORDERS: dict[str, list[dict[str, Any]]] = {
     "at": [{"at": at(k).isoformat()} for k in range(NUM_SAID)],
-    "meta.sent": [{"meta": {"sent": 1_700_000_000 + k}} for k in range(NUM_SAID)],
     "seq": [{"seq": k} for k in range(NUM_SAID)],
-    "number": [{"number": str(9 + k)} for k in range(NUM_SAID)],
     "second": [{"second": 1_700_000_000 + k // 2} for k in range(NUM_SAID)],
     "parent": [{"id": f"m{k}", "parent": f"m{k - 1}" if k else None} for k in range(NUM_SAID)],
 }

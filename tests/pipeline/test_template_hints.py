@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 import twins
 from hints import settings_in
-from supervision_stages import Stages, chat
 
 from packer.audit.preview import preview
-from packer.batches import RowBatch
-from packer.pipeline.messages import suggestions
-from packer.pipeline.messages.suggestions import PARALLEL_CALLS, Trial
 from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
@@ -63,9 +59,10 @@ def test_the_ways_out_for_tags_of_another_family_go_in_no_circle(tmp_path: Path,
     one, other = hint.split("; ")
     without, kept = (other, one) if asked.startswith("Write") else (one, other)
     assert trained(*settings_in(without)) == "At six.<|im_end|>"
-    if kept == other:
-        assert kept.startswith("give reasoning under `reasoning_content`, without tags: ")
+    if not asked.startswith("Write"):
+        assert kept.startswith("give reasoning under `reasoning_content`, without tags")
         talk[1] |= {"value": "At six.", "reasoning_content": "I should think."}
+        kept = hint_for(shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}])).split("; ")[0]
         said = "<think>\nI should think.\n</think>\n\nAt six."
     assert trained(*settings_in(kept)) == f"{said}<|im_end|>"
 
@@ -264,7 +261,7 @@ def test_parameters_without_properties_get_them_by_the_command_of_the_page(tmp_p
     defined = [{"type": "function", "function": each} for each in defined] if form == "wrapped" else defined
     row = {"messages": [USER, ANSWER], "tools": json.dumps(defined) if form == "text" else defined}
     hint = hint_for(shown_for(tmp_path, PROPERTIES + twins.CHATML, [row]))
-    assert "#parameters-of-tools has the command" in hint and "allow_dropped" not in hint
+    assert "#parameters-of-tools has the command" in hint
     page = (Path(__file__).resolve().parents[2] / "docs/how-to/exports.md").read_text("utf-8")
     command = re.search(r"## Parameters of tools\n.*?```sh\n(.*?)```", page, re.DOTALL)[1]  # type: ignore[index]
     (tmp_path / "rows.json").write_text(json.dumps(row), "utf-8")
@@ -274,14 +271,13 @@ def test_parameters_without_properties_get_them_by_the_command_of_the_page(tmp_p
     assert text.text.startswith("look ['place']")
 
 
-def test_a_template_that_writes_one_call_of_a_message_has_a_place_for_calls_and_one_that_writes_none_has_none(
-    tmp_path: Path,
+@pytest.mark.parametrize("template", [ONE_CALL, twins.CHATML])
+def test_a_call_that_a_template_does_not_write_is_refused_also_where_it_writes_another(
+    template: str, tmp_path: Path
 ) -> None:
-    called = {"role": "assistant", "content": "", "reasoning_content": "I think.", "tool_calls": CALLS}
-    hint = hint_for(shown_for(tmp_path, ONE_CALL, [{"messages": [USER, called | {"reasoning_content": ""}]}]))
-    assert hint.startswith("this template allows one call per message") and "no place" not in hint
-    hint = hint_for(shown_for(tmp_path, twins.CHATML, [{"messages": [USER, called]}]))
-    assert "no place for this" in hint and "reasoning_content" not in hint
+    called = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": CALLS}
+    hint = hint_for(shown_for(tmp_path, template, [{"messages": [USER, called]}]))
+    assert "no place for this" in hint and "write each call as a message of its own" in hint
 
 
 WRAPS = twins.CHATML.replace(
@@ -309,17 +305,6 @@ def test_two_keys_that_help_only_together_are_named_together(tmp_path: Path) -> 
     assert "--columns tools=null --set rows.wrapped=unwrap" in hint_for(shown_for(tmp_path, DEFINED + WRAPS, rows))
     ways = ("sources.columns={tools: null}", "rows.wrapped=unwrap")
     assert shown_for(tmp_path, DEFINED + WRAPS, rows, *ways).totals.kept == 1
-
-
-def test_fewer_calls_of_a_message_are_not_suggested_for_rows_with_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(suggestions, "_are_kept", lambda *_: True)
-    several = [chat(USER, ANSWER | {"tool_calls": CALLS[:number]}) for number in (1, 2)]
-    model = Stages.load(twins.byte_level(tmp_path / "model")).model
-    rows = ([RowBatch(samples=(each,), rejections=(), num_rows=1)] for each in several)
-    one, two = (Trial(rows=each, recipe=make_recipe({}), model=model).helps([PARALLEL_CALLS]) for each in rows)
-    assert (one, two) == (False, True)
 
 
 def test_all_that_a_template_drops_of_a_row_is_allowed_in_one_step(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import twins
-from asked_rows import CHAT, GAELIC, ROW, TEMPLATE, commands_in, said, written
+from asked_rows import CHAT, GAELIC, ROW, TEMPLATE, said, written
 from command_line import fields, run
 from hints import arguments_in
 from search_effort import each_with_a_kind, one_in
@@ -271,7 +271,7 @@ def test_rows_give_a_template_what_it_takes_as_they_say_it(tmp_path: Path, test:
         assert "--ignore" not in told["hint"]
 
 
-def test_a_list_with_other_answers_of_a_server_is_no_part_of_the_question(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_list_with_other_answers_of_a_server_is_asked_about(tokenizer: Path, tmp_path: Path) -> None:
     other = {"message": {"role": "assistant", "content": "Nobody knows when it leaves, I fear."}}
     path = written(tmp_path / "rows.jsonl", CHAT | {"choices": [other]})
     hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
@@ -415,42 +415,37 @@ def test_text_in_few_rows_is_named_with_their_number_and_left_out(tokenizer: Pat
     assert "nothing reads" not in silent
 
 
-KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
+KEYS: dict[str, tuple[dict[str, Any], str]] = {
     "tools": (
         {"messages": [{"role": "system", "content": "Be kind.", "tools": TOOLS}, *CHAT["messages"]]},
-        [['"name": "tide"', "Be kind."]],
+        "`messages[].tools` has tools, give them to the row as `tools`",
     ),
     "tools as text": (
         {"conversations": [{"from": "human", "value": "?", "tools": json.dumps(TOOLS)}, {"from": "gpt", "value": "!"}]},
-        [['"name": "tide"', "user\n?"]],
+        "`conversations[].tools` has tools",
     ),
     "a beginning": (
         {"messages": [CHAT["messages"][0], CHAT["messages"][1] | {"first": GAELIC}]},
-        [[f"<think>{GAELIC}</think>{ROW['output']}"]],
+        "`messages[].first` belongs to what a message says",
     ),
-    "reasoning": ({**CHAT, "reasoning": GAELIC}, [[f"<think>{GAELIC}</think>{ROW['output']}"]]),
+    "reasoning": ({**CHAT, "reasoning": GAELIC}, "`reasoning` is reasoning, give it to its answer as"),
     "turns": (
-        {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "plan": GAELIC}]},
-        [[f"<think>{GAELIC}</think>!"]],
+        {"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!", "thoughts": GAELIC}]},
+        "`conversations[].thoughts` is reasoning",
     ),
+    "a passage": ({**CHAT, "passages": [{"title": "x", "text": GAELIC}]}, "`passages` belongs to what a message says"),
 }
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*KEYS]), ["jsonl", "parquet"]))
-def test_each_way_on_for_a_key_of_messages_reads_it_where_it_says(
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind([*KEYS], ["jsonl", "parquet"]))
+def test_text_beside_messages_is_asked_about_with_where_it_is_read_and_the_page(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
-    row, expected = KEYS[name]
+    row, says = KEYS[name]
     path = written(tmp_path / f"rows.{kind}", row)
-    commands = commands_in(hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked"))
-    assert len(commands) == len(expected)
-    for number, (command, texts) in enumerate(zip(commands, expected, strict=True)):
-        subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=tmp_path)
-        cache = tmp_path / f"cache{number}"
-        run("build", tmp_path / "rows_lines.jsonl", "--tokenizer", tokenizer, "-o", cache)
-        text = said(cache, "rows_lines.jsonl")
-        assert all(each in text for each in texts), text
+    hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked").replace("\n", " ")
+    assert f"if {says}" in hint and "exports.md#beside-messages" in hint
+    run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", *ways(hint)[-1])
 
 
 SWITCHED = (

@@ -1,8 +1,6 @@
-"""Answers that are objects: the command of the hint writes them as JSON, and what is not read of one is named."""
+"""Answers that are objects: they are refused until they are JSON in a text, and what is not read of one is named."""
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,14 +23,16 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_objects_as_answers_are_trained_as_the_json_that_the_hint_makes_of_them(rows: Path, tmp_path: Path) -> None:
+def test_objects_as_answers_are_refused_and_trained_as_the_text_that_the_hint_asks_for(
+    rows: Path, tmp_path: Path
+) -> None:
     tokenizer, out = twins.byte_level(tmp_path / "model"), tmp_path / "cache"
-    hint = fields("build", rows, "--tokenizer", tokenizer, "-o", out, exit_code=3)["error"]["hint"]
-    assert "if a model is to read or write `output` as JSON: jq" in hint
-    subprocess.run(["bash", "-euc", hint.partition(": ")[2]], check=True, cwd=tmp_path)
-    run("build", tmp_path / "ports_lines.jsonl", "--tokenizer", tokenizer, "-o", out)
-    learned = view_row(Cache.open(out), "ports_lines.jsonl", 3).documents[0].runs[-1].text
+    error = fields("build", rows, "--tokenizer", tokenizer, "-o", out, exit_code=3)["error"]
+    assert "wrong_type" in error["message"] and "write it as a text, as `json.dumps` does" in error["hint"]
+    written = [row | {"output": json.dumps(row["output"])} for row in ROWS]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in written), "utf-8")
+    run("build", rows, "--tokenizer", tokenizer, "-o", out)
+    learned = view_row(Cache.open(out), rows.name, 3).documents[0].runs[-1].text
     assert json.loads(learned.removesuffix("<|im_end|>")) == ROWS[3]["output"]
 
 

@@ -205,7 +205,7 @@ def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_s
         for k, row in enumerate([*talk, *more])
     ]
     hint = refused(tmp_path / "rows.jsonl", *rows)
-    assert hint.startswith("each row is a single message; join those with the same `conversation_id` to `messages`")
+    assert hint.startswith("each row is a single message; join those of each conversation to `messages`")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """Rows with text that nothing reads, the template of their tests, and what the hints and documents of their builds say."""
 
 import json
-import re
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +33,3 @@ def written(path: Path, *rows: dict[str, Any]) -> Path:
 def said(cache: Path, name: str) -> str:
     with Cache.open(cache) as opened:
         return "".join(run.text for document in view_row(opened, name, 0).documents for run in document.runs)
-
-
-def commands_in(hint: str) -> list[str]:
-    """The commands of a hint, each after its condition."""
-    found = re.findall(r"if [^:]*: (.*?)(?=; if |; --ignore )", hint.replace("\n", " "))
-    return [each.replace("python -c", f"{shlex.quote(sys.executable)} -c", 1) for each in found]

@@ -7,14 +7,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from packer.questions.conversations import PAGE, conversation_hint, step
+from packer.questions.conversations import PAGE, conversation_hint
 from packer.questions.question_fields import FILL_IN
 from packer.questions.schema_errors import columns_hint, schema_hint
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.rejections import rejection_hint
 from packer.source.detect import first_rows
 from packer.source.file_bytes import quoted
-from packer.source.jq_commands import jq_path, row_command
 from packer.source.roles import roles_hint
 from packer.source.row import VARIABLES, Columns, composed
 from packer.source.rows import InputFile
@@ -99,8 +98,7 @@ def _about_objects(code: str, reason: str, file: InputFile) -> str | None:
         return None
     if (found := _OBJECT_AS_TEXT.fullmatch(reason)) is not None:
         field = file.columns.get(found["field"]) or found["field"]
-        command = row_command(file.path, f"({jq_path(field.split('.'))} | objects, arrays) |= tojson")
-        return step(f"if a model is to read or write {quoted(field)} as JSON", command)
+        return f"if a model is to read or write {quoted(field)} as JSON, write it as a text, as `json.dumps` does"
     return f"{rejection_hint(code)}; of results of tools, write objects as JSON" if _OBJECT.search(reason) else None
 
 

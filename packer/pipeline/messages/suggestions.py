@@ -1,37 +1,34 @@
 """Suggest remedies for rejected rows by their code, their reason and the rows themselves.
 
-They are the hints of a build and of `preview`. Keys of a recipe, and other forms of rows, are tried before they are
-named: with them most of some rejected rows have to be built, and to be trained as what they say.
+They are the hints of a build and of `preview`. Keys of a recipe are tried before they are named: with them most of some
+rejected rows have to be built, and to be trained as what they say.
 """
 
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec import structs
 
-from packer.batches import Message, RowBatch, Sample, tool_parameters
+from packer.batches import Message, RowBatch, Sample
 from packer.model.model import Model
 from packer.named_templates import NAMED_TEMPLATES, template_path
 from packer.pipeline.messages.reading_hints import reading_hint
 from packer.pipeline.plan.open_keys import says_its_rows
 from packer.pipeline.stages import Stages, compile_template, split_markers, turn_end_marker
-from packer.questions.conversations import PAGE
 from packer.recipe.groups import DroppedKind
 from packer.recipe.named_options import as_option, as_setting, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source, make_recipe, to_json
 from packer.recipe.strict_yaml import parse_yaml
-from packer.rejections import NO_PLACE, rejection_hint, ways_out
+from packer.rejections import NO_PLACE, NO_TAGS, rejection_hint, ways_out
 from packer.render.conversation import CONTRADICTS
 from packer.render.environment import ChatTemplate
 from packer.render.frames import unframed
-from packer.render.readback import function_of
-from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline, with_reasoning_as
+from packer.render.reasoning import ANY_TAG, reasoning_of, split_inline
 from packer.render.turns import SEVERAL_EFFORTS
 from packer.source.row import composed
 from packer.source.rows import InputFile
@@ -95,21 +92,18 @@ def tried_hint(
         ways = {way: effect for way, effect in ways.items() if "kwargs" in way}
     if rejected:
         ways = dict(_that_help(ways, trial))
-    advice = _ABOUT_VARIABLES.get(about)
-    forms = _FORMS_OF_TOOLS if code in ("dropped_tool_call", "dropped_tools") else ()
-    if (form := next((each for each in forms if trial.helps(each)), None)) is not None:
-        ways, advice = {}, advice or "; ".join(form)  # nothing needs to be lost
-    return rejection_hint(code, ways, advice=advice or _beside(ways, code, reason, trial))
+    return rejection_hint(code, ways, advice=_ABOUT_VARIABLES.get(about) or _beside(ways, code, reason))
 
 
-def _beside(ways: Mapping[str, str], code: str, reason: str, trial: "Trial") -> str | None:
+def _beside(ways: Mapping[str, str], code: str, reason: str) -> str | None:
     """Suggest what else can be done beside the keys that help, if that is another thing than what the code has."""
-    if not ways and "does not render" in reason:
-        return NO_PLACE
     if code == "mangled_call" and ways:  # nothing is escaped or cut
         return "packer preview shows what the template writes"
-    is_only_lost = code == "dropped_reasoning" and all("allow_dropped" in way for way in ways)
-    return IN_FIELD if is_only_lost and trial.helps([IN_FIELD, "supervision.reasoning=inline"]) else None
+    if code != "dropped_reasoning" or not all("allow_dropped" in way for way in ways):
+        return None
+    if "does not render" in reason:
+        return None if ways else NO_PLACE
+    return NO_TAGS
 
 
 def _about_error(reason: str, recipe: Recipe, model: Model) -> str | None:
@@ -175,58 +169,26 @@ _ABOUT_VARIABLES = {
 # What is tried
 
 
-PROPERTIES = (
-    f"this template reads the parameters of tools under `properties`; {PAGE}#parameters-of-tools has the command that "
-    "puts them there"
-)
 PARALLEL_CALLS = (
     "this template allows one call per message. Use one that allows several, with --template FILE (for Llama 3, "
     "Functionary's v3.2 does); or, if the calls do not depend on each other, write each as a message of its own, "
     "followed by its result"
 )
-IN_FIELD = (
-    "give reasoning under `reasoning_content`, without tags: --set supervision.reasoning=inline then writes it in "
-    "<think> tags"
-)
-
-_FORMS_OF_TOOLS = ([PROPERTIES], [PARALLEL_CALLS], [PROPERTIES, PARALLEL_CALLS])
 
 
-def _with_properties(sample: Sample) -> Sample:
-    """Return a row with the parameters of its tools under `properties`."""
-    tools = deepcopy(sample.tools or [])
-    functions: Iterable[Any] = map(function_of, tools)
-    for function in functions:
-        if tool_parameters(function) is not None and "properties" not in function["parameters"]:
-            function["parameters"] = {"type": "object", "properties": function["parameters"]}
-    return structs.replace(sample, tools=tools or None)
-
-
-def _of_messages(change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Callable[[Sample], Sample]:
-    """Return what changes the fields of each message of a row."""
-
-    def changed(message: Message) -> Message:
-        return structs.replace(message, fields=dict(change(message.fields)))
-
-    return lambda sample: structs.replace(sample, messages=tuple(map(changed, sample.messages)))
-
-
-def _with_one_call(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    calls = fields.get("tool_calls") or ()
-    return {**fields, "tool_calls": calls[:1]} if len(calls) > 1 else fields
+def _with_system(message: Message) -> Message:
+    is_developer = message.fields["role"] == "developer"
+    return structs.replace(message, fields={**message.fields, "role": "system"}) if is_developer else message
 
 
 _CHANGES: Mapping[str, Callable[[Sample], Sample]] = {
     "sources.columns={tools: null}": lambda sample: structs.replace(sample, tools=None),
     "sources.columns={chat_template_kwargs: null}": lambda sample: structs.replace(sample, template_kwargs={}),
-    "sources.roles={developer: system}": _of_messages(
-        lambda fields: {**fields, "role": "system"} if fields["role"] == "developer" else fields
+    "sources.roles={developer: system}": lambda sample: structs.replace(
+        sample, messages=tuple(map(_with_system, sample.messages))
     ),
-    PROPERTIES: _with_properties,
-    PARALLEL_CALLS: _of_messages(_with_one_call),
-    IN_FIELD: _of_messages(lambda fields: with_reasoning_as(fields, "field")),
 }
-"""What ways change that say how rows are read, or how they are to be written. All others are keys of the recipe."""
+"""What ways change that say how rows are read. All others are keys of the recipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

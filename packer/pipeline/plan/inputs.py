@@ -16,11 +16,11 @@ from packer.pipeline.plan.input_resolution import SourceFile
 from packer.pipeline.plan.unread_fields import NO_TEMPLATE, Questions
 from packer.pipeline.workers import Workers
 from packer.pipeline.workers.executor import ALONE, in_order
-from packer.questions.conversations import single_messages
-from packer.questions.field_programs import programs_for_fields
+from packer.questions.conversations import PAGE, single_messages
+from packer.questions.field_names import meant_field
 from packer.questions.named_media import without_media
-from packer.questions.proposals import FileQuestion, Reading, is_cut, propose
-from packer.questions.read_places import Note, UnreadField
+from packer.questions.proposals import FileQuestion, Reading, propose
+from packer.questions.read_places import ITEMS, KEY_OF_MESSAGES, Note, UnreadField
 from packer.questions.row_notes import BEGIN_OTHERS
 from packer.questions.schema_errors import no_schema, refuse_absent_columns, refuse_unread_columns
 from packer.questions.training_flags import SIGNS
@@ -42,7 +42,6 @@ from packer.source.file_bytes import (
 )
 from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
-from packer.source.jq_commands import row_command
 from packer.source.row import Columns, composed, field_value, first_name, rename
 from packer.source.rows import InputFile, refuse_empty
 from packer.store.manifest import Input
@@ -70,6 +69,18 @@ _FEWEST_ROWS = 64
 """Rows of a source that are searched, and the fewest of each of its files."""
 
 _TRIED_ROWS = 64
+
+_OF_MESSAGES = ("messages", "sharegpt")
+
+_PART_OF_TEXT = "belongs to what a message says, write it there"
+_WRITTEN_TO = {
+    "reasoning": "is reasoning, give it to its answer as `reasoning_content`",
+    "tools": "has tools, give them to the row as `tools`",
+    "system": "is what the system says, give it a message of its own",
+    "output": None,
+    "rejected": None,
+}
+"""By what the name of a field says, where it is to be written; None: it would give the answer away."""
 
 _ANSWERS_OF_PROMPTS = {"completion": "completion", "preference": "chosen", "rated": "completion"}
 """The answer to a prompt that is a text, by the schema of its row."""
@@ -197,11 +208,8 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
     found_in = {first_name(each.path) for each in unread.fields}
     tried = list(islice((row for row in rows if any(map(row.get, found_in))), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
-    programs = [program for each in unread.fields for program in each.programs]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
-    left = [path for path in texts if proposal is None or path in proposal.left or is_cut(tried, path)]
-    programs += programs_for_fields(left, tried, entry.roles)
-    moves = [(when, row_command(entry.path, program)) for when, program in programs]
+    left = [path for path in texts if proposal is None or path in proposal.left]
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
@@ -210,12 +218,26 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
         proposal=proposal,
         values=tuple((path, value) for path in texts for row in tried[:1] if (value := field_value(row, path))),
         ways=(
-            *(f"{when}: {move}" for when, move in moves if move is not None),
+            *_to_write(left, entry.schema),
             *(f"{as_option(setting)} trains only {which}" for setting, which in kept),
             *_as_columns(unread, tried),
             *["to train all rows, ignore the field"] * bool(kept),
         ),
     )
+
+
+def _to_write(paths: Sequence[str], schema: str) -> Iterator[str]:
+    """Yield what has to be written elsewhere, as no column takes it there: by the names of fields beside messages and
+    of keys of messages.
+    """
+    found: dict[str | None, list[str]] = {}
+    for path in paths:
+        if KEY_OF_MESSAGES.fullmatch(path) or (schema in _OF_MESSAGES and not path.endswith(ITEMS)):
+            found.setdefault(_WRITTEN_TO.get(meant_field(path) or "", _PART_OF_TEXT), []).append(quoted(path, 80))
+    for where, names in found.items():
+        if where is not None:
+            which = ", ".join(names) if len(names) == 1 else f"one of {', '.join(names)}"
+            yield f"if {which} {where}, as {PAGE}#beside-messages shows"
 
 
 def _as_columns(unread: Unread, rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -20,9 +20,8 @@ from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.stages import compile_template
 from packer.questions.beginnings import ways_to_read
 from packer.questions.field_names import meant_field
-from packer.questions.field_programs import KEY_OF_MESSAGES
 from packer.questions.proposals import FileQuestion, Proposal
-from packer.questions.read_places import ITEMS, UnreadField
+from packer.questions.read_places import ITEMS, KEY_OF_MESSAGES, UnreadField
 from packer.questions.unread_text import is_below, shortened
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
@@ -95,7 +94,7 @@ class Question:
         for field in self.of_kind("variable"):
             columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
-        if any(not field.programs and ITEMS in field.path for field in self.of_kind("flag")):
+        if any(ITEMS in field.path for field in self.of_kind("flag")):
             yield "if it says which answers are trained, give messages `train` or `weight`"
         for field in self.of_kind("order"):
             yield f"write the messages of each row in the order of `{field.path}`; of branches, one"
