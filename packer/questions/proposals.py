@@ -133,7 +133,9 @@ def _fill_in(rows: Sequence[dict[str, Any]], reading: Reading, sources: Sequence
         return f"{replace(reading, columns=columns).setting()} reads a question and its answer"
     found = [(place, _reading(rows, reading, source, place)) for source in sources for place in _TEXTS]
     forms = [(place, {**then[1].columns, place: FILL_IN}) for place, then in found if then is not None]
-    ways = [f"{PAGE_OF_FIELDS} shows how to write what belongs to the question into it"] * bool(sources)
+    are_texts = not any({"messages", "conversations"} & rename(row, reading.columns).keys() for row in rows)
+    page = f"{PAGE_OF_FIELDS} shows how to write what belongs to the question into it"
+    ways = [page] * (are_texts and bool(sources))
     if forms:
         (place, columns), *others = forms
         same = [other for other, each in others if each.keys() - {other} == columns.keys() - {place}]
