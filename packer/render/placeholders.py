@@ -185,7 +185,10 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
 
 
 def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[str, Any]:
-    names = {name: words.word(Loss("tools")) for name in tool_parameters(function) or ()}
+    known = tool_parameters(function)
+    if known is None:  # they may stand under another key, or in a list
+        return {key: _renamed_elsewhere(value, words) for key, value in function.items()}
+    names = {name: words.word(Loss("tools")) for name in known}
     if not names:
         return function
     schema = dict(function["parameters"])
@@ -196,6 +199,15 @@ def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[s
     if isinstance(schema.get("required"), list):
         schema["required"] = [names.get(name, name) if isinstance(name, str) else name for name in schema["required"]]
     return {**function, "parameters": schema}
+
+
+def _renamed_elsewhere(value: Any, words: _Words) -> Any:
+    """Return an object of parameters, or a list of named ones, with words for their names; anything else as it is."""
+    if isinstance(value, dict) and tool_parameters({"parameters": value}):
+        return _parameters_renamed({"parameters": value}, words)["parameters"]
+    if isinstance(value, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in value):
+        return [{**each, "name": words.word(Loss("tools"))} for each in value]
+    return value
 
 
 def _own_prompt(conversation: Conversation, messages: Sequence[Message], turn: RenderedTurn) -> str | None:

@@ -234,6 +234,30 @@ def test_parameters_that_a_template_drops_or_only_the_calls_show_reject_the_row(
     assert not kept.rejections
 
 
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"parameter_definitions": {"city": {"type": "str"}}},
+        {"required_parameters": [{"name": "city", "type": "STRING"}]},
+        {"parameters": [{"name": "city"}]},
+        {"args_schema": {"type": "object", "properties": {"city": {"type": "string"}}}},
+    ],
+)
+def test_parameters_under_another_key_that_a_template_drops_reject_the_row(
+    tmp_path: Path, declared: dict[str, Any]
+) -> None:
+    """The call names them, so that they stand in the rendering anyway."""
+    tools = [{"type": "function", "function": {"name": "current_weather", "description": "?", **declared}}]
+    schema = "{% for tool in tools or [] %}{{ tool.function.name }} {{ tool.function.parameters | tojson }}{% endfor %}"
+    for name, template, expected in (
+        ("schema", schema.replace("parameters |", "parameters or {} |") + SHOWS_ALL, DROPPED_TOOLS),
+        ("all", "{{ tools | tojson }}" + SHOWS_ALL, []),
+    ):
+        outcome = stages_of(tmp_path / name, template).render([chat(*ASKING, tools=tools)])
+        is_shown = "parameters" in declared and name == "schema"
+        assert [(each.code, each.reason) for each in outcome.rejections] == ([] if is_shown else expected)
+
+
 CALLED = (
     user("Weather in Paris?"),
     assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
