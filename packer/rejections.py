@@ -117,7 +117,7 @@ _HINTS = {
     "call; the reason has the path",
     "empty": "leave such rows out; if their text is in another field, `--columns` reads it",
     "multimodal": "--set media.images=read reads images, with the extra media and the folder of a model that has a "
-    "processor as --tokenizer; audio and video are not read",
+    "processor as `--tokenizer`; audio and video are not read",
     "media_count": "each image needs a part of a content, or a tag <image> outside of answers",
     "media_option": "set the sizes for all images, in preprocessor_config.json",
     "media_missing": "paths begin at the folder of the rows; --set media.root=DIR looks below DIR, too",

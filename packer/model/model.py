@@ -270,14 +270,14 @@ def _read_template(path: Path) -> str:
             f"template {path}: no such file",
             hint=did_you_mean(
                 [*near(str(path), NAMED_TEMPLATES), *near_paths(path)],
-                f"--template takes a file, or the name of one of packer's: {', '.join(NAMED_TEMPLATES)}",
+                f"a template is a file, or one of packer's: {', '.join(NAMED_TEMPLATES)}",
             ),
         )
     content = read_regular(path, max_bytes=MAX_TEMPLATE_BYTES, what=f"template {path}")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"template {path}: {error}", hint="--template takes a Jinja chat template file") from error
+        raise InputError(f"template {path}: {error}", hint="a chat template is a Jinja file in UTF-8") from error
 
 
 def _templates(files: Mapping[str, bytes], config: _Config, where: Path) -> tuple[str | None, str | None]:

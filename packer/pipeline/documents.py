@@ -203,10 +203,10 @@ def target_folder(folder: Path, *, is_dry: bool = False) -> Path:
     with path_errors():
         if not folder.is_dir() and (folder.exists() or folder.is_symlink()):
             what = "a file" if folder.exists() else "a link to nothing"
-            raise UsageError(f"{folder} is {what}", hint="-o takes a folder")
+            raise UsageError(f"{folder} is {what}", hint="a cache is a folder: give another path")
         is_cache = (folder / MANIFEST_NAME).exists() or (folder / PRIVATE).exists()
         if folder.is_dir() and not is_cache and any(folder.iterdir()):
-            raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder with -o")
+            raise UsageError(f"{folder} contains other files and is not a cache", hint="choose another folder")
     return folder
 
 

@@ -256,5 +256,6 @@ def compile_template(source: str, model: Model, recipe: Recipe) -> ChatTemplate:
         return compiled(source, model, recipe)
     except RenderError as error:
         raise TemplateError(
-            f"chat template: {error}", hint="--template takes a file written for Hugging Face's apply_chat_template"
+            f"chat template: {error}",
+            hint="it has to be one for Hugging Face's apply_chat_template; --template FILE gives another",
         ) from error

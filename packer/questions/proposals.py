@@ -112,7 +112,9 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
     claims = Counter(meaning for source, meaning in meanings.items() if not is_below(source, {*meanings} - {source}))
     places: dict[str, str] = {}
     for source, meant in meanings.items():
-        if meant is None or (meant in _PLACES and (claims[meant] > 1 or _may_be_more(rows, source, meant))):
+        if meant is None or (meant != "tools" and _is_of_another(source, reading.columns)):
+            continue
+        if meant in _PLACES and (claims[meant] > 1 or _may_be_more(rows, source, meant)):
             continue
         if meant != "reasoning" and _repeats(rows, reading, source):
             continue  # no context: it would give the answer away
@@ -143,6 +145,15 @@ def _fill_in(rows: Sequence[dict[str, Any]], reading: Reading, sources: Sequence
         option = replace(reading, columns=columns, roles={}).setting()
         ways.insert(0, f"{option} reads a field as {_PLACES[place]}{f' ({more})' * bool(more)}")
     return "; ".join(ways)
+
+
+def _is_of_another(source: str, columns: Columns) -> bool:
+    """Whether a field is in an object that has neither question nor answer: as a judge's, it has reasoning of its own."""
+    names = source.replace(ITEMS, "").split(".")
+    while len(names) > 1 and meant_field(names[-1]) is None:
+        names.pop()  # such as `text`
+    around = ".".join(names[:-1])
+    return bool(around) and not any(old and is_below(old, [around]) for old in columns.values())
 
 
 def _may_be_more(rows: Sequence[dict[str, Any]], source: str, meant: str) -> bool:

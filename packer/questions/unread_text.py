@@ -29,7 +29,7 @@ from packer.questions.texts import (
 from packer.questions.training_flags import Flags
 from packer.source.comparisons import VERDICTS
 from packer.source.decode import Refused, decoded_json
-from packer.source.row import ANSWERS, VARIABLES, Columns
+from packer.source.row import ANSWERS, VARIABLES, Columns, first_name
 from packer.source.schema import SCHEMAS, read_row
 from packer.source.tools_and_calls import KEYS_OF_CALLS
 
@@ -77,6 +77,8 @@ def _uncalled_tools(sample: Sample) -> set[str]:
 
 
 _SPEAKER = f"{ITEMS}.name"
+_OF_CALLS = f".tool_calls{ITEMS}."
+"""What paths of names of those who speak, and of keys of calls, have."""
 
 
 def _settings(samples: Iterable[Sample]) -> tuple[Counter[tuple[str, str]], dict[str, Counter[str]]]:
@@ -196,6 +198,7 @@ def find_unread(
     broken = out_of_order(rows, own - tools, roles) if says_more else ()
     plain, settings = _settings(samples)
     labels = (flags.labels() if flags else {}) | settings
+    of_calls = [first_name(path.partition(_OF_CALLS)[2]) for path in labels if _OF_CALLS in path]
     return Unread(
         fields=(
             *(field for field, rare in zip(found_fields, is_rare, strict=True) if not rare),
@@ -214,7 +217,7 @@ def find_unread(
         num_rows=num_rows,
         num_read=len(samples),
         names=frozenset(names),
-        keys=frozenset(keys - MESSAGE_FIELDS - (set() if _SPEAKER in settings else {"name"})),
+        keys=frozenset(keys - MESSAGE_FIELDS - (set() if _SPEAKER in settings else {"name"})).union(of_calls),
         is_chat=any(sample.kind == "chat" for sample in samples),
         plain=plain,
         labels={path: said for path, said in labels.items() if not is_below(path, hidden)},

@@ -123,11 +123,12 @@ def as_option(setting: str) -> str:
 
 
 _FLAGS = ("force", "repair", "dry-run")
-_WORD = r"""(?:'[^']*'|"[^"]*"|\\.|[^\s;'"\\])+(?<![,:.])"""
+_WORD = r"""(?:'[^']*'|"[^"]*"|\\.|[^\s;'"\\()])+(?<![,:.])"""
 
+_BEGIN = r"(?<![^\s(])"
+_OF_SOURCES = "|".join(name for name, option in NAMED_OPTIONS.items() if option.key.startswith("sources."))
 _OF_ALL_SOURCES = re.compile(
-    f"--(?:set|{'|'.join(name for name, option in NAMED_OPTIONS.items() if option.key.startswith('sources.'))}) {_WORD}"
-    f"|--ignore {_WORD}(?: --ignore {_WORD})*"
+    f"{_BEGIN}(?:--(?:set|schema|{_OF_SOURCES}) {_WORD}|--ignore {_WORD}(?: --ignore {_WORD})*)"
 )
 _OF_ONE = re.compile(r"(?<!\S)(--set '?sources)\[\d+\]")
 _ALSO_OF_ALL = "; `sources.` in place of `sources[N].` is for all of them"
@@ -143,11 +144,16 @@ def of_one_source(hint: str, number: int, ignored: Iterable[str]) -> str:
     """
 
     def of_one(found: re.Match[str]) -> str:
-        name, word, *more = shlex.split(found[0])
-        if name == "--ignore":
-            setting = f"sources.ignore=[{', '.join(map(_yaml, (*ignored, word, *more[1::2])))}]"
-        else:
-            setting = word if name == "--set" else as_setting(name.removeprefix("--"), word)
+        try:
+            name, word, *more = shlex.split(found[0])
+            if name == "--ignore":
+                setting = f"sources.ignore=[{', '.join(map(_yaml, (*ignored, word, *more[1::2])))}]"
+            elif name == "--schema":
+                setting = f"sources.schema={word}"
+            else:
+                setting = word if name == "--set" else as_setting(name.removeprefix("--"), word)
+        except (RecipeError, ValueError):  # a field has the name of an option
+            return found[0]
         key, dot, rest = setting.partition(".")
         return as_option(f"{key}[{number}].{rest}") if dot and key == "sources" else found[0]
 
@@ -171,7 +177,7 @@ def in_python(hint: str, arguments: Iterable[str]) -> str:
     one = rf"--(?:(?:{names}) {_WORD}|(?:{'|'.join(_FLAGS)})\b)"
     parts = hint.replace("-o another folder", "another `out`").replace("-j ", "--jobs ").split("; ")
     called = (
-        part if "packer build" in part else re.sub(rf"(?<!\S){one}(?: {one})*", _arguments, part) for part in parts
+        part if "packer build" in part else re.sub(rf"{_BEGIN}{one}(?: {one})*", _arguments, part) for part in parts
     )
     return re.sub(rf"(?<=`)--(?=(?:{names})`)", "", "; ".join(called))
 

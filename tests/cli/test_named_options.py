@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import packer
-from packer.recipe.named_options import NAMED_OPTIONS, as_option, flow_mapping, in_python
+from packer.recipe.named_options import NAMED_OPTIONS, as_option, flow_mapping, in_python, of_one_source
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.manifest import read_manifest
 
@@ -122,3 +122,10 @@ def test_a_hint_names_columns_so_that_a_shell_and_python_read_them_back(columns:
     if ";" not in option:
         assert ast.literal_eval(call.removeprefix("columns=").partition(", pack=")[0]) == columns
         assert call.endswith(", pack={'overlong': 'split'}")
+
+
+@pytest.mark.parametrize("name", ["--columns x", "--roles", "my --columns x", "my --columns 'x", "--set sources.x"])
+def test_a_field_that_is_called_like_an_option_is_none(name: str) -> None:
+    hint = f"if `{name}` is what the system says, --schema rated"
+    assert of_one_source(hint, 1, []) == hint.replace("--schema rated", "--set 'sources[1].schema=rated'")
+    assert in_python(f"`{name}` is left out (--schema rated)", ["schema"]) == f"`{name}` is left out (schema='rated')"

@@ -369,6 +369,23 @@ def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("template", "hint"),
+    [
+        (None, "a template is a file, or one of packer's: chatml, "),
+        (b"\xff", "a chat template is a Jinja file in UTF-8"),
+        (b"{% if %}", "it has to be one for Hugging Face's apply_chat_template; template='FILE' gives another"),
+    ],
+)
+def test_a_template_that_is_none_is_told_what_one_is_in_words_of_python(template, hint, tokenizer, tmp_path):
+    path = tmp_path / "template.jinja"
+    if template is not None:
+        path.write_bytes(template)
+    with pytest.raises(packer.PackerError) as caught:
+        packer.build(ROWS, tmp_path / "cache", **options_of(tokenizer), template=path)
+    assert caught.value.hint is not None and caught.value.hint.startswith(hint)
+
+
 def test_a_folder_of_other_things_is_refused_before_any_row_is_read(tokenizer, tmp_path):
     (tmp_path / "file").write_text("mine", "utf-8")
     with pytest.raises(UsageError, match="is not a cache"):

@@ -117,7 +117,7 @@ def _remedies(cut: Mapping[str, Cut], fits_all: int | None, fits_most: int | Non
     ways = {
         f"--block-len {fits_all} fits every document": fits_all is not None,
         f"--block-len {fits_most} fits documents with 99 % of the tokens": fits_most is not None,
-        "--set pack.overlong=split cuts long documents, =truncate_right keeps their beginning": "overlong" in cut,
+        "--set pack.overlong=split cuts long documents, and truncate_right keeps their beginning": "overlong" in cut,
         "--set pack.overlong=split keeps what is cut off": "truncated" in cut,
     }
     return tuple(way for way, helps in ways.items() if helps)
