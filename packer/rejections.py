@@ -246,8 +246,8 @@ NO_TAGS = "give reasoning under `reasoning_content`, without tags, or leave it o
 _IF_DROPPED = {
     "dropped_tool_call": "if the template writes one call of a message, write each call as a message of its own, "
     "followed by its result, or use a template that writes several",
-    "dropped_tools": "templates look for the parameters of tools under `parameters`, as a JSON schema; for one that reads "
-    "them under `properties`, docs/how-to/exports.md#parameters-of-tools has the command",
+    "dropped_tools": "templates look for the parameters of tools under `parameters`, as a JSON schema; for one that "
+    "reads them under `properties`, docs/how-to/exports.md#parameters-of-tools has the command",
 }
 """How rows are to be written for templates that have a place for some of such content."""
 

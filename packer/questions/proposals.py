@@ -148,7 +148,7 @@ def _fill_in(rows: Sequence[dict[str, Any]], reading: Reading, sources: Sequence
 
 
 def _is_of_another(source: str, columns: Columns) -> bool:
-    """Whether a field is in an object that has neither question nor answer: as a judge's, it has reasoning of its own."""
+    """Whether a field is in an object without the question and the answer, as what a judge says of both."""
     names = source.replace(ITEMS, "").split(".")
     while len(names) > 1 and meant_field(names[-1]) is None:
         names.pop()  # such as `text`

@@ -244,7 +244,8 @@ class Flags:
         found = [
             (at, said)
             for at, said in self._said.items()
-            if at.path.count(ITEMS) - (_CALLS in at.path) <= most.get(at.of, -1) or (at.of == "row" and at.path[0] in parts)
+            if at.path.count(ITEMS) <= most.get(at.of, -1) + (_CALLS in at.path)
+            or (at.of == "row" and at.path[0] in parts)
         ]
         return {shown_path(place.path): said.values - Counter(null=said.values["null"]) for place, said in found}
 

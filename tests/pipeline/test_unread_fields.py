@@ -113,14 +113,38 @@ def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) ->
         packer.build(make_recipe(values), tmp_path / "cache", progress=False)
     assert "one.jsonl: a field has text that nothing reads: `sys`" in caught.value.message
     assert "other.jsonl: a field has text that nothing reads: `notes`" in caught.value.message
-    assert caught.value.hint is not None
-    *reads, _, ignores, _ = caught.value.hint.replace("'FIELD'", "'notes.of'").split("; ")
-    assert [Path(way.partition(": ")[0]).name for way in reads] == ["one.jsonl", "other.jsonl"]
-    for index, way in zip((0, 2), reads, strict=True):
-        values["sources"][index]["columns"] = arguments_in(way)["columns"]
+    ways = (caught.value.hint or "").split("; ")
+    for index, name in ((0, "one.jsonl"), (2, "other.jsonl")):
+        (way,) = (each for each in ways if f"{name}: columns=" in each)
+        values["sources"][index]["columns"] = arguments_in(way.replace("'FIELD'", "'notes.of'"))["columns"]
     packer.build(make_recipe(values), tmp_path / "read", progress=False)
     assert all(GAELIC in said(tmp_path / "read", name) for name in ("one.jsonl", "other.jsonl"))
+    (ignores,) = (each for each in ways if each.endswith(" leaves them out"))
     packer.build([one, right, other], tmp_path / "left", tokenizer=tokenizer, progress=False, **arguments_in(ignores))
+
+
+def test_what_a_judge_says_is_offered_nowhere_by_its_name(tokenizer: Path, tmp_path: Path) -> None:
+    judged = {"reasoning": GAELIC, "response": "It is right.", "context": GAELIC}
+    path = written(tmp_path / "rows.jsonl", ROW | {"evaluation": judged})
+    hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
+    assert "evaluation." not in hint and hint.endswith("--ignore evaluation leaves it out")
+
+
+def test_a_verdict_in_an_object_with_a_text_is_asked_about_beside_it(tokenizer: Path, tmp_path: Path) -> None:
+    """Whoever read of the text alone ignored the object, and rows that were not right were trained without a word."""
+    rows = [CHAT | {"metadata": {"note": GAELIC, "resolved": number % 2 == 0}} for number in range(4)]
+    path = written(tmp_path / "rows.jsonl", *rows)
+    error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
+    assert "`metadata.resolved` (in 4 of 4 rows: `false or true`)" in error["message"]
+    assert "--ignore metadata --ignore metadata.resolved leaves them out" in error["hint"]
+
+
+def test_keys_of_calls_that_nothing_reads_are_named(tokenizer: Path, tmp_path: Path) -> None:
+    call = {"id": "a1", "function": {"name": "tide", "arguments": {}}, "result": {"at": 6}, "status": "done"}
+    messages = [CHAT["messages"][0], CHAT["messages"][1] | {"tool_calls": [call]}]
+    path = written(tmp_path / "rows.jsonl", {"messages": messages})
+    told = run("preview", path, "--tokenizer", tokenizer).stderr.replace("\n", " ")
+    assert "keys of messages that are not read: `result.at` (6), `status` (done)" in told
 
 
 def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tmp_path: Path) -> None:
