@@ -19,7 +19,7 @@ from packer.source.unsupported_rows import refuse_cut
 
 
 class _Kind(NamedTuple):
-    """What a part is to packer: its type, and where each of its fields is in the part or item of another server."""
+    """What a part is to packer: its type, and what another server calls each of its fields."""
 
     type: str
     fields: Mapping[str, str]
@@ -49,6 +49,7 @@ _REQUESTS = ("messages", "contents", "input")
 """What servers call the messages of a request: OpenAI and Anthropic; Gemini; Responses."""
 
 _SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
+_DECLARATIONS = ("functionDeclarations", "function_declarations")
 _EFFORT = "reasoning.effort"
 """Where Responses and OpenRouter have what servers give the template as `reasoning_effort`."""
 
@@ -130,12 +131,12 @@ def form_of(row: dict[str, Any]) -> Form | None:
 
 
 def _log(row: dict[str, Any], request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    path, value = next(_answers(answer))
-    for said in [answer, *(each for each in (value if path in _CHOICES else ()) if isinstance(each, dict))]:
+    name, value = next(_answers(answer))
+    for said in [answer, *(each for each in (value if name in _CHOICES else ()) if isinstance(each, dict))]:
         refuse_cut(said, where="the answer", more=("status",))
-    messages = [_content_of(each, "assistant") for each in _ANSWERS[path](value)]
-    if path in _CHOICES and len(messages) > 1:
-        raise Refused("wrong_type", f"{len(messages)} answers under `{path}`; give one of them")
+    messages = [_content_of(each, "assistant") for each in _ANSWERS[name](value)]
+    if name in _CHOICES and len(messages) > 1:
+        raise Refused("wrong_type", f"{len(messages)} answers under `{name}`; give one of them")
     return _kept(row, request) | _asked(request, "prompt") | {"completion": messages}
 
 
@@ -150,11 +151,11 @@ def _asks(request: Mapping[str, Any]) -> bool:
 
 def _answers(answer: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield where an answer has its messages, and what is there."""
-    for path in _ANSWERS:
-        value = field_value(answer, path)
-        is_there = isinstance(value, dict if path.endswith("message") else list) and bool(value)
-        if is_there and (path != "output" or _are_items(value)):
-            yield path, value
+    for name in _ANSWERS:
+        value = answer.get(name)
+        is_there = isinstance(value, dict if name == "message" else list) and bool(value)
+        if is_there and (name != "output" or _are_items(value)):
+            yield name, value
 
 
 def with_known_parts(message: Any) -> Any:
@@ -190,7 +191,7 @@ def _known_part(part: Any) -> Any:
 
 
 def _as_part(value: Mapping[str, Any], kind: _Kind) -> dict[str, Any]:
-    found = {name: field_value(value, path) for name, path in kind.fields.items()}
+    found = {name: value.get(key) for name, key in kind.fields.items()}
     part = {"type": kind.type} | {name: each for name, each in found.items() if each is not None}
     if kind.type == "tool_result" and isinstance(part.get("content"), dict):
         part["content"] = json.dumps(part["content"], ensure_ascii=False)  # templates expect a text
@@ -285,8 +286,9 @@ def _tools(tools: Any) -> Any:
         return tools
     found: list[Any] = []
     for tool in tools:
-        declared = [tool[name] for name in ("functionDeclarations", "function_declarations") if _has(tool, name, list)]
-        found += [_lower_types(each) for each in declared[0]] if declared else [tool]
+        given = [tool.get(name) for name in _DECLARATIONS] if isinstance(tool, dict) else []
+        declared = next((each for each in given if isinstance(each, list)), None)
+        found += [tool] if declared is None else map(_lower_types, declared)
     return found
 
 
@@ -302,10 +304,6 @@ def _lower_types(value: Any) -> Any:
         )
         for key, each in value.items()
     }
-
-
-def _has(value: Any, name: str, kind: type) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(name), kind)
 
 
 def _refuse(refusal: Refused) -> dict[str, Any]:
