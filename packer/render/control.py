@@ -48,9 +48,7 @@ _STAND_IN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 def control_pattern(contents: Mapping[str, int]) -> re.Pattern[str] | None:
     """Return a pattern that matches the text of any control token, longest first; None if there are none."""
-    if not contents:
-        return None
-    return re.compile(longest_of(contents))
+    return re.compile(longest_of(contents)) if contents else None
 
 
 def find_typed(value: Any, pattern: re.Pattern[str]) -> str | None:

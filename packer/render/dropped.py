@@ -20,7 +20,6 @@ from packer.render.environment import RenderError
 from packer.render.placeholders import (
     KINDS,
     Loss,
-    Message,
     Placeholders,
     is_constant,
     probe_tools,
@@ -47,6 +46,7 @@ from packer.render.reasoning import (
     ANY_TAG,
     MARKED_ANSWER,
     OPENING,
+    Message,
     has_tag,
     reasoning_fields,
     split_inline,

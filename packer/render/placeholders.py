@@ -15,15 +15,13 @@ from packer.batches import tool_parameters
 from packer.render.call_ids import NAMED, named_id
 from packer.render.conversation import Conversation
 from packer.render.readback import arguments_of, function_of, keys, tags_in
-from packer.render.reasoning import reasoning_fields
+from packer.render.reasoning import Message, reasoning_fields
 from packer.render.turns import RenderedTurn
 
 _FIRST_NUMBER = 9_182_730_000
 """Numbers are replaced by this one and its successors."""
 
 KINDS = {"system": "system", "developer": "system", "tool": "tool_result"}
-
-Message = Mapping[str, Any]
 
 
 class Loss(NamedTuple):

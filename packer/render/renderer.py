@@ -174,7 +174,7 @@ class Renderer:
         if (
             template is None
             or sample.images is not None
-            or (sample.tools and self._twice(sample) is not None)
+            or (sample.tools and self._twice(sample, template) is not None)
             or strings(list(sample.template_kwargs.values()))
         ):
             return None
@@ -253,11 +253,8 @@ class Renderer:
         ]
         return self._call_ids.given(messages, template)
 
-    def _twice(self, sample: Sample) -> RenderError | None:
+    def _twice(self, sample: Sample, template: ChatTemplate) -> RenderError | None:
         """Return the rejection of a sample with texts that the template would wrap once more."""
-        template = self._template_of(sample)
-        if template is None or sample.kind != "chat":
-            return None
         return self._wrappers_of(template).refusal(sample, unwrap=self._recipe.rows.wrapped == "unwrap")
 
     def _template_of(self, sample: Sample) -> ChatTemplate | None:
@@ -276,11 +273,12 @@ class Renderer:
         """Refuse a sample for what it says, before anything of it is rendered."""
         if sample.images is not None and (self._processor is None or self._rules.turns == "conversation"):
             raise RenderError(sample.images.refusal, code="multimodal")
-        if (template := self._template_of(sample)) is not None:
+        template = self._template_of(sample)
+        if template is not None:
             refuse_unread_variables(sample, template)
         if self._recipe.rows.empty_user == "reject":
             refuse_empty_question(sample)
-        if (twice := self._twice(sample)) is not None:
+        if template is not None and (twice := self._twice(sample, template)) is not None:
             raise twice
 
     def _render_chat(self, sample: Sample, *, draw: bool) -> RenderedRow:

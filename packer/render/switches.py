@@ -24,13 +24,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from packer.batches import REASONING_FIELDS
 from packer.render.reasoning import (
     ANY_TAG,
     CLOSING,
     OPENING,
+    Message,
     closes_reasoning,
     closing_of,
     goes_on,
@@ -44,8 +45,6 @@ from packer.render.reasoning import (
     without_tags,
 )
 from packer.render.settings import Value, means_none
-
-Message: TypeAlias = Mapping[str, Any]
 
 WORD, ANSWER, KEY = "Zq0W", "Zq1W", "Zq2W"
 

@@ -223,8 +223,7 @@ class OneByOne:
         self._json = model.files[TOKENIZER_FILE]
         continuing = cache(lambda: _continuing(encoder, self._json))
         self.boundaries = BoundaryFinder(encoder, continuing, anchors, model.stop_ids)
-        normalized = normalized_control(model)
-        self._normalized_control = _NormalizedControlTokens(normalized) if normalized else None
+        self._normalized_control = normalized_control(model)
 
     def tokenize(self, turns: TurnBatch, chosen: Int64) -> TokenBatch:
         """Process the chosen texts; the result has only their turns, in order.
@@ -245,7 +244,7 @@ class OneByOne:
                     located.append(_empty_result(text))
         control = self._normalized_control
         for n, (text, (ids, _)) in enumerate(zip(texts, located, strict=True)):
-            if control is not None and n not in unencodable and control.is_forged(text, ids):
+            if control and n not in unencodable and _is_forged(text, ids, control):
                 unencodable[n] = "it normalizes ordinary text to a control token"
                 located[n] = _empty_result(text)
         return _token_batch(chosen, located, unencodable)
@@ -296,20 +295,14 @@ def _texts(turns: TurnBatch, chosen: Int64) -> list[_Text]:
     ]
 
 
-class _NormalizedControlTokens:
-    """Finds those of some control tokens that ordinary text was turned into."""
-
-    def __init__(self, tokens: Sequence[AddedToken]) -> None:
-        self._ids = np.array([token.id for token in tokens], np.int32)
-        self._pattern = re.compile(b"|".join(re.escape(token.content.encode()) for token in tokens))
-
-    def is_forged(self, text: _Text, ids: Int32) -> bool:
-        """Whether the ids contain more of them than the text does outside what a person typed."""
-        written = [match.span() for match in self._pattern.finditer(text.content)]
-        begins = [begin for begin, _ in text.guarded]
-        before = [bisect_right(begins, start) for start, _ in written]
-        typed = sum(n > 0 and end <= text.guarded[n - 1][1] for n, (_, end) in zip(before, written, strict=True))
-        return int(np.isin(ids, self._ids).sum()) > len(written) - typed
+def _is_forged(text: _Text, ids: Int32, control: Sequence[AddedToken]) -> bool:
+    """Whether ids contain more of some control tokens than their text does outside what a person typed."""
+    contents = b"|".join(re.escape(token.content.encode()) for token in control)
+    written = [match.span() for match in re.finditer(contents, text.content)]
+    begins = [begin for begin, _ in text.guarded]
+    before = [bisect_right(begins, start) for start, _ in written]
+    typed = sum(n > 0 and end <= text.guarded[n - 1][1] for n, (_, end) in zip(before, written, strict=True))
+    return int(np.isin(ids, [token.id for token in control]).sum()) > len(written) - typed
 
 
 def _token_batch(chosen: Int64, located: Sequence[_Located], unencodable: Mapping[int, str]) -> TokenBatch:

@@ -31,12 +31,10 @@ from packer.batches import REASONING_FIELDS
 from packer.host.watchdog import watched
 from packer.render.clear.watch import FILTERS, LookedIntoError, Notes, NotWatchedError, noted, watch
 from packer.render.environment import ChatTemplate, Environment, RenderError
-from packer.render.reasoning import reasoning_fields
+from packer.render.reasoning import Message, reasoning_fields
 
 MARK = "\ue0f5"
 """A private-use character in front of each message."""
-
-Message: TypeAlias = Mapping[str, Any]
 
 _REASONING = frozenset(REASONING_FIELDS)
 FEWEST = 16

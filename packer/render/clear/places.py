@@ -15,7 +15,6 @@ from packer.render.clear.extension import (
     Headers,
     Kind,
     MarkedTemplate,
-    Message,
     NotClearError,
     Pieces,
     Spelling,
@@ -24,7 +23,7 @@ from packer.render.conversation import Conversation, changed, changes_of, prints
 from packer.render.dropped import ConversationLosses
 from packer.render.environment import RenderError
 from packer.render.readback import ESCAPE, function_of, keys, leaves, spellings
-from packer.render.reasoning import LONGEST_TAG, goes_on, reasoning_of
+from packer.render.reasoning import LONGEST_TAG, Message, goes_on, reasoning_of
 from packer.render.rewritten_history import Mask, RenderedRow, TurnAssigner, encoded
 from packer.render.turns import RenderedTurn, TurnRules, terminated
 

@@ -31,7 +31,6 @@ from packer.render.clear.extension import (
     Extension,
     Kind,
     MarkedTemplate,
-    Message,
     form_of,
     neighbors,
     questions,
@@ -43,7 +42,7 @@ from packer.render.control import FOREIGN_ENDS, FOREIGN_MARKS
 from packer.render.conversation import Conversation
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.readback import function_of, tags_in
-from packer.render.reasoning import has_tag, reasoning_fields
+from packer.render.reasoning import Message, has_tag, reasoning_fields
 from packer.render.rewritten_history import Mask, RenderedRow
 from packer.render.turns import TurnRules
 

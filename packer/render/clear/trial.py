@@ -18,7 +18,6 @@ from packer.render.clear.extension import (
     Key,
     Kind,
     MarkedTemplate,
-    Message,
     Opening,
     Pair,
     Pieces,
@@ -30,7 +29,7 @@ from packer.render.clear.extension import (
 from packer.render.conversation import Conversation, renderable
 from packer.render.environment import RenderError, made_up_tool
 from packer.render.readback import arguments_of
-from packer.render.reasoning import closes_reasoning, opened_by
+from packer.render.reasoning import Message, closes_reasoning, opened_by
 
 
 def tried(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
