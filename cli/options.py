@@ -91,8 +91,8 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if number < least or (most is not None and number > most):
-            limits = f"from {least} on" if most is None else f"from {least} to {most}"
-            raise click.BadParameter(f"{text}: expected a whole number {limits}")
+            limits = f", {least} or more" if most is None else f" from {least} to {most}"
+            raise click.BadParameter(f"{text}: expected a whole number{limits}")
         return number
 
     return parse

@@ -1,12 +1,16 @@
 """Finds what may say which answers of a row are trained, and that nothing reads.
 
 Tools call it `mask`, `learn`, `is_trainable`, and no list of such names is ever complete. What they have in common is
-what they say: a yes or no, or a number below or above zero, in which rows or answers differ. It may stand anywhere: in
-a row, under a key of messages, in objects and lists in both, in parts of messages, or in a list of the row that has one
-for each message, or that numbers messages. Of messages it may also be one of two words, or within a conversation a
-number from 0 to 1. Of a row it may be one of two signs, a letter such as `Y`, a word such as `failed`, or one beside
-what it denies (`safe`, `unsafe`): other words of a row are labels, of which most fields have some. What all say alike
-says nothing about one of them, nor does a number that counts the items of each list. Why an answer ended is no flag.
+their values, which differ between rows or between answers:
+
+- a yes or no, or numbers below and above zero, wherever they stand: in a row, under a key of messages, in objects and
+  lists in both, in parts of messages, or in a list of the row that has one for each message, or that numbers messages;
+- under a key of messages also one of two words, or within a conversation a number from 0 to 1;
+- in a row also one of two signs, a letter such as `Y`, a word such as `failed`, or a word and its denial (`safe`,
+  `unsafe`). Other words of a row are labels, of which most fields have some.
+
+A value that is the same everywhere is no flag, nor is a number that counts the items of each list, nor why an answer
+ended.
 """
 
 import json
@@ -154,11 +158,11 @@ class Flags:
         self._num_asked[()] += 1
         values: dict[Path, list[Any]] = {}
         lists: dict[Path, list[Any]] = {}
-        talks: dict[Path, list[Any]] = {}
+        conversations: dict[Path, list[Any]] = {}
         stack: list[tuple[Path, Any]] = [((name,), value) for name, value in row.items()]
         for path, value in _values(stack, lambda at, items: at[0] in self._read or self._are_messages(items)):
             if isinstance(value, list) and self._are_messages(value):
-                talks[path] = value
+                conversations[path] = value
             elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
                 continue
             elif isinstance(value, list):
@@ -169,7 +173,7 @@ class Flags:
                 values.setdefault(path, []).append(value)
         for path, said in ((path, said) for path, said in values.items() if path[-1] not in given):
             self._said[Place(path, "row")].add(said)
-        for path, messages in talks.items():
+        for path, messages in conversations.items():
             self._add_messages(path, messages)
             self._add_lists(path, messages, lists)
 
@@ -253,12 +257,12 @@ class Flags:
         """Return those in which answers, or rows, differ, by their paths; those in a list of the row are one."""
         found: dict[str, UnreadField] = {}
         fitting = {(*place.path, ITEMS) for place in self._said if place.messages and self._fits(place)}
-        saying = []
+        candidates = []
         for place, said in self._said.items():
             is_even = len(said.values) == 2 and len({*said.values.values()}) == 1  # as yes and no in lists of two
             if not (said.counts and len(said.values) > 1 and (place.of == "row" or not is_even)):
-                saying.append((place, said))
-        for place, said in sorted(saying, key=lambda each: each[0]):
+                candidates.append((place, said))
+        for place, said in sorted(candidates, key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
             flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)

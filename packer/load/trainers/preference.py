@@ -162,7 +162,7 @@ class _CacheTrainer:
         if getattr(args, "padding_free", None):
             raise UsageError(
                 "padding_free=True has no effect in TRL, which pads",
-                hint="leave it out: a PackedLoader always does that",
+                hint="leave it out; a loop of your own can do without padding: PackedLoader(batching='padding_free')",
             )
         self._data: list[PreferenceData] = []
         collator = _Collator(data=self._data, multiple_of=args.pad_to_multiple_of or 1)
