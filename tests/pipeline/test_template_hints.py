@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 import twins
 from hints import settings_in
-from supervision_stages import Stages, chat
 
 from packer.audit.preview import preview
-from packer.batches import RowBatch
-from packer.pipeline.messages import suggestions
-from packer.pipeline.messages.suggestions import PARALLEL_CALLS, Trial
 from packer.recipe.recipe import make_recipe
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}

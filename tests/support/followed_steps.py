@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,10 +69,9 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             followed.append(hint)
             if found := re.search(rf"{PAGE}#(\S+)", hint):
                 path = made_by_page(found[1], path)
-            elif found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
-                command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
-                subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
-                path = path.parent / shlex.split(command)[-1]
+            elif found := re.search(r": (jq -c .*?> \S+_lines\.jsonl)", hint):
+                subprocess.run(["bash", "-euc", found[1]], check=True, cwd=path.parent)
+                path = path.parent / shlex.split(found[1])[-1]
             else:
                 options |= arguments_in(hint)
             continue
