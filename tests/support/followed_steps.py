@@ -23,6 +23,10 @@ from packer.questions.conversations import PAGE
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 
+EDITED = {"other-keys", "lists-of-conversations", "beside-messages"}
+"""Headings of commands that are edited: a hint that names one says what rows need, and nobody can follow it."""
+
+
 def write(path: Path, value: Any) -> Path:
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(value), path)
@@ -67,7 +71,7 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             hint = error.hint or ""
             assert "FIELD" not in hint and "NAME" not in hint
             followed.append(hint)
-            if found := re.search(rf"{PAGE}#(\S+)", hint):
+            if (found := re.search(rf"{PAGE}#(\S+)", hint)) and found[1] not in EDITED:
                 path = made_by_page(found[1], path)
             elif found := re.search(r": (jq -c .*?> \S+_lines\.jsonl)", hint):
                 subprocess.run(["bash", "-euc", found[1]], check=True, cwd=path.parent)

@@ -208,8 +208,7 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
     tried = list(islice((row for row in rows if any(map(row.get, found_in))), _TRIED_ROWS))
     texts = [each.path for each in unread.fields if each.kind == "text"]
     proposal = propose(tried, reading) if texts and reading.unread(tried) else None
-    unread_by = [proposal.left, *(choice.left for choice in proposal.choices)] if proposal else []
-    left = [path for path in texts if all(path in each for each in unread_by)]
+    left = [path for path in texts if proposal is None or path in proposal.left]
     kept = [way for each in unread.fields for way in each.keeps]
     kept += [way for each in unread.fields for way in without_media(each, entry.columns, unread.names, unread.num_rows)]
     return FileQuestion(
