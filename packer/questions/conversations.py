@@ -173,4 +173,4 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
 def _take_turns(names: Sequence[Any]) -> bool:
     """Whether names are few, and some speak again after another: documents have more authors."""
     num_names, num_changes = len({*names}), sum(one != other for one, other in pairwise(names))
-    return 1 < num_names <= min(num_changes, len(names) / 2 + 1)
+    return 1 < num_names <= num_changes and 2 * num_names <= len(names) + 2

@@ -1,6 +1,5 @@
-"""Conversations deep within rows that no schema reads, thirty rows each: who follows the hints trains what was answered.
-
-The first step of each hint is followed letter by letter, and the first row is read back: what is asked, what is trained.
+"""Conversations within rows that no schema reads: flat lists have a command that is followed letter by letter, and of all
+others a refusal says what they need.
 """
 
 import shutil
@@ -12,7 +11,6 @@ import pytest
 import twins
 from followed_steps import Shape, follow_shape, refused, write
 from foreign_rows import CALL, TEMPLATE, place, talk
-from search_effort import one_in
 
 from packer.audit.preview import preview
 from packer.errors import InputError
@@ -49,6 +47,10 @@ def of_langchain(number: int) -> list[dict[str, Any]]:
     return [{"id": f"m{turn}", "response_metadata": {}, **each} for turn, each in enumerate(told)]
 
 
+TOLD = talk(0)
+BOTH = [TOLD[1], TOLD[3]]
+
+
 def of_langgraph(number: int) -> dict[str, Any]:
     told = [{key: each[key] for key in each if key != "additional_kwargs"} for each in of_langchain(number)]
     return {"values": {"messages": told}, "next": [], "config": {"thread": f"t{number}"}, "metadata": {"step": 3}}
@@ -77,54 +79,44 @@ def of_letta(number: int) -> dict[str, Any]:
     return {"agents": [{"name": f"agent{number}", "messages": own}], "blocks": [{"label": "human", "value": "Ann"}]}
 
 
-THINKS = "[I look at Oban.]"
-TOLD = talk(0)
-BOTH = [TOLD[1], TOLD[3]]
+SHAPES: dict[str, tuple[Any, str, str]] = {
+    "states of langgraph": ([of_langgraph(k) for k in ROWS], "jsonl", "`values.messages` need the keys"),
+    "one state of langgraph": (of_langgraph(0), "json", "`values.messages` need the keys"),
+    "items of a session, one a line": (of_agents(0), "jsonl", 'as one row: {"items": [...]}'),
+    "items of a session in a list": (of_agents(0), "json", 'as one row: {"items": [...]}'),
+    "agents with messages": ([of_letta(k) for k in ROWS], "jsonl", "each list in `agents[].messages` needs a row"),
+    "a list of conversations": ([messages(k) for k in ROWS], "json", 'as in {"messages": [...]}'),
+    "lists under other keys": ([messages(k, "speaker", "text", "client") for k in ROWS], "jsonl", "rows are lists"),
+    "lists of texts": ([talk(k) for k in ROWS], "jsonl", 'as in {"conversations": [...]}'),
+}
 
 
-SHAPES: dict[str, Shape] = {
-    "states of langgraph": Shape([of_langgraph(k) for k in ROWS], [TOLD[0], "06:12"], [CALL, TOLD[1]]),
-    "one state of langgraph": Shape(of_langgraph(0), [TOLD[0], "06:12"], [CALL, TOLD[1]], file="state.json"),
-    "reasoning in an object beside calls": Shape(
-        [{"messages": of_langchain(k)} for k in ROWS],
-        [TOLD[0], "06:12"],
-        [THINKS + CALL, f"[So it is there.]{TOLD[1]}"],
-    ),
-    "items of a session, one a line": Shape(of_agents(0), [TOLD[0], "06:12"], [f"[I look.]{CALL}", TOLD[1]]),
-    "items of a session in a list": Shape(
-        of_agents(0), [TOLD[0], "06:12"], [f"[I look.]{CALL}", TOLD[1]], file="session.json"
-    ),
-    "agents with messages": Shape([of_letta(k) for k in ROWS], [TOLD[0], "06:12"], [f"I look.{CALL}", TOLD[1]]),
+@pytest.mark.parametrize("name", SHAPES)
+def test_conversations_deep_within_rows_are_refused_with_what_they_need(name: str, tmp_path: Path) -> None:
+    value, kind, says = SHAPES[name]
+    hint = refused(write(tmp_path / f"rows.{kind}", value), tmp_path).hint or ""
+    assert says in hint and "jq" not in hint
+
+
+FLAT = {
     "one file of an agent": Shape(of_letta(0), [TOLD[0], "06:12"], [f"I look.{CALL}", TOLD[1]], file="agent.json"),
-    "a list of conversations": Shape([messages(k) for k in ROWS], TOLD, BOTH, file="rows.json"),
-    "a list of conversations with senders": Shape(
-        [
-            [{"from": "gpt" if each["from"] == "assistant" else "human", "value": each["value"]} for each in own]
-            for own in (messages(k, "from", "value") for k in ROWS)
-        ],
-        TOLD,
-        BOTH,
-        file="rows.json",
+    "speaker and text": Shape([{"turns": messages(k, "speaker", "text", "client")} for k in ROWS], TOLD, BOTH),
+    "of an array": Shape([{"turns": messages(k, "who", "said", "human")} for k in ROWS], TOLD, BOTH, file="rows.json"),
+    "of other names": Shape([{"log of it": messages(k, "by-name", "it's", "user")} for k in ROWS], TOLD, BOTH),
+    "in the field of messages": Shape(
+        [{"messages": messages(k, "type", "content", "human")} for k in ROWS], TOLD, BOTH
     ),
-    "lists under other keys, one a line": Shape([messages(k, "speaker", "text", "client") for k in ROWS], TOLD, BOTH),
-    "lists of texts": Shape([talk(k) for k in ROWS], TOLD, BOTH),
-    "chats in a list in an object": Shape(
-        [{"export": {"chats": [{"title": "x", "turns": messages(k, "who", "text", "human")}]}} for k in ROWS],
-        TOLD,
-        BOTH,
-    ),
-    "messages in objects of a list": Shape(
-        [{"data": {"result": [{"history": {"messages": messages(k)}, "score": 1}]}} for k in ROWS], TOLD, BOTH
+    "with calls": Shape(
+        [{"messages": [{k: v for k, v in each.items() if k != "additional_kwargs"} for each in of_langchain(0)]}],
+        [TOLD[0], "06:12"],
+        [CALL, TOLD[1]],
     ),
 }
 
 
-TWO_STEPS = {"reasoning in an object beside calls", "lists under other keys, one a line", "lists of texts"}
-
-
-@pytest.mark.parametrize("name", one_in(2, [*SHAPES]))
-def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_path: Path) -> None:
-    follow_shape(SHAPES[name], tmp_path, 2 if name in TWO_STEPS else 1)
+@pytest.mark.parametrize("name", FLAT)
+def test_the_command_for_a_flat_list_of_messages_trains_what_is_answered(name: str, tmp_path: Path) -> None:
+    follow_shape(FLAT[name], tmp_path)
 
 
 def run_first_step(path: Path, hint: str) -> Path:
@@ -160,12 +152,6 @@ def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -
     ]
     hint = conversation_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
     assert "the messages in `first`" in hint and "the messages in `then.log`" in hint
-
-
-def test_what_stands_beside_a_list_of_conversations_is_said_to_go(tmp_path: Path) -> None:
-    rows = [{"tools": "none", "agents": [{"messages": messages(k, "who", "said", "human")}]} for k in ROWS]
-    hint = conversation_hint(write(tmp_path / "rows.jsonl", rows), rows) or ""
-    assert "and the fields beside `agents` are left out" in hint
 
 
 def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from followed_steps import Shape, follow_shape, write
+from followed_steps import Shape, follow_shape, refused, write
 from foreign_rows import CALL, asks, says, talk
 from search_effort import one_in
 
@@ -42,32 +42,6 @@ def chat_of_webui(number: int) -> dict[str, Any]:
 
 
 SHAPES: dict[str, Shape] = {
-    "passages with titles": Shape(
-        [
-            {
-                "messages": [
-                    {"role": by, "content": text} for by, text in zip(["user", "assistant"], talk(k, 2), strict=True)
-                ],
-                "documents": [{"title": f"Tides {k}", "text": says(k, turn)} for turn in (4, 5)],
-            }
-            for k in ROWS
-        ],
-        [asks(0), f'[{{"title":"Tides 0","text":"{says(0, 4)}"}},{{"title":"Tides 0","text":"{says(0, 5)}"}}]'],
-        [says(0, 1)],
-    ),
-    "keys that begin with a line": Shape(
-        [
-            {
-                "messages": [
-                    {"_role": by, "_content": [{"text": text}], "_name": None, "_meta": {}}
-                    for by, text in zip(["user", "assistant"], talk(k, 2), strict=True)
-                ]
-            }
-            for k in ROWS
-        ],
-        talk(0, 2),
-        [says(0, 1)],
-    ),
     "simulations in one object": Shape(
         {"timestamp": "2026", "tasks": [{"id": "0", "purpose": asks(0)}], "simulations": [simulation(k) for k in ROWS]},
         [asks(0), CALL, "06:12", says(0)],
@@ -86,6 +60,34 @@ SHAPES: dict[str, Shape] = {
 @pytest.mark.parametrize("name", one_in(2, [*SHAPES]))
 def test_whoever_follows_the_first_step_trains_what_is_answered(name: str, tmp_path: Path) -> None:
     follow_shape(SHAPES[name], tmp_path)
+
+
+NEEDED: dict[str, list[dict[str, Any]]] = {
+    "beside-messages": [
+        {
+            "messages": [
+                {"role": by, "content": text} for by, text in zip(["user", "assistant"], talk(k, 2), strict=True)
+            ],
+            "documents": [{"title": f"Tides {k}", "text": says(k, turn)} for turn in (4, 5)],
+        }
+        for k in ROWS
+    ],
+    "other-keys": [
+        {
+            "messages": [
+                {"_role": by, "_content": [{"text": text}], "_name": None, "_meta": {}}
+                for by, text in zip(["user", "assistant"], talk(k, 2), strict=True)
+            ]
+        }
+        for k in ROWS
+    ],
+}
+"""Rows that are refused, by the heading that has the command to edit."""
+
+
+@pytest.mark.parametrize("heading", NEEDED)
+def test_rows_that_no_option_reads_are_refused_with_a_heading(heading: str, tmp_path: Path) -> None:
+    assert f"#{heading} shows" in (refused(write(tmp_path / "rows.jsonl", NEEDED[heading]), tmp_path).hint or "")
 
 
 @pytest.mark.parametrize("name", ["options", "choices"])

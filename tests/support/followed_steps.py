@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,10 @@ from packer.errors import InputError
 from packer.questions.conversations import PAGE
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+EDITED = {"other-keys", "lists-of-conversations", "beside-messages"}
+"""Headings of commands that are edited: a hint that names one says what rows need, and nobody can follow it."""
 
 
 def write(path: Path, value: Any) -> Path:
@@ -68,12 +71,11 @@ def follow(path: Path, tokenizer: Path, cache: Path) -> tuple[Path, list[str]]:
             hint = error.hint or ""
             assert "FIELD" not in hint and "NAME" not in hint
             followed.append(hint)
-            if found := re.search(rf"{PAGE}#(\S+)", hint):
+            if (found := re.search(rf"{PAGE}#(\S+)", hint)) and found[1] not in EDITED:
                 path = made_by_page(found[1], path)
-            elif found := re.search(r": ((?:jq|python) -s?c .*?> \S+_lines\.jsonl)", hint):
-                command = found[1].replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
-                subprocess.run(["bash", "-euc", f"set -o pipefail; {command}"], check=True, cwd=path.parent)
-                path = path.parent / shlex.split(command)[-1]
+            elif found := re.search(r": (jq -c .*?> \S+_lines\.jsonl)", hint):
+                subprocess.run(["bash", "-euc", found[1]], check=True, cwd=path.parent)
+                path = path.parent / shlex.split(found[1])[-1]
             else:
                 options |= arguments_in(hint)
             continue
