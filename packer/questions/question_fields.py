@@ -102,12 +102,13 @@ class Fields:
         elif self._asked:
             ways = [({"prompt": self._asked[0], "completion": answer}, "messages and their answer")]
         elif not self._questions:
-            ways = [({"instruction": FILL_IN, "output": FILL_IN}, "a question and its answer")]
+            ways = [({"instruction": FILL_IN, "output": FILL_IN}, "a question and its answer")] * bool(self._texts)
             whole = [path for path, each in self._texts.items() if any(map(is_text, each))]
-            ways.append(({"text": whole[0] if len(whole) == 1 else FILL_IN}, "a text that is trained whole"))
+            whole = whole if len(whole) == 1 else [FILL_IN] * bool(self._texts)
+            ways += [({"text": path}, "a text that is trained whole") for path in whole]
             told = [path for path, each in self._lists.items() if len(each) > 1 and {*map(type, each)} == {str}]
             ways += [({"conversations": path}, "texts of a user and the assistant in turn") for path in told[:1]]
-        if not self._texts and not self._lists:
+        if not ways:
             return f"no field of these rows has a text; {_READS}"
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]
         options = "; ".join(f"{as_option(f'sources.columns={each}')} for {what}" for each, what in columns_of)

@@ -82,8 +82,8 @@ def of_letta(number: int) -> dict[str, Any]:
 SHAPES: dict[str, tuple[Any, str, str]] = {
     "states of langgraph": ([of_langgraph(k) for k in ROWS], "jsonl", "`values.messages` need the keys"),
     "one state of langgraph": (of_langgraph(0), "json", "`values.messages` need the keys"),
-    "items of a session, one a line": (of_agents(0), "jsonl", 'as one row: {"items": [...]}'),
-    "items of a session in a list": (of_agents(0), "json", 'as one row: {"items": [...]}'),
+    "items of a session, one a line": (of_agents(0), "jsonl", 'as one row: {"input": [...]}'),
+    "items of a session in a list": (of_agents(0), "json", 'as one row: {"input": [...]}'),
     "agents with messages": ([of_letta(k) for k in ROWS], "jsonl", "each list in `agents[].messages` needs a row"),
     "a list of conversations": ([messages(k) for k in ROWS], "json", 'as in {"messages": [...]}'),
     "lists under other keys": ([messages(k, "speaker", "text", "client") for k in ROWS], "jsonl", "rows are lists"),

@@ -125,10 +125,7 @@ ANSWER_TO = "--columns instruction=question,output=FIELD for a question and its 
         ),
         (
             {"talk": ["Where is it?", "It is here.", "And now?"]},
-            (
-                f"{TO_FILL_IN}; --columns text=FIELD for a text that is trained whole; --columns conversations=talk for texts "
-                "of a user and the assistant in turn"
-            ),
+            "say which field is which: --columns conversations=talk for texts of a user and the assistant in turn",
         ),
         (
             {"question": "a", "chosen": CHAT, "rejected": CHAT},
