@@ -79,6 +79,10 @@ def _of_messages(
         if speaker is None:
             yield from _of_messages(path, turns, places(turns), (*before, *place, ITEMS))
         elif not are_lists or not any(_OWN_KEYS.get(speaker) in turn for turn in turns):
+            answers = [name for name in rows[0] if name != place[0] and meant_field(name) == "output"]
+            if not before and any(all(isinstance(row.get(name), str) for row in rows) for name in answers):
+                yield f"if `{shown}` is what was said before, write all of a row in turn into `messages`, as {PAGE} shows"
+                continue
             is_flat = are_lists and len(place) == 1 and not before
             command = _command(path, place[0], turns, speaker) if is_flat else None
             needed = f"the messages in `{shown}` need the keys `role` and `content`"

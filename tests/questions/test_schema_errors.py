@@ -268,12 +268,20 @@ SAID = "It is a bird of the shore."
 EARLIER = [{"role": "user", "content": "Is it a bird?"}, {"role": "assistant", "content": SAID}]
 SEVERAL_TURNS = [
     ({"history": EARLIER, "question": "Where does it live?", "answer": SAID}, "history"),
+    (
+        {
+            "chat_history": [{"role": "USER", "message": "Is it a bird?"}, {"role": "CHATBOT", "message": SAID}],
+            "message": "Where does it live?",
+            "response": SAID,
+        },
+        "chat_history",
+    ),
     ({"conversation_history": EARLIER, "user": "Where does it live?", "assistant": SAID}, "conversation_history"),
 ]
 
 
 @pytest.mark.parametrize(("row", "named"), SEVERAL_TURNS)
-def test_turns_beside_a_question_or_an_answer_are_never_left_out(row, named):
+def test_turns_beside_a_question_or_an_answer_are_never_left_out(row, named, tmp_path):
     rows = [{name: f"{value} {k}" if isinstance(value, str) else value for name, value in row.items()} for k in "abc"]
-    hint = columns_hint(rows, {})
+    hint = refused(tmp_path / "rows.jsonl", *rows)
     assert settings_in(hint) == [] and hint.startswith(f"if `{named}` is what was said before, write all of a row")
