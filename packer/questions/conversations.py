@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from packer.questions.field_names import meant_field
 from packer.questions.read_places import ITEMS, Path, places, shown_path
 from packer.questions.texts import is_text, strings
 from packer.source.file_bytes import FilePath
@@ -18,6 +19,8 @@ from packer.source.roles import ROLES, SPEAKERS, guess_roles, is_role
 from packer.source.row import ID_FIELDS, field_value
 
 PAGE = "docs/how-to/exports.md"
+
+SAID_BEFORE = f"is what was said before, write all of a row in turn into `messages`, as {PAGE} shows"
 
 _OWN_KEYS = {"role": "content", "from": "value"}
 
@@ -81,7 +84,7 @@ def _of_messages(
         elif not are_lists or not any(_OWN_KEYS.get(speaker) in turn for turn in turns):
             answers = [name for name in rows[0] if name != place[0] and meant_field(name) == "output"]
             if not before and any(all(isinstance(row.get(name), str) for row in rows) for name in answers):
-                yield f"if `{shown}` is what was said before, write all of a row in turn into `messages`, as {PAGE} shows"
+                yield f"if `{shown}` {SAID_BEFORE}"
                 continue
             is_flat = are_lists and len(place) == 1 and not before
             command = _command(path, place[0], turns, speaker) if is_flat else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from packer.errors import InputError, did_you_mean, near
-from packer.questions.conversations import PAGE, conversation_hint
+from packer.questions.conversations import SAID_BEFORE, conversation_hint
 from packer.questions.field_names import meant_field
 from packer.questions.proposals import Proposal, Reading, most_fit, propose
 from packer.questions.question_fields import Fields, list_names
@@ -146,7 +146,7 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     sampled = [dict(row) for row in rows if row][:_TRIED_ROWS]
     fields = Fields([rename(row, columns) for row in sampled])
     if fields.turns:
-        return f"if {fields.turns} is what was said before, write all of a row in turn into `messages`, as {PAGE} shows"
+        return f"if {fields.turns} {SAID_BEFORE}"
     tried = [each for further in fields.named() if (each := _tried(sampled, columns, further)) is not None]
     fewest = min((len(each.left) for each in tried), default=0)
     best = [each for each in tried if len(each.left) == fewest]
