@@ -5,7 +5,6 @@ import json
 import math
 import random
 import re
-import shutil
 from collections import UserDict
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
+from shorter_starter import shortened
 
 import packer
 from packer.audit.verify import verify
@@ -194,9 +194,7 @@ def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, 
 
 
 def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(starter, tmp_path):
-    path = Path(shutil.copytree(starter, tmp_path / "starter")) / "recipe.yaml"
-    for rows in (path.parent / "data").iterdir():
-        rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:2]))
+    path = shortened(starter, tmp_path / "starter", 2) / "recipe.yaml"
     recipe = load_recipe(path)
     values = {**to_json(recipe), "tokenizer": Path(recipe.tokenizer)}
     expected = build_recipe(recipe, tmp_path / "expected", jobs=1)
@@ -397,7 +395,7 @@ def test_options_are_the_keys_of_recipes_and_sources():
 def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    shutil.copytree(starter, "first")
+    shortened(starter, Path("first"), 24)
     results, printed = [], []
     for folder in ("one", "one", "two"):  # built, nothing to do, and what a dry run says
         dry = folder == "two"
@@ -406,7 +404,7 @@ def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch)
         printed.append(run(*command).stdout.replace("c/", ""))
     timeless = [re.sub(r"(in|,) [\d.]+k?( s| tokens/s)", "", text).strip() for text in [*results, *printed]]
     assert timeless[:3] == timeless[3:]
-    assert "rows       200  197 kept, 3 rejected" in results[0] and "is up to date" in results[1]
+    assert "rows       120  119 kept, 1 rejected" in results[0] and "is up to date" in results[1]
     assert "nothing was written" in results[2]
     assert re.search(r"built one in [\d.]+ s, [\d.]+k? tokens/s", results[0])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from rejected_lines import write_rejected
-from shorter_starter import SETTLED
+from shorter_starter import SETTLED, shortened
 from watched_builds import Notes, digests
 
 from packer import __version__
@@ -35,6 +35,19 @@ from packer.store import files
 from packer.store.folder import digest_file, lock
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.row_tables import is_pending, read_rejected
+
+
+@pytest.fixture(scope="module")
+def starter(starter, tmp_path_factory):
+    """The example with fewer rows, of which one is rejected."""
+    return shortened(starter, tmp_path_factory.mktemp("short") / "starter", 24)
+
+
+@pytest.fixture(scope="module")
+def starter_cache(starter, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built") / "cache"
+    again(starter, folder)
+    return folder
 
 
 @pytest.fixture
@@ -174,7 +187,7 @@ def inodes(cache):
 def shards_of_all_kinds(starter, tmp_path_factory):
     """A cache with many document shards, of which few reject rows, and many block shards."""
     folder = tmp_path_factory.mktemp("many") / "cache"
-    keys = [*SETTLED, "partition_bytes=8KiB", "shard_bytes=60KiB", "sources.limit=40"]
+    keys = [*SETTLED, "partition_bytes=4KiB", "shard_bytes=30KiB"]
     build(load_recipe(starter / "recipe.yaml", keys), folder, jobs=1)
     return folder
 
