@@ -1,7 +1,10 @@
 """Rows in the forms of other servers' requests and logs are built, and read back by someone who knows only the row."""
 
 import copy
+import functools
 import json
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,8 @@ from followed_steps import write
 from foreign_rows import CALL, CHAT_CALL, CHAT_TOOLS, PARAMETERS, TEMPLATE, read_back
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_effort import each_with_a_kind, one_in
 
 import packer
-from packer.errors import NothingKeptError
 from packer.source.decode import Refused
 from packer.source.forms import form_of
 from packer.source.schema import read_row, schema_of
@@ -221,47 +222,14 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return twins.byte_level(tmp_path_factory.mktemp("model") / "model", template=TEMPLATE)
-
-
-@pytest.fixture
-def built(model: Path, tmp_path: Path) -> Any:
-    """A cache of a row that is there twice."""
-
-    def build(row: dict[str, Any], kind: str = "jsonl") -> Path:
-        packer.build(write(tmp_path / f"rows.{kind}", [row, row]), tmp_path / "cache", tokenizer=model, progress=False)
-        return tmp_path / "cache"
-
-    return build
-
-
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(TRAINED, KINDS))
-def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, built: Any) -> None:
-    row, trained = TRAINED[name]
-    ((text, learned),) = read_back(built(row, kind), f"rows.{kind}")
-    assert learned == [each + "<|im_end|>" for each in trained]
-    context = ['"name": "tide"', '"type": "string"', SYSTEM, ASKED, THOUGHT, CALL, f'{{"high": "{RESULT}"}}', SAID]
-    places = [text.index(each) for each in context]
-    assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"```json\n{CALL}\n```",
-        f"<functioncall> {CALL}",
-        f"<tool_call>\n{CALL}\n</tool_call>",
-        f"[TOOL_CALLS] [{CALL}]",
-        'tide(harbor="Oban")',
-    ],
-)
-def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, built: Any) -> None:
-    asked = {"role": "user", "content": ASKED}
-    row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
-    (document,) = read_back(built(row), "rows.jsonl")
-    assert document[1] == [f"{CALL}<|im_end|>"]
+AS_TEXT = [
+    f"```json\n{CALL}\n```",
+    f"<functioncall> {CALL}",
+    f"<tool_call>\n{CALL}\n</tool_call>",
+    f"[TOOL_CALLS] [{CALL}]",
+    'tide(harbor="Oban")',
+]
+"""The call, as answers have it where they have none."""
 
 
 ONE, OTHER = "It leaves at six.", "Ask somebody else."
@@ -291,42 +259,102 @@ COMPARED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(COMPARED, KINDS))
-def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, built: Any) -> None:
-    chosen, rejected = read_back(built(COMPARED[name], kind), f"rows.{kind}")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return twins.byte_level(tmp_path_factory.mktemp("model") / "model", template=TEMPLATE)
+
+
+def build(rows: Mapping[str, Any], folder: Path, model: Path, kind: str = "jsonl") -> Path:
+    """A cache of rows, each of which is twice in a file of its name."""
+    files = [write(folder / f"{name}.{kind}", [row, row]) for name, row in rows.items()]
+    packer.build(files, folder / "cache", tokenizer=model, progress=False, fail_above=1)
+    return folder / "cache"
+
+
+def rejected(cache: Path) -> Counter[tuple[str, str]]:
+    """The codes of rows that were rejected, with the names of their files."""
+    lines = map(json.loads, (cache / "rejected.jsonl").read_text("utf-8").splitlines())
+    return Counter((Path(line["source"]).stem, line["code"]) for line in lines)
+
+
+@pytest.fixture(scope="module")
+def built(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Caches of all rows of a kind of file: of those to imitate, and of those to compare."""
+
+    @functools.cache
+    def cache(kind: str, *, compared: bool) -> Path:
+        rows = COMPARED if compared else {name: row for name, (row, _) in TRAINED.items()}
+        return build(rows, tmp_path_factory.mktemp("forms"), model, kind)
+
+    return cache
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str, built: Callable[..., Path]) -> None:
+    ((text, learned),) = read_back(built(kind, compared=False), f"{name}.{kind}")
+    assert learned == [each + "<|im_end|>" for each in TRAINED[name][1]]
+    context = ['"name": "tide"', '"type": "string"', SYSTEM, ASKED, THOUGHT, CALL, f'{{"high": "{RESULT}"}}', SAID]
+    places = [text.index(each) for each in context]
+    assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
+
+
+def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(model: Path, tmp_path: Path) -> None:
+    asked = {"role": "user", "content": ASKED}
+    answers = {str(number): {"role": "assistant", "content": text} for number, text in enumerate(AS_TEXT)}
+    rows = {name: {"messages": [asked, answer], "tools": CHAT_TOOLS} for name, answer in answers.items()}
+    cache = build(rows, tmp_path, model)
+    for name in rows:
+        ((_, learned),) = read_back(cache, f"{name}.jsonl")
+        assert learned == [f"{CALL}<|im_end|>"], answers[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMPARED)
+def test_of_two_answers_the_preferred_one_is_chosen(name: str, kind: str, built: Callable[..., Path]) -> None:
+    chosen, rejected = read_back(built(kind, compared=True), f"{name}.{kind}")
     for (text, learned), answer, other in ((chosen, ONE, OTHER), (rejected, OTHER, ONE)):
         assert f"<|im_start|>user\n{ASKED}<|im_end|>" in text and other not in text
         assert "".join(learned).strip().startswith(answer)
 
 
+REFUSED_PAIRS = [
+    (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
+    (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
+    (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
+    (COMPARED["scores"] | {"score_a": 0.5}, "pair_identical"),
+    (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
+    (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
+]
+REFUSED_CHATS = [
+    (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
+    (RESPONSES | {"prompt": {"id": "pmpt_1", "variables": {"harbor": "Oban"}}}, "wrong_type"),
+    (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
+    (RESPONSES | {"output": [{key: ANSWER_ITEM[key] for key in ("type", "content")}]}, "unknown_role"),
+    ({"messages": [{"role": "user", "content": [None]}, {"role": "assistant", "content": SAID}]}, "wrong_type"),
+    (GEMINI | {"contents": [{"role": "user", "parts": [{"executableCode": {"code": "1"}}]}]}, "wrong_type"),
+    (GEMINI | {"contents": [{"role": "user", "parts": [{"inlineData": {"data": "aGk="}}]}]}, "multimodal"),
+    (
+        {
+            "request": REQUEST,
+            "response": {"choices": [{"message": ANSWER | {"content": text}} for text in (ONE, OTHER)]},
+        },
+        "wrong_type",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("row", "code"),
-    [
-        (COMPARED["helpsteer 3"] | {"overall_preference": 0}, "pair_identical"),
-        (COMPARED["helpsteer 3"] | {"overall_preference": "nan"}, "wrong_type"),
-        (COMPARED["an arena"] | {"winner": "tie"}, "pair_identical"),
-        (COMPARED["scores"] | {"score_a": 0.5}, "pair_identical"),
-        (COMPARED["scores"] | {"score_a": "high"}, "wrong_type"),
-        (COMPARED["an arena"] | {"winner": "the first"}, "wrong_type"),
-        (RESPONSES | {"previous_response_id": "resp_0"}, "wrong_type"),
-        (RESPONSES | {"prompt": {"id": "pmpt_1", "variables": {"harbor": "Oban"}}}, "wrong_type"),
-        (RESPONSES | {"output": [{"type": "web_search_call", "id": "w"}, ANSWER_ITEM]}, "wrong_type"),
-        (RESPONSES | {"output": [{key: ANSWER_ITEM[key] for key in ("type", "content")}]}, "unknown_role"),
-        ({"messages": [{"role": "user", "content": [None]}, {"role": "assistant", "content": SAID}]}, "wrong_type"),
-        (GEMINI | {"contents": [{"role": "user", "parts": [{"executableCode": {"code": "1"}}]}]}, "wrong_type"),
-        (GEMINI | {"contents": [{"role": "user", "parts": [{"inlineData": {"data": "aGk="}}]}]}, "multimodal"),
-        (
-            {
-                "request": REQUEST,
-                "response": {"choices": [{"message": ANSWER | {"content": text}} for text in (ONE, OTHER)]},
-            },
-            "wrong_type",
-        ),
-    ],
+    ("right", "refused"),
+    [(COMPARED["a name"], REFUSED_PAIRS), (TRAINED["a log of chats"][0], REFUSED_CHATS)],
+    ids=["pairs", "chats"],
 )
-def test_what_cannot_be_told_is_refused(row: dict[str, Any], code: str, built: Any) -> None:
-    with pytest.raises(NothingKeptError, match=f"2 × {code}"):
-        built(row)
+def test_what_cannot_be_told_is_refused(
+    right: dict[str, Any], refused: list[tuple[dict[str, Any], str]], model: Path, tmp_path: Path
+) -> None:
+    rows = {str(number): row for number, (row, _) in enumerate(refused)}
+    cache = build(rows | {"right": right}, tmp_path, model)
+    assert rejected(cache) == {(str(number), code): 2 for number, (_, code) in enumerate(refused)}
 
 
 def ended(value: Any, name: str, ending: str) -> Any:
@@ -356,28 +384,24 @@ ENDINGS = [
     ("a log of anthropic", "stop_reason", "model_context_window_exceeded", "stop_sequence"),
 ]
 
-
-@pytest.mark.parametrize(("ending", "kind"), each_with_a_kind(one_in(2, ENDINGS), KINDS))
-def test_an_answer_that_did_not_end_is_no_answer(ending: tuple[str, str, str, str], kind: str, built: Any) -> None:
-    name, field, cut, whole = ending
-    row, trained = TRAINED[name]
-    with pytest.raises(NothingKeptError, match="2 × cut_off"):
-        built(ended(row, field, cut), kind)
-    ((_, learned),) = read_back(built(ended(row, field, whole), kind), f"rows.{kind}")
-    assert learned == [each + "<|im_end|>" for each in trained]
-
-
 LOGS = [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_tokens"}]}}, {"truncated": True}]
+"""Fields that no schema reads, of which each says that an answer did not end."""
 
 
-@pytest.mark.parametrize(("log", "kind"), each_with_a_kind(LOGS, KINDS))
-def test_a_field_that_no_schema_reads_may_say_that_the_answer_did_not_end(
-    log: dict[str, Any], kind: str, built: Any
-) -> None:
-    row = {"prompt": ASKED, "completion": SAID}
-    with pytest.raises(NothingKeptError, match="2 × cut_off"):
-        built(row | log, kind)
-    assert built(row | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}, kind)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_did_not_end_is_no_answer(kind: str, model: Path, tmp_path: Path) -> None:
+    plain = {"prompt": ASKED, "completion": SAID}
+    cut_off = {f"log {number}": plain | log for number, log in enumerate(LOGS)}
+    rows = {"log": plain | {"metadata": {"raw": [{"stop_reason": "end_turn"}]}}}
+    learned = {}
+    for number, (name, field, cut, end) in enumerate(ENDINGS):
+        row, trained = TRAINED[name]
+        cut_off[f"cut {number}"] = ended(row, field, cut)
+        rows[f"whole {number}"] = ended(row, field, end)
+        learned[f"whole {number}"] = [[each + "<|im_end|>" for each in trained]]
+    cache = build(rows | cut_off, tmp_path, model, kind)
+    assert rejected(cache) == {(name, "cut_off"): 2 for name in cut_off}
+    assert {name: [trained for _, trained in read_back(cache, f"{name}.{kind}")] for name in learned} == learned
 
 
 @pytest.mark.parametrize(

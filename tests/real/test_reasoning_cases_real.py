@@ -86,7 +86,7 @@ def test_whatever_tags_an_answer_has_it_is_trained_as_its_field_would_be_or_refu
     templates += [real / "templates" / f"llamacpp__{name}.jinja" for name in (*SWITCHED, "Cohere2MoE")]
     templates += [real / "templates" / f"mistralcommon__v1{version}_think.jinja" for version in ("3", "5_image")]
     kept = 0
-    for template in templates if IS_DEEP else templates[RULES.index(rule) :: 4]:
+    for template in templates if IS_DEEP else templates[RULES.index(rule) :: 3]:
         made = stages(tmp_path, template, f"supervision.on_prompt_mismatch={rule}")
         asked = {"role": "user", "content": "one?"}
         clean, *others = (
