@@ -1,6 +1,5 @@
 """Document shards: what is written is what any Arrow reader sees, and the bytes depend on nothing but the documents."""
 
-import pickle
 import struct
 from dataclasses import replace
 from itertools import pairwise
@@ -295,14 +294,6 @@ def _column(document: Document, name: str) -> list[float]:
     if name == "loss_weights" and document.loss_weights is None:
         return [float(label != MASKED) for label in document.labels.tolist()]
     return getattr(document, name).tolist()
-
-
-def test_shards_pickle_as_their_folder_and_read_the_same(tmp_path: Path) -> None:
-    shard = write_documents(tmp_path, [document_batch(5)])
-    documents = DocumentShards(tmp_path, [shard])
-    again = pickle.loads(pickle.dumps(documents))
-    assert (again.folder, again.shards) == (documents.folder, documents.shards) == (tmp_path, (shard,))
-    assert [read_document(again, i).doc_id for i in range(5)] == documents.doc_ids().tolist()
 
 
 def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) -> None:
