@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
@@ -109,7 +110,7 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
         patch.setattr("packer.render.clear.rows.tried", _tried_once())
         patch.setattr("packer.pipeline.plan.inputs.find_unread", _searched_once())
         patch.setattr("packer.pipeline.plan.open_keys.Renderer", _RendersOnce)
-        patch.setattr(Wrappers, "of", _learned_once())
+        patch.setattr("packer.render.renderer.Wrappers", SimpleNamespace(of=_learned_once()))
         yield
 
 
@@ -139,12 +140,12 @@ def _identity(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[Any, .
 
 def _learned_once() -> Callable[..., Wrappers]:
     """What the same templates write around a text is learned once."""
-    learn, found = Wrappers.of, dict[Any, Wrappers]()
+    found: dict[Any, Wrappers] = {}
 
     def remembered(template: ChatTemplate, kwargs: Mapping[str, Any]) -> Wrappers:
         key = _identity(template, kwargs)
         if key not in found:
-            found[key] = learn(template, kwargs)
+            found[key] = Wrappers.of(template, kwargs)
         return found[key]
 
     return remembered
