@@ -240,8 +240,11 @@ def test_a_cache_alone_answers_where_it_came_from_and_what_was_left_out(starter,
         assert (entry.num_bytes, entry.sha256) == (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
     assert {Path(entry.path).name for entry in manifest.inputs} == {path.name for path in (starter / "data").iterdir()}
     # Which rows were left out and why.
-    rejected = [line for line in read_rejected(cache, manifest) if line.document is None]
-    assert Counter(line.code for line in rejected) == Counter(manifest.totals.rejected)
+    rejected, totals = [line for line in read_rejected(cache, manifest) if line.document is None], manifest.totals
+    assert Counter(line.code for line in rejected) == Counter(totals.rejected)
+    lines = (line for entry in manifest.inputs for line in Path(entry.path).read_bytes().splitlines())
+    assert sum(1 for line in lines if line.strip()) == totals.rows == totals.kept + len(rejected)
+    assert totals.tokens == totals.trained + totals.masked > 10_000
     assert all(line.reason and line.source in {entry.path for entry in manifest.inputs} for line in rejected)
     # Which tokenizer, normalizer, template: their very files.
     for file in manifest.model.files:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
-from single_documents import Document, read_document
+from single_documents import read_document
 from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
-from packer.layout import MASKED, document_labels, document_weights, offsets_of, select_documents, trained_tokens
+from packer.layout import document_labels, document_weights, offsets_of, select_documents, trained_tokens
 from packer.media.carried import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
@@ -274,26 +274,6 @@ def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_pat
     ids = reader.doc_ids().tolist()
     assert [reader.find(doc_id) for doc_id in ids] == [0, 1, 2, 0, 1, 2]
     assert reader.find(next(i for i in range(99) if i not in ids)) is None
-
-
-@pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
-def test_what_found_documents_hold_is_what_is_read_of_them(tmp_path: Path, weights: tuple[float, ...]) -> None:
-    shard = write_documents(tmp_path, [document_batch(20, weights=weights)])
-    documents = DocumentShards(tmp_path, [shard])
-    asked = np.array([7, 0, 19, 7])
-    found, read = documents.locate(asked), [read_document(documents, number) for number in asked.tolist()]
-    assert len(found) == 4
-    for name in ("input_ids", "labels", "loss_weights"):
-        assert [values.tolist() for values in found.values(name)] == [_column(document, name) for document in read]
-    assert [ids.tolist() for ids in found.doc_ids()] == [[document.doc_id] for document in read]
-    sums = [sum(_column(document, "loss_weights")) for document in read]
-    np.testing.assert_allclose(found.weight_sums(), sums)
-
-
-def _column(document: Document, name: str) -> list[float]:
-    if name == "loss_weights" and document.loss_weights is None:
-        return [float(label != MASKED) for label in document.labels.tolist()]
-    return getattr(document, name).tolist()
 
 
 def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) -> None:
