@@ -252,10 +252,10 @@ PLACES = [
 """Loaders of one cache no two of which take the same rows for a step, or count the same."""
 
 
-def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cache):
-    loaders = [loader_of(starter_cache, **options) for options in PLACES]
+def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(few_blocks):
+    loaders = [loader_of(few_blocks, **options) for options in PLACES]
     states = [next(iter(loader)) and loader.state_dict() for loader in loaders]
-    others = [loader_of(starter_cache, **options) for options in PLACES]
+    others = [loader_of(few_blocks, **options) for options in PLACES]
     num_refused = 0
     for state, mine in zip(states, PLACES, strict=True):
         for options, other in zip(PLACES, others, strict=True):
@@ -283,11 +283,11 @@ def test_a_state_goes_on_only_in_a_loader_whose_steps_hold_the_same(starter_cach
         ({}, {"micro_batch_size": 2, "rank": 1, "world_size": 2, "global_batch_size": 4}),
     ],
 )
-def test_what_only_shapes_micro_batches_is_no_part_of_a_state(saved_by, goes_on_in, starter_cache):
-    with loader_of(starter_cache, **saved_by) as loader:
+def test_what_only_shapes_micro_batches_is_no_part_of_a_state(saved_by, goes_on_in, few_blocks):
+    with loader_of(few_blocks, **saved_by) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    other = loader_of(starter_cache, **goes_on_in)
+    other = loader_of(few_blocks, **goes_on_in)
     other.load_state_dict(state)
     names = ("batching", "cursor", "counters", "seed")
     assert {name: other.state_dict()[name] for name in names} == {name: state[name] for name in names}
