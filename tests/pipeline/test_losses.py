@@ -35,7 +35,11 @@ def any_share(starter, folder, *overrides, **options):
 
 
 @given(
-    lengths=st.lists(st.integers(1, 5000) | st.integers(1, 2 * MAX_BLOCK_LEN), min_size=1, max_size=60),
+    lengths=st.lists(
+        st.integers(1, 5000) | st.integers(1, 2 * MAX_BLOCK_LEN) | st.integers(1, 9).map(lambda number: 192 * number),
+        min_size=1,
+        max_size=60,
+    ),
     step=st.sampled_from([64, 192]),
 )
 def test_the_lengths_that_fit_are_the_smallest_that_do(lengths, step):
