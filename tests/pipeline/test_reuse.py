@@ -25,7 +25,6 @@ from packer.pipeline.documents import committed
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance, key_of
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.plan import build_plan
 from packer.pipeline.plan.inputs import refuse_changed
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
@@ -158,11 +157,6 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
     assert committed(cache, read_manifest(cache)) == []
     assert again(starter, cache, repair=True).num_partitions_built == 5
     assert digests(cache) == digests(starter_cache)
-
-
-def test_an_input_that_is_gone_before_it_is_read_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match=r"gone\.jsonl"):
-        FileStatus.of(tmp_path / "gone.jsonl")
 
 
 def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tmp_path):
@@ -333,11 +327,6 @@ def test_rows_that_are_read_in_another_way_are_read_again(name, starter, tmp_pat
     assert built("cache", second).num_partitions_built == 1
     built("new", second)
     assert digests(tmp_path / "cache") == digests(tmp_path / "new")
-
-
-def test_documents_of_other_rules_are_made_again(starter, cache, monkeypatch):
-    monkeypatch.setattr(build_plan, "RULES_VERSION", build_plan.RULES_VERSION + 1)
-    assert again(starter, cache, force=True).num_partitions_built == 5
 
 
 def test_the_key_of_a_partition_is_of_all_that_decides_its_documents(starter_cache, tmp_path):

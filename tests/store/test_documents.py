@@ -23,7 +23,7 @@ from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
 from packer.store.entries import documents_schema
 from packer.store.shards import DocumentShards
-from packer.store.writing import concatenate_documents, find_places
+from packer.store.writing import find_places
 
 
 def _table(path: Path) -> pa.Table:
@@ -119,28 +119,6 @@ def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -
         assert [int(each[i]) for each in reader.origins()] == [3, 7 + row["row"]]
         assert reader.find(document.doc_id) == i
     assert len(expected) == len(reader) == 50
-
-
-def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "BATCH_ROWS", 7)
-    batches = [document_batch(20, seed=0), document_batch(20, seed=1, weights=(0.25,))]
-    shards = [write_documents(tmp_path, [batch]) for batch in batches]
-    reader = DocumentShards(tmp_path, list(shards))
-    columns = reader.columns()
-    assert len(columns.input_ids) == 6  # 7 + 7 + 6 rows, twice
-    together = concatenate_documents(batches)
-    for i in range(40):
-        place = slice(columns.start[i], columns.start[i] + columns.length[i])
-        tokens = slice(together.offsets[i], together.offsets[i + 1])
-        chunk = columns.chunk[i]
-        np.testing.assert_array_equal(columns.input_ids[chunk][place], together.input_ids[tokens])
-        np.testing.assert_array_equal(columns.labels[chunk][place], document_labels(together)[tokens])
-        np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
-    np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
-    assert columns.doc_id.tolist() == [read_document(reader, i).doc_id for i in range(40)]
-    unweighted = DocumentShards(tmp_path, [shards[0]])
-    assert unweighted.columns().loss_weights is None
-    assert (reader.weighted, unweighted.weighted) == (True, False)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
