@@ -388,7 +388,7 @@ LOGS = [{"done_reason": "length"}, {"metadata": {"raw": [{"stop_reason": "max_to
 """Fields that no schema reads, of which each says that an answer did not end."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["jsonl", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_an_answer_that_did_not_end_is_no_answer(kind: str, model: Path, tmp_path: Path) -> None:
     plain = {"prompt": ASKED, "completion": SAID}
     cut_off = {f"log {number}": plain | log for number, log in enumerate(LOGS)}
