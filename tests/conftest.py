@@ -13,13 +13,20 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from packer.batches import RowBatch, TurnBatch
 from packer.questions.unread_text import find_unread
+from packer.recipe.groups import Pack
 from packer.render.clear.extension import Extension, Kind, MarkedTemplate
+from packer.render.environment import ChatTemplate
+from packer.render.renderer import Renderer
+from packer.render.wrappers import Wrappers
 from packer.store.bucket import Bucket
 
 # Tests start many processes, and their asserts are rewritten: each process would compile all modules again.
@@ -102,6 +109,8 @@ def _few_rows_are_made_as_many_are() -> Iterator[None]:
         patch.setattr("packer.tokenize.fast._RUNS_PER_TEXT", (8,) * 100)
         patch.setattr("packer.render.clear.rows.tried", _tried_once())
         patch.setattr("packer.pipeline.plan.inputs.find_unread", _searched_once())
+        patch.setattr("packer.pipeline.plan.open_keys.Renderer", _RendersOnce)
+        patch.setattr("packer.render.renderer.Wrappers", SimpleNamespace(of=_learned_once()))
         yield
 
 
@@ -112,13 +121,47 @@ def _tried_once() -> Callable[..., Any]:
     found: dict[Any, Any] = {}
 
     def remembered(marked: MarkedTemplate, kind: Kind, kwargs: Mapping[str, Any]) -> Extension | None:
-        of = marked.plain
-        key = (of.source, of.date, of.max_bytes, kind, repr((of.variables, of._recipe_kwargs, kwargs)))
+        key = (kind, *_identity(marked.plain, kwargs))
         if key not in found:
             found[key] = tried(marked, kind, kwargs)
         return found[key]
 
     return remembered
+
+
+def _identity(template: ChatTemplate, kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (
+        template.source,
+        template.date,
+        template.max_bytes,
+        repr((template.variables, template._recipe_kwargs, kwargs)),
+    )
+
+
+def _learned_once() -> Callable[..., Wrappers]:
+    """What the same templates write around a text is learned once."""
+    found: dict[Any, Wrappers] = {}
+
+    def remembered(template: ChatTemplate, kwargs: Mapping[str, Any]) -> Wrappers:
+        key = _identity(template, kwargs)
+        if key not in found:
+            found[key] = Wrappers.of(template, kwargs)
+        return found[key]
+
+    return remembered
+
+
+class _RendersOnce(Renderer):
+    """Builds of tests try on the same first rows what is to be settled, which took a tenth of their time."""
+
+    _found: ClassVar[dict[bytes, TurnBatch]] = {}
+
+    def render(self, rows: RowBatch) -> TurnBatch:
+        deciding = msgspec.structs.replace(self._recipe, sources=(), tokenizer=None, pack=Pack())
+        key = hashlib.sha256(pickle.dumps((self._model, deciding, rows))).digest()
+        if key not in self._found:
+            self._found[key] = super().render(rows)
+        return self._found[key]
 
 
 def _searched_once() -> Callable[..., Any]:

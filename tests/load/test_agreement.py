@@ -95,10 +95,10 @@ def test_ranks_that_count_other_ranks_are_refused(connect):
         next(first)
 
 
-def test_splits_are_compared(connect, starter_cache):
-    next(iter(open_rank(0, starter_cache, global_batch_size=3, end="pad")))
+def test_splits_are_compared(connect, few_blocks):
+    next(iter(open_rank(0, few_blocks, global_batch_size=3, end="pad")))
     with pytest.raises(UsageError, match="split 'train' and 'eval'"):
-        next(iter(open_rank(1, starter_cache, global_batch_size=3, end="pad", split="eval")))
+        next(iter(open_rank(1, few_blocks, global_batch_size=3, end="pad", split="eval")))
 
 
 def test_batching_and_padding_are_compared(connect):

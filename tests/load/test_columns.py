@@ -6,7 +6,6 @@ import pickle
 import shutil
 from collections import Counter
 
-import numpy as np
 import pytest
 from column_rows import COLUMNS, NAMES, check_micro_batch, rows_of
 from hypothesis import given
@@ -16,9 +15,8 @@ from search_effort import percent_of_examples
 torch = pytest.importorskip("torch", reason="TORCH MISSING: columns are not read")
 
 from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate, layouts  # noqa: E402
+from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate  # noqa: E402
 from packer.pipeline.from_python import build  # noqa: E402
-from packer.store import shards  # noqa: E402
 from packer.store.manifest import sealed  # noqa: E402
 
 PACKS = [
@@ -81,19 +79,6 @@ def test_each_value_is_at_its_token_in_every_layout(cache_of, lengths, pack, res
         most = sum(lengths) - (0 if "batching" in layout else lost)
         # Once labels are shifted, the first token of a line has no place.
         assert len(found) == most if layout.get("labels") != "shifted" else most / 2 < len(found) < most
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_a_column_that_is_shifted_by_one_is_found_by_that_test(cache_of, layout, monkeypatch):
-    folder, rows = cache_of(7, 12, 30, 5, 9, 16, overlong="split")
-
-    def one_late(found, column, right=shards.token_values):
-        return [np.roll(values, 1, axis=0) for values in right(found, column)]
-
-    monkeypatch.setattr(layouts, "token_values", one_late)
-    monkeypatch.setattr(shards, "token_values", one_late)
-    with pytest.raises(AssertionError):
-        read(folder, rows, **layout)
 
 
 def logits_of(ids):

@@ -14,7 +14,7 @@ from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
 
 from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.ranks import dealt, filled  # noqa: E402
+from packer.load.ranks import filled  # noqa: E402
 
 WORK = st.lists(st.integers(0, 12), min_size=1, max_size=24)
 
@@ -50,12 +50,6 @@ def test_the_longest_row_first_goes_where_there_is_least_work_and_room(work, siz
     assert (found is None) == (expected is None)
     if found is not None:
         assert [group.tolist() for group in found] == expected
-
-
-@given(work=WORK, num_ranks=st.integers(1, 6))
-def test_each_round_the_rank_with_the_least_work_gets_the_most(work, num_ranks):
-    work += [0] * (-len(work) % num_ranks)
-    assert dealt(np.array(work), num_ranks).tolist() == literal_ranks(work, num_ranks)
 
 
 # In a loader

@@ -61,7 +61,7 @@ def test_many_interruptions_two_in_a_row_leave_every_step_as_it_was(end):
     points = [*itertools.chain(*((edge - 1, edge) for edge in edges))]
     points += [chosen.randrange(len(whole) - 6) for _ in range(100 - len(points))]
     sizes = set()
-    for point in one_in(4, points):
+    for point in one_in(6, points):
         at = point
         for _ in range(2):
             world_size = chosen.choice(WORLD_SIZES)

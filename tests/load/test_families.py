@@ -13,9 +13,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
 
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
-
 from packer.errors import UsageError  # noqa: E402
 from packer.load import poison_test  # noqa: E402
 
@@ -44,6 +41,8 @@ SMALL = {name: size for size, names in SIZES.items() for name in names.split()}
 
 def tiny(family, attention):
     """A tiny random model of a family."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
     whole = CONFIG_MAPPING[family]()
     text = whole.get_text_config()
     given = text.to_dict()
@@ -115,12 +114,14 @@ def found_in(model, micro_batch):
     return "leaks" if report.leaks else "positions run on" if report.deviating else "as alone"
 
 
-def table(families, attentions=("eager", "sdpa")):
+def table(attentions=("eager", "sdpa")):
     """Outcomes by family and attention."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
     torch.set_num_threads(1)
     return {
         (family, attention): found
-        for family in families
+        for family in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
         for attention in attentions
         if (found := outcome(family, attention)) is not None
     }
@@ -140,7 +141,7 @@ RUNNING_ON = {
 
 
 def test_packed_documents_are_what_they_are_alone_but_in_these_families_and_padded_ones_are_in_all():
-    found = table(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+    found = table()
 
     def families(beginning, form=0):
         return {family for (family, _), said in found.items() if said[form].startswith(beginning)}
@@ -155,7 +156,7 @@ def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    for (family, attention), said in table(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)).items():
+    for (family, attention), said in table().items():
         print(f"{family:32}{attention:8}packed: {said[0]:50}padded: {said[1]}", flush=True)
 
 

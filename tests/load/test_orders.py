@@ -43,24 +43,6 @@ def test_a_function_whose_rows_come_in_the_order_of_the_files_is_a_warning():
     PackedLoader(small_document_cache(30)[0], order=lambda epoch: shuffled, batching="padded", **ALONE)
 
 
-def test_a_state_belongs_to_its_function():
-    cache, _ = small_document_cache(30)
-    orders = [
-        lambda epoch: np.random.default_rng(epoch).permutation(30),
-        lambda epoch: np.arange(30)[::-1],
-        "length_bucketed",
-    ]
-    states = [PackedLoader(cache, order=order, batching="padded", **ALONE).state_dict() for order in orders]
-    for own, order in enumerate(orders):
-        for other, state in enumerate(states):
-            loader = PackedLoader(cache, order=order, batching="padded", **ALONE)
-            if own == other:
-                loader.load_state_dict(state)
-                continue
-            with pytest.raises(CheckError, match="saved with order"):
-                loader.load_state_dict(state)
-
-
 @pytest.mark.parametrize(
     ("order", "message"),
     [

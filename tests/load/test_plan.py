@@ -1,4 +1,4 @@
-"""The order of an epoch and the arithmetic of steps, against a literal oracle."""
+"""What decides an order, sizes that no step can have, and how few micro-batches a budget takes."""
 
 import numpy as np
 import pytest
@@ -8,105 +8,16 @@ from hypothesis import strategies as st
 from packer.errors import UsageError
 from packer.load.ordering import EpochOrder
 from packer.load.ranks import filled, split_by_tokens
-from packer.load.row_source import check_batch_size, plan_step, steps_left
-
-
-def order_of(num_blocks, *, fingerprint="f00d", seed=0, kind="random"):
-    return EpochOrder(fingerprint=fingerprint, seed=seed, num_items=num_blocks, shuffled=kind == "random")
-
-
-def epoch_of(order, epoch=0):
-    return order.rows(epoch, 0, order.num_items).tolist()
-
-
-def oracle_steps(order, sizes, end, num_epochs):
-    """Literal: whole epochs as Python lists, eaten from the front. Yields (epoch, block numbers)."""
-    sizes = iter(sizes)
-    epochs = [epoch_of(order, epoch) for epoch in range(num_epochs + 1)]
-    epoch, rest = 0, list(epochs[0])
-    while epoch < num_epochs:
-        size = next(sizes)
-        if not rest or (end == "drop" and len(rest) < size):
-            epoch += 1
-            rest = list(epochs[epoch])
-            continue
-        step = []
-        while len(step) < size:
-            if not rest and end == "short":
-                break
-            step.append(rest.pop(0) if rest else -1)
-        yield epoch, step
+from packer.load.row_source import check_batch_size
 
 
 def test_content_seed_and_epoch_each_give_another_order():
+    keys = [("f00d", 0, 0), ("beef", 0, 0), ("f00d", 1, 0), ("f00d", 0, 1)]
     orders = [
-        epoch_of(order_of(1000)),
-        epoch_of(order_of(1000, fingerprint="beef")),
-        epoch_of(order_of(1000, seed=1)),
-        epoch_of(order_of(1000), epoch=1),
+        EpochOrder(fingerprint=fingerprint, seed=seed, num_items=1000, shuffled=True).rows(epoch)
+        for fingerprint, seed, epoch in keys
     ]
-    assert len({tuple(order) for order in orders}) == len(orders)
-
-
-def test_sequential_order_is_the_order_of_storage_in_every_epoch():
-    order = order_of(7, kind="sequential")
-    assert epoch_of(order, 0) == epoch_of(order, 5) == list(range(7))
-
-
-@given(
-    num_blocks=st.integers(1, 30),
-    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=60),
-    end=st.sampled_from(["pad", "short"]),
-)
-def test_steps_of_changing_sizes_equal_the_literal_oracle(num_blocks, sizes, end):
-    order = order_of(num_blocks)
-    schedule = sizes + [1] * (3 * num_blocks + 10)
-    expected = list(oracle_steps(order, schedule, end, num_epochs=2))
-    actual, epoch, cursor, asked = [], 0, 0, iter(schedule)
-    while epoch < 2:
-        plan = plan_step(order, epoch=epoch, cursor=cursor, size=next(asked), end=end)
-        if plan is None:
-            epoch, cursor = epoch + 1, 0
-            continue
-        actual.append((plan.epoch, plan.rows.tolist()))
-        cursor = plan.next_cursor
-    assert actual
-    assert actual == expected
-
-
-@given(num_blocks=st.integers(1, 60), size=st.integers(1, 60))
-def test_drop_gives_whole_steps_and_leaves_out_exactly_the_remainder(num_blocks, size):
-    order = order_of(num_blocks)
-    if size > num_blocks:
-        with pytest.raises(UsageError, match="would drop them all"):
-            plan_step(order, epoch=0, cursor=0, size=size, end="drop")
-        return
-    taken, cursor = [], 0
-    while (plan := plan_step(order, epoch=0, cursor=cursor, size=size, end="drop")) is not None:
-        taken += plan.rows.tolist()
-        cursor = plan.next_cursor
-    assert taken == epoch_of(order)[: num_blocks // size * size]
-
-
-@given(
-    num_blocks=st.integers(1, 60),
-    size=st.integers(1, 60),
-    cursor=st.integers(0, 60),
-    end=st.sampled_from(["drop", "pad", "short"]),
-    num_epochs=st.integers(0, 4),
-)
-def test_steps_left_counts_the_plans_that_follow(num_blocks, size, cursor, end, num_epochs):
-    order = order_of(num_blocks)
-    size, cursor = min(size, num_blocks), min(cursor, num_blocks)
-    count, epoch, place = 0, 0, cursor
-    while epoch < num_epochs:
-        plan = plan_step(order, epoch=epoch, cursor=place, size=size, end=end)
-        if plan is None:
-            epoch, place = epoch + 1, 0
-        else:
-            count, place = count + 1, plan.next_cursor
-    sizes = {"num_items": num_blocks, "cursor": cursor, "size": size, "end": end}
-    assert steps_left(**sizes, num_epochs=num_epochs) == count
+    assert len({tuple(order.tolist()) for order in orders}) == len(keys)
 
 
 @pytest.mark.parametrize(

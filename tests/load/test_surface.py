@@ -17,6 +17,7 @@ import packer  # noqa: E402
 import packer.load.trainers  # noqa: E402
 from packer.errors import UsageError  # noqa: E402
 from packer.load import Mixture, PackedLoader, StepDataset  # noqa: E402
+from packer.load.ordering import EpochOrder  # noqa: E402
 
 ENDS = ["drop", "pad", "short"]
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
@@ -36,7 +37,10 @@ def blocks_of(loader):
     batching=st.sampled_from(["packed", "padded", "token_budget"]),
 )
 def test_a_length_is_that_of_the_whole_epoch_wherever_the_loader_stands(num_blocks, size, end, batching):
-    """Counted literally: the steps that begin in each of three epochs, looked at before and after every one of them."""
+    """Counted literally: the steps that begin in each of three epochs, looked at before and after every one of them.
+
+    Steps of rows have those of the order, but for what `drop` leaves out.
+    """
     if batching == "packed":
         cache, size = small_cache(num_blocks), min(size, num_blocks)
     else:
@@ -46,16 +50,26 @@ def test_a_length_is_that_of_the_whole_epoch_wherever_the_loader_stands(num_bloc
         return  # too few tokens for a step
     micro = 20 if batching == "token_budget" else 1
     loader = PackedLoader(cache, batching=batching, micro_batch_size=micro, global_batch_size=size, end=end, **ALONE)
+    order = EpochOrder(
+        fingerprint=cache.manifest.content_fingerprint, seed=0, num_items=loader.num_blocks, shuffled=True
+    )
+    total, until = 0, [loader.steps_until(epoch) for epoch in range(4)]
     for epoch in range(3):
         assert loader.epoch == epoch
-        lengths, left, taken = [len(loader)], [loader.steps_left], 0
+        lengths, left, taken, rows = [len(loader)], [loader.steps_left], 0, []
         for step in loader:
             assert step.epoch == epoch
+            assert loader.steps_until(3) == until[3] - total - taken - 1
             taken += 1
+            rows += step.block_ids[step.block_ids >= 0].tolist()
             lengths.append(len(loader))
             left.append(loader.steps_left)
         assert set(lengths) == {taken}
         assert left == list(range(taken, taken - len(left), -1))
+        assert len(rows) == (num_blocks // size * size if end == "drop" else num_blocks)
+        assert batching == "token_budget" or rows == order.rows(epoch, 0, len(rows)).tolist()
+        total += taken
+        assert until[epoch + 1] == total
 
 
 @pytest.mark.parametrize("end", ENDS)

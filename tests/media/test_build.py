@@ -25,7 +25,7 @@ from single_documents import read_document
 
 import packer
 from packer.audit.verify import verify
-from packer.errors import InputError, PackerError
+from packer.errors import CheckError, InputError, PackerError
 from packer.host.files import open_descriptor
 from packer.load import PackedLoader
 from packer.media.images import decode
@@ -320,6 +320,15 @@ def test_verifying_finds_a_document_with_images_that_was_cut(model, data, monkey
     cache = build(model, data, [{"messages": CHATS["between"]}], jobs=1, pack=pack, fail_above=1)
     monkeypatch.undo()
     assert {finding.what for finding in verify(cache, level="full").findings} >= {"blocks", "parts in no block"}
+
+
+def test_an_image_that_is_broken_behind_its_header_is_named_when_it_is_read(model, data):
+    (data / "cut.jpg").write_bytes(picture(300, 300, format="JPEG")[:-800])
+    rows = [{"messages": [user("@cut.jpg", "What?"), answer("A ramp.")]}]
+    cache = build(model, data, rows, media={"check": "header"})
+    assert len(documents(cache)) == 1 and report(cache, data / "page.html")
+    with pytest.raises(CheckError, match=r"the image cut\.jpg cannot be decoded: OSError: image file is truncated"):
+        next(iter(PackedLoader(cache, batching="padded", prefetch=0)))
 
 
 def test_a_processor_that_disagrees_fails_the_build(model, data, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import weakref
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from packer.pipeline.from_python import build
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
+from packer.store.manifest import read_manifest
 from packer.store.shards import DocumentShards
 
 
@@ -45,6 +47,8 @@ def test_a_block_shard_needs_few_document_shards_and_lets_them_go(
     assert max(alive) <= 4
     assert max(needed) <= 10
     check_packing(tmp_path / "cache")
+    blocks = [each for each in read_manifest(tmp_path / "cache").shards if each.kind == "blocks"]
+    assert [each.first_row for each in blocks] == [0, *accumulate(each.num_rows for each in blocks)][:-1]
 
 
 def test_trained_runs_are_read_only_if_a_document_is_cut(starter_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,13 +228,7 @@ DECIDES = {
 }
 
 
-FIRST = (
-    "a word of a row",
-    "a rejected row that is rejected for another reason",
-    "a split's name",
-    "the template",
-    "a seed",
-)
+FIRST = ("a word of a row", "a rejected row that is rejected for another reason", "the template")
 """And every other key of a recipe that decides, by `test_of_all_that_a_manifest_says_it_is_of_what_decides_alone`."""
 
 

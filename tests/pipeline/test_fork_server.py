@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import twins
-from processes import HANG_S, is_running
+from processes import HANG_S, is_running, run_forked
 from worker_tasks import measuring
 
 from packer.pipeline.workers import fork_server
@@ -86,7 +86,7 @@ def noted_load(tokenizer, engine, size):
 
 fork_server.fork_server, backend.load_encoders = noted, noted_load
 backend.load_meanwhile = lambda load: load()  # at once, so that what is imported by then is no matter of luck
-fork_server.default_jobs = lambda: 2
+fork_server.default_jobs, fork_server._WORTH_A_FORK = lambda: 2, 500
 from packer_cli.main import cli
 try:
     cli.main(sys.argv[1:])
@@ -97,10 +97,8 @@ except SystemExit as end:
 
 @pytest.mark.parametrize("jobs", ["2", pytest.param("1", marks=pytest.mark.slow)])
 def test_the_command_begins_to_load_before_it_imports_the_stages_and_ends_the_server(jobs, starter, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    content = (starter / "data" / "chat.jsonl").read_bytes()
-    rows.write_bytes(content * (17 * 2**20 // len(content) + 1))
-    command = [sys.executable, "-c", COMMAND, "build", rows, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "c"]
+    rows, tokenizer = starter / "data" / "chat.jsonl", starter / "tokenizer"
+    command = [sys.executable, "-c", COMMAND, "build", rows, "--tokenizer", tokenizer, "-o", tmp_path / "c"]
     limit = ["--set", "sources.limit=40", "--json", "-j", jobs]
     found = subprocess.run([*map(str, command), *limit], capture_output=True, text=True, timeout=HANG_S, check=False)
     loaded, started, *others = ast.literal_eval(found.stdout.splitlines()[-1])
@@ -167,7 +165,7 @@ def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_pat
     shutil.copytree(starter / "tokenizer", folder)
     (folder / "chat_template.jinja").write_text(endless, "utf-8")
     code = f"from packer.pipeline.workers import fork_server; fork_server._load({f'reference:{folder}'!r})"
-    subprocess.run([sys.executable, "-c", code], timeout=HANG_S, check=True)
+    assert run_forked(code).returncode == 0
 
 
 def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(tmp_path):

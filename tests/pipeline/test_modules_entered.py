@@ -7,6 +7,8 @@ from modules_entered import modules_entered
 from packer.pipeline.from_python import build
 from packer.questions.unread_text import find_unread
 from packer.render.clear.trial import tried
+from packer.render.renderer import Renderer
+from packer.render.wrappers import Wrappers
 
 MOST = 80
 """A number to lower whenever the way gets shorter."""
@@ -22,8 +24,10 @@ TEMPLATE = (
 
 
 def test_a_row_with_tools_enters_few_modules_on_its_way_into_a_cache(starter, tmp_path, monkeypatch):
-    monkeypatch.setattr("packer.render.clear.rows.tried", tried)  # which other tests remember
+    monkeypatch.setattr("packer.render.clear.rows.tried", tried)  # which other tests remember, as what follows
     monkeypatch.setattr("packer.pipeline.plan.inputs.find_unread", find_unread)
+    monkeypatch.setattr("packer.pipeline.plan.open_keys.Renderer", Renderer)
+    monkeypatch.setattr("packer.render.renderer.Wrappers", Wrappers)
     function = {"name": "find", "parameters": {"type": "object", "properties": {"what": {"type": "string"}}}}
     call = {"type": "function", "function": {"name": "find", "arguments": {"what": "it"}}}
     row = {

@@ -47,7 +47,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
 def recipe_of(starter: Path, sources: list[dict[str, str]], **others: Any) -> Recipe:
     values = to_json(load_recipe(starter / "recipe.yaml"))
     pack = {"block_len": 256, **others.pop("pack", {})}
-    return make_recipe({**values, "sources": sources, "partition_bytes": 2**12, "pack": pack, **others})
+    return make_recipe({**values, "sources": sources, "partition_bytes": 2**14, "pack": pack, **others})
 
 
 def numbered(text: str) -> int:

@@ -87,13 +87,13 @@ def recipe_of(starter: Path, folder: Path, sources: list[dict[str, str]], **othe
     (folder / "counting.jinja").write_text(COUNTING)
     values = to_json(load_recipe(starter / "recipe.yaml"))
     template = {**values["template"], "file": str(folder / "counting.jinja")}
-    return make_recipe({**values, "sources": sources, "template": template, "partition_bytes": 2**14, **others})
+    return make_recipe({**values, "sources": sources, "template": template, "partition_bytes": 2**12, **others})
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_build_stops_once_the_first_partitions_are_made(jobs, starter, tmp_path):
     """What is finished is kept, and the same command asks again at once; the rest, which may take hours, is not made."""
-    sources = [rows(tmp_path / "plain.jsonl", 400, 1), rows(tmp_path / "long.jsonl", 400, 8)]
+    sources = [rows(tmp_path / "plain.jsonl", 100, 1), rows(tmp_path / "long.jsonl", 100, 8)]
     recipe = recipe_of(starter, tmp_path, sources)
     keys = {task.key: task.partition.num_rows for task in plan_build(recipe, Silent()).tasks}
     num_tasks = len(keys)
@@ -106,7 +106,7 @@ def test_a_build_stops_once_the_first_partitions_are_made(jobs, starter, tmp_pat
 
 
 def test_few_dear_rows_among_many_stop_nothing(starter, tmp_path):
-    sources = [rows(tmp_path / "dear.jsonl", 3, 8), rows(tmp_path / "plain.jsonl", 900, 1)]
+    sources = [rows(tmp_path / "dear.jsonl", 3, 8), rows(tmp_path / "plain.jsonl", 200, 1)]
     result = build(recipe_of(starter, tmp_path, sources), tmp_path / "cache", jobs=1)
     shards = [each for each in result.manifest.shards if each.kind == "documents"]
     assert shards[0].num_tokens > CLEARLY * shards[0].num_last_tokens

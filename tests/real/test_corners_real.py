@@ -72,40 +72,32 @@ CONTINUED: list[tuple[str, dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("template", "turn", "prompt", "completion"), one_in(2, CONTINUED))
-def test_continue_learns_what_the_template_only_prompts_for(
-    template: str, turn: dict[str, Any], prompt: str, completion: str, real: Path, fitted: Fitted
+AS_TAGS = "<think>\nR\n</think>\n\nA"
+WAYS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
+    *((name, turn, "prompt_diverges", "on_prompt_mismatch=continue", *said) for name, turn, *said in one_in(2, CONTINUED)),
+    ("llamacpp__deepseek-ai-DeepSeek-V3.1", REASONED, "dropped_reasoning", "on_prompt_mismatch=continue",
+     "<｜Assistant｜><think>", "R</think>A<｜end▁of▁sentence｜>"),
+    ("trl__llama3", REASONED, "dropped_reasoning", "reasoning=inline", "", f"{AS_TAGS}<|eot_id|>"),
+    ("axolotl__chatml", REASONED, "dropped_reasoning", "reasoning=inline", "", f"{AS_TAGS}<|im_end|>"),
+    ("mistralcommon__v7_image", REASONED, "dropped_reasoning", "reasoning=inline", "", f"{AS_TAGS}</s>"),
+    ("axolotl__gemma", REASONED, "dropped_reasoning", "reasoning=inline", "", f"{AS_TAGS}<end_of_turn>"),
+    # It would be </think><think>⏎R⏎</think>.
+    ("llamacpp__deepseek-ai-DeepSeek-V3.2", INLINE, "prompt_diverges", "reasoning=field", "", "R</think>A<｜end▁of▁sentence｜>"),
+]  # fmt: skip
+"""Answers that a template loses or has no prompt for, the key that trains them, and how."""
+
+
+@pytest.mark.parametrize(("template", "turn", "code", "key", "prompt", "completion"), WAYS)
+def test_a_key_trains_what_a_template_leaves_out_or_only_prompts_for(
+    template: str, turn: dict[str, Any], code: str, key: str, prompt: str, completion: str, real: Path, fitted: Fitted
 ) -> None:
     row = chat(user("Q"), turn)
-    assert learned(stages_of(fitted, template), row) == "prompt_diverges"
-    stages = stages_of(fitted, template, "supervision.on_prompt_mismatch=continue")
+    assert learned(stages_of(fitted, template), row) == code
+    stages = stages_of(fitted, template, f"supervision.{key}")
     ((before, after),) = learned(stages, row)
     assert before.endswith(prompt)
     assert after == completion
     assert stages.document(row)[1][-1] in stages.model.stop_ids
-
-
-def test_continue_writes_the_reasoning_deepseek_v3_1_leaves_out(real: Path, fitted: Fitted) -> None:
-    row, template = chat(user("Q"), REASONED), "llamacpp__deepseek-ai-DeepSeek-V3.1"
-    assert learned(stages_of(fitted, template), row) == "dropped_reasoning"
-    ((prompt, completion),) = learned(stages_of(fitted, template, "supervision.on_prompt_mismatch=continue"), row)
-    assert prompt.endswith("<｜Assistant｜><think>")
-    assert completion == "R</think>A<｜end▁of▁sentence｜>"
-
-
-@pytest.mark.parametrize("template", ["trl__llama3", "axolotl__chatml", "mistralcommon__v7_image", "axolotl__gemma"])
-def test_inline_teaches_reasoning_under_templates_that_know_none(template: str, real: Path, fitted: Fitted) -> None:
-    row = chat(user("Q"), REASONED)
-    assert learned(stages_of(fitted, template), row) == "dropped_reasoning"
-    ((_, completion),) = learned(stages_of(fitted, template, "supervision.reasoning=inline"), row)
-    assert completion.startswith("<think>\nR\n</think>\n\nA")
-
-
-def test_field_keeps_inline_reasoning_from_being_taken_for_text(real: Path, fitted: Fitted) -> None:
-    row, template = chat(user("Q"), INLINE), "llamacpp__deepseek-ai-DeepSeek-V3.2"
-    assert learned(stages_of(fitted, template), row) == "prompt_diverges"  # it would be </think><think>⏎R⏎</think>
-    ((_, completion),) = learned(stages_of(fitted, template, "supervision.reasoning=field"), row)
-    assert completion == "R</think>A<｜end▁of▁sentence｜>"
 
 
 # -- terminators -----------------------------------------------------------------------------------------------------------

@@ -178,6 +178,7 @@ SAID_OTHERWISE = {
 }
 
 
+@pytest.mark.slow  # tests/media/test_build.py has a twin of each form and of each code
 def test_every_row_has_its_images_or_its_code(media, folders, tmp_path):
     for part in ("rows", "images"):
         shutil.copytree(media / part, tmp_path / part)

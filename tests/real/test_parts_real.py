@@ -34,7 +34,7 @@ TEMPLATES = {
     "trl__gemma3.jinja": "hh_harmless_test_messages",
 }
 LIMITS = {REASONED: 12, "taubench_airline_gpt4o": 4, "sgd_train_tools_600": 6, "hh_harmless_test_messages": 20}
-"""Rows in `make deep`; `make test` takes half of them."""
+"""Rows in `make deep`; `make test` takes a third of them, but four at least."""
 SLOW = ("llamacpp__Qwen3.5-4B.jinja", "llamacpp__GLM-4.6.jinja", "llamacpp__deepseek-ai-DeepSeek-V3.2.jinja", "mistralcommon__v13_think.jinja",
         "llamacpp__Cohere2MoE.jinja")  # fmt: skip
 """In `make deep` only."""
@@ -45,7 +45,7 @@ TAG = re.compile(r"</?think>|\[/?THINK\]")
 def rows(real: Path, template: str) -> list[Sample]:
     """Rows of the corpus that belongs to a template; of the first one, in `make deep`, all."""
     corpus = TEMPLATES[template]
-    limit = LIMITS[corpus] if IS_DEEP else max(4, LIMITS[corpus] // 2)
+    limit = LIMITS[corpus] if IS_DEEP else max(4, LIMITS[corpus] // 3)
     limit = None if IS_DEEP and template == next(iter(TEMPLATES)) else limit
     with (real / "corpora" / f"{corpus}.jsonl").open(encoding="utf-8") as lines:
         made = [json.loads(line) for line in itertools.islice(lines, limit)]

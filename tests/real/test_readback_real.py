@@ -45,9 +45,9 @@ def rows(real: Path, number: int) -> list[Sample]:
     return [msgspec.structs.replace(sample, row=0) for sample in found]
 
 
-@pytest.mark.parametrize(("number", "every"), [(1, 24), pytest.param(4, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("number", "every"), [(1, 40), pytest.param(4, 1, marks=pytest.mark.slow)])
 def test_every_kept_call_reads_back(number: int, every: int, real: Path, fitted: Fitted) -> None:
-    """In `make test` of every twenty-fourth template that knows calls."""
+    """In `make test` of every fortieth template that knows calls."""
     names = [name for name, source in templates(real).items() if "tool_calls" in source][::every]
     seen: Counter[str] = Counter()
     kept: Counter[str] = Counter()

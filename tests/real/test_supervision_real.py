@@ -33,7 +33,7 @@ PAIRS += [
     for corpus in ("alpaca", "multilingual")
 ]
 MATRIX = [
-    *(("minimind", corpus, AT_ONCE) for corpus in ("airline", "reasoning", "chinese")),
+    *(("minimind", corpus, AT_ONCE) for corpus in ("reasoning", "chinese")),
     *((tokenizer, "multilingual", AT_ONCE) for tokenizer in ("llama-2", "phi-3", "minimind")),
     *(pytest.param(*pair, NUM_ROWS, marks=pytest.mark.slow) for pair in PAIRS),
 ]

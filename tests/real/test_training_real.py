@@ -71,13 +71,8 @@ def single(cache: Path) -> torch.Tensor:
     return loss
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(options, id=name, marks=[pytest.mark.slow] * (name != "token_budget"))
-        for name, options in BATCHINGS.items()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", BATCHINGS.values(), ids=BATCHINGS)
 def test_batches_of_real_documents_have_the_loss_of_the_documents_one_by_one(
     cache: Path, single: torch.Tensor, options
 ) -> None:

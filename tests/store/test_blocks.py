@@ -165,22 +165,3 @@ def test_a_block_knows_its_file_and_row(tmp_path: Path) -> None:
         (shards[1].path, 0),
         (shards[1].path, 3),
     ]
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_found_of_blocks_is_what_is_read_of_them(tmp_path: Path, weighted: bool) -> None:
-    shard = write_blocks(tmp_path, [block_batch(12, weighted=weighted)], weighted=weighted)
-    blocks = BlockShards(tmp_path, [shard])
-    asked = np.array([3, 11, 3, 0])
-    read, found = blocks.read(asked), blocks.locate(asked)
-    assert len(found) == 4
-    trained = (read.labels != MASKED).astype(np.float32)
-    weights = trained if read.loss_weights is None else read.loss_weights
-    np.testing.assert_array_equal(np.stack(found.values("labels")), read.labels)
-    np.testing.assert_array_equal(np.stack(found.values("loss_weights")), weights)
-    runs = [read.seq_lengths[read.seq_offsets[i] : read.seq_offsets[i + 1]].tolist() for i in range(4)]
-    assert [lengths.tolist() for lengths in found.values("seq_lengths")] == runs
-    np.testing.assert_allclose(found.weight_sums(), weights.sum(axis=1, dtype=np.float64), rtol=1e-6)
-    ids = [read.doc_ids[read.doc_offsets[i] : read.doc_offsets[i + 1]].tolist() for i in range(4)]
-    assert [own.tolist() for own in found.doc_ids()] == ids
-    assert found.values("num_trained") == read.num_trained.tolist()

@@ -1,6 +1,5 @@
 """Document shards: what is written is what any Arrow reader sees, and the bytes depend on nothing but the documents."""
 
-import pickle
 import struct
 from dataclasses import replace
 from itertools import pairwise
@@ -13,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
-from single_documents import Document, read_document
+from single_documents import read_document
 from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
-from packer.layout import MASKED, document_labels, document_weights, offsets_of, select_documents, trained_tokens
+from packer.layout import document_labels, document_weights, offsets_of, select_documents, trained_tokens
 from packer.media.carried import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
 from packer.store.entries import documents_schema
 from packer.store.shards import DocumentShards
-from packer.store.writing import concatenate_documents, find_places
+from packer.store.writing import find_places
 
 
 def _table(path: Path) -> pa.Table:
@@ -120,28 +119,6 @@ def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -
         assert [int(each[i]) for each in reader.origins()] == [3, 7 + row["row"]]
         assert reader.find(document.doc_id) == i
     assert len(expected) == len(reader) == 50
-
-
-def test_columns_lead_to_every_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "BATCH_ROWS", 7)
-    batches = [document_batch(20, seed=0), document_batch(20, seed=1, weights=(0.25,))]
-    shards = [write_documents(tmp_path, [batch]) for batch in batches]
-    reader = DocumentShards(tmp_path, list(shards))
-    columns = reader.columns()
-    assert len(columns.input_ids) == 6  # 7 + 7 + 6 rows, twice
-    together = concatenate_documents(batches)
-    for i in range(40):
-        place = slice(columns.start[i], columns.start[i] + columns.length[i])
-        tokens = slice(together.offsets[i], together.offsets[i + 1])
-        chunk = columns.chunk[i]
-        np.testing.assert_array_equal(columns.input_ids[chunk][place], together.input_ids[tokens])
-        np.testing.assert_array_equal(columns.labels[chunk][place], document_labels(together)[tokens])
-        np.testing.assert_array_equal(columns.loss_weights[chunk][place], document_weights(together)[tokens])
-    np.testing.assert_array_equal(columns.length, np.diff(together.offsets))
-    assert columns.doc_id.tolist() == [read_document(reader, i).doc_id for i in range(40)]
-    unweighted = DocumentShards(tmp_path, [shards[0]])
-    assert unweighted.columns().loss_weights is None
-    assert (reader.weighted, unweighted.weighted) == (True, False)
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
@@ -275,34 +252,6 @@ def test_find_gives_the_first_of_equal_documents_and_none_for_a_stranger(tmp_pat
     ids = reader.doc_ids().tolist()
     assert [reader.find(doc_id) for doc_id in ids] == [0, 1, 2, 0, 1, 2]
     assert reader.find(next(i for i in range(99) if i not in ids)) is None
-
-
-@pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
-def test_what_found_documents_hold_is_what_is_read_of_them(tmp_path: Path, weights: tuple[float, ...]) -> None:
-    shard = write_documents(tmp_path, [document_batch(20, weights=weights)])
-    documents = DocumentShards(tmp_path, [shard])
-    asked = np.array([7, 0, 19, 7])
-    found, read = documents.locate(asked), [read_document(documents, number) for number in asked.tolist()]
-    assert len(found) == 4
-    for name in ("input_ids", "labels", "loss_weights"):
-        assert [values.tolist() for values in found.values(name)] == [_column(document, name) for document in read]
-    assert [ids.tolist() for ids in found.doc_ids()] == [[document.doc_id] for document in read]
-    sums = [sum(_column(document, "loss_weights")) for document in read]
-    np.testing.assert_allclose(found.weight_sums(), sums)
-
-
-def _column(document: Document, name: str) -> list[float]:
-    if name == "loss_weights" and document.loss_weights is None:
-        return [float(label != MASKED) for label in document.labels.tolist()]
-    return getattr(document, name).tolist()
-
-
-def test_shards_pickle_as_their_folder_and_read_the_same(tmp_path: Path) -> None:
-    shard = write_documents(tmp_path, [document_batch(5)])
-    documents = DocumentShards(tmp_path, [shard])
-    again = pickle.loads(pickle.dumps(documents))
-    assert (again.folder, again.shards) == (documents.folder, documents.shards) == (tmp_path, (shard,))
-    assert [read_document(again, i).doc_id for i in range(5)] == documents.doc_ids().tolist()
 
 
 def test_a_document_of_a_shard_without_a_source_has_no_origin(tmp_path: Path) -> None:

@@ -1,10 +1,6 @@
 """The columns of both kinds of shard, as the format says."""
 
-from packer.store.entries import (
-    blocks_schema,
-    documents_schema,
-    placed_columns,
-)
+from packer.store.entries import blocks_schema, documents_schema
 
 
 def _columns(schema) -> dict[str, str]:
@@ -54,12 +50,3 @@ def test_the_schemas_are_the_formats() -> None:
 def test_a_file_names_its_kind_and_format_version() -> None:
     assert documents_schema().metadata == {b"packer.kind": b"documents", b"packer.format_version": b"5"}
     assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"5"}
-
-
-def test_fixed_width_columns_and_loss_weights_are_those_with_places() -> None:
-    assert set(placed_columns(documents_schema(["loss_weights"]))) == {
-        "doc_id", "loss_weights", "length", "num_trained", "row", "digest"
-    }  # fmt: skip
-    assert set(placed_columns(blocks_schema(8, weighted=True))) == {
-        "input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained", "digest"
-    }  # fmt: skip
