@@ -122,13 +122,13 @@ def test_tokens_are_three():
 
 
 def test_texts_that_are_cut_already_or_masked_in_part_stay_whole(real, tmp_path):
-    tokens = REAL["qwen3"]
+    tokens, place = REAL["deepseek-coder"], real / "tokenizers" / "deepseek-coder"
     before_prefix, before_suffix, before_middle = tokens
     cut = f"{before_prefix}a{before_suffix}c{before_middle}b"
     segments = [{"text": "masked code\n", "label": False}, {"text": "trained code", "label": True}]
-    cache = built(tmp_path, real / "tokenizers" / "qwen3", tokens, rows=[{"text": cut}, {"segments": segments}], rate=1)
-    backend = Tokenizer.from_file(str(real / "tokenizers" / "qwen3" / "tokenizer.json"))
-    found = [backend.decode(ids[:-1], skip_special_tokens=False) for ids, _ in cache_documents(cache, "train")]
+    cache = built(tmp_path, place, tokens, rows=[{"text": cut}, {"segments": segments}], rate=1)
+    backend = Tokenizer.from_file(str(place / "tokenizer.json"))
+    found = [backend.decode(ids[1:-1], skip_special_tokens=False) for ids, _ in cache_documents(cache, "train")]
     assert found == [cut, "masked code\ntrained code"]
 
 
