@@ -141,13 +141,6 @@ def test_the_worked_example_of_the_docstring(tmp_path):
     assert found == [(0, 13, 2), (13, 25, 1), (25, 27, 1)]
 
 
-def test_a_large_file_has_partitions_of_the_whole_size(tmp_path):
-    content = b"".join(b"%9d\n" % i for i in range(20_000))
-    found = cut(tmp_path, content, partition_bytes=8000).partitions
-    sizes = [piece.stop - piece.start for piece in found]
-    assert sizes == [1000] * 8 + [2000] * 8 + [4000] * 8 + [8000] * 18
-
-
 def test_an_array_is_one_partition_of_the_whole_file(tmp_path):
     content = MARK + b' [{"a": 1},\n {"a": "]"}, 3]\n'
     found = cut(tmp_path, content, format="json", limit=2)
@@ -177,14 +170,3 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
         partition_file(tmp_path / "gone.jsonl", format="jsonl", partition_bytes=10)
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         partition_file(tmp_path, format="jsonl", partition_bytes=10)
-
-
-@pytest.mark.parametrize("num_bytes", [1, 8 * 2**20 + 5])
-def test_the_digest_of_a_file_is_that_of_all_its_bytes(tmp_path, num_bytes):
-    path = tmp_path / "rows.jsonl"
-    line = b'{"text": "' + b"x" * 9987 + b'"}\n'
-    content = (line * (num_bytes // len(line) + 1))[:num_bytes]
-    path.write_bytes(content)
-    found = partition_file(path, format="jsonl", partition_bytes=2**20)
-    assert found.sha256 == hashlib.sha256(content).hexdigest()
-    assert found.num_bytes == num_bytes
