@@ -357,7 +357,7 @@ def test_rows_of_which_no_text_can_be_encoded_are_left_out(starter, tmp_path, mo
     definition["pre_tokenizer"] = {"type": "FixedLength", "length": 0}
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     monkeypatch.setattr(model_module, "_PROBE", "")  # or it would be refused when it is loaded
-    recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference"])
+    recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference", "sources.limit=9"])
     assert {line.code for row in preview(recipe, rows=2).rows for line in row.view.rejected} == {"not_encodable"}
 
 
