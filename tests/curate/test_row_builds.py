@@ -612,6 +612,17 @@ def test_fields_that_rules_ask_about_are_not_called_unread(asked, tmp_path):
     assert "`meta.user` (" in note and "`score` (" in note
 
 
+@pytest.mark.parametrize(("exact", "kept"), [("bytes", [0, 1]), ("normalized", [0])])
+def test_rows_that_differ_in_white_space_and_case_are_duplicates_only_if_asked(exact, kept, starter, tmp_path):
+    lines = [
+        json.dumps({"prompt": "Say:", "completion": said}) for said in (" It is so.", " it  is\nso.", " It is so.")
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    values = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
+    build(make_recipe(values | {"deduplicate": {"exact": exact}}), tmp_path / "cache", jobs=1)
+    assert rows_of(tmp_path / "cache", "train") == kept
+
+
 def test_the_first_question_of_a_benchmark_counts_as_every_other(starter, tmp_path):
     said = [
         "What is the tallest mountain of all the earth?",

@@ -132,27 +132,44 @@ def test_the_arrangement_is_the_same_every_time_and_for_every_integer_type(corpu
             assert getattr(x, "dtype", int) == getattr(y, "dtype", int), field.name
 
 
-LONGEST = MAX_BLOCK_LEN
-LONG = [LONGEST, LONGEST - 1, 1, LONGEST + 5, 3], [{1}, {LONGEST - 2}, set(), {1, LONGEST + 1}, {2}]
+CORNERS = {
+    1: ([1, 2, 3, 0, 1], [set(), {1}, {1, 2}, set(), set()]),
+    MAX_BLOCK_LEN: (
+        [MAX_BLOCK_LEN, MAX_BLOCK_LEN - 1, 1, MAX_BLOCK_LEN + 5, 3],
+        [{1}, {MAX_BLOCK_LEN - 2}, set(), {1, MAX_BLOCK_LEN + 1}, {2}],
+    ),
+}
 
 
-def arranged_long(**rules):
+def corner(block_len, **rules):
     """The pieces of each block, in any order of blocks, and what is left out."""
-    packed, left_out = arranged(LONG, Pack(block_len=LONGEST, **rules))
-    assert packed.length.sum() + left_out.length.sum() == sum(LONG[0])
+    packed, left_out = arranged(CORNERS[block_len], Pack(block_len=block_len, **rules))
+    assert packed.length.sum() + left_out.length.sum() == sum(CORNERS[block_len][0])
     rows = list(zip(left_out.document.tolist(), left_out.length.tolist(), left_out.reason.tolist(), strict=True))
     return sorted(map(sorted, pieces_of_blocks(packed))), [(d, n, REASONS[reason]) for d, n, reason in rows]
 
 
+def test_blocks_of_one_token():
+    """Documents of one token fit; no piece of another trains anything."""
+    ones = [[(0, 0, 1)], [(4, 0, 1)]]
+    assert corner(1) == (ones, [(1, 2, "overlong"), (2, 3, "overlong")])
+    assert corner(1, overlong="split") == (ones, [(d, 1, "untrained") for d in (1, 1, 2, 2, 2)])
+    assert corner(1, overlong="truncate_right") == (
+        ones,
+        [(1, 1, "untrained"), (1, 1, "truncated"), (2, 1, "untrained"), (2, 2, "truncated")],
+    )
+
+
 def test_the_longest_blocks():
-    first, second = (0, 0, LONGEST), (1, 0, LONGEST - 1)
-    assert arranged_long() == ([[first], [second, (2, 0, 1)], [(4, 0, 3)]], [(3, LONGEST + 5, "overlong")])
-    assert arranged_long(overlong="split") == (
-        [[first], [second, (2, 0, 1)], [(3, 0, LONGEST)], [(3, LONGEST, 5), (4, 0, 3)]],
+    longest = MAX_BLOCK_LEN
+    first, second = (0, 0, longest), (1, 0, longest - 1)
+    assert corner(longest) == ([[first], [second, (2, 0, 1)], [(4, 0, 3)]], [(3, longest + 5, "overlong")])
+    assert corner(longest, overlong="split") == (
+        [[first], [second, (2, 0, 1)], [(3, 0, longest)], [(3, longest, 5), (4, 0, 3)]],
         [],
     )
-    assert arranged_long(align=LONGEST, overlong="truncate_right") == (
-        [[first], [second], [(2, 0, 1)], [(3, 0, LONGEST)], [(4, 0, 3)]],
+    assert corner(longest, align=longest, overlong="truncate_right") == (
+        [[first], [second], [(2, 0, 1)], [(3, 0, longest)], [(4, 0, 3)]],
         [(3, 5, "truncated")],
     )
 

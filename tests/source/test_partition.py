@@ -141,6 +141,13 @@ def test_the_worked_example_of_the_docstring(tmp_path):
     assert found == [(0, 13, 2), (13, 25, 1), (25, 27, 1)]
 
 
+def test_a_large_file_has_partitions_of_the_whole_size(tmp_path):
+    content = b"".join(b"%9d\n" % i for i in range(20_000))
+    found = cut(tmp_path, content, partition_bytes=8000).partitions
+    sizes = [piece.stop - piece.start for piece in found]
+    assert sizes == [1000] * 8 + [2000] * 8 + [4000] * 8 + [8000] * 18
+
+
 def test_an_array_is_one_partition_of_the_whole_file(tmp_path):
     content = MARK + b' [{"a": 1},\n {"a": "]"}, 3]\n'
     found = cut(tmp_path, content, format="json", limit=2)
