@@ -70,6 +70,13 @@ def pytest_sessionstart() -> None:
             importlib.import_module(name)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Models and trainers take seconds to import. One worker does, at its beginning: others take tests of its end over."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        heavy = {path: b'importorskip("transformers"' in path.read_bytes() for path in {item.path for item in items}}
+        items.sort(key=lambda item: not heavy[item.path])
+
+
 _num_modules = 0
 
 

@@ -27,17 +27,22 @@ def layer_of(path: Path) -> str:
 
 
 _KEPT = ast.Import | ast.ImportFrom | ast.Call | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_NAMED: dict[type[ast.AST], str] = {
+    **dict.fromkeys((ast.alias, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler), "name"),
+    **dict.fromkeys((ast.arg, ast.keyword), "arg"),
+    ast.Name: "id",
+    ast.Attribute: "attr",
+    ast.ImportFrom: "module",
+    ast.MatchAs: "name",
+}
 
 
 @functools.cache
 def read(path: Path) -> tuple[list[ast.AST], set[str]]:
     """Some nodes, and all names: every collection of garbage would look through all nodes of all files."""
-    kept, names = [], set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        kept += [node] * isinstance(node, _KEPT)
-        named = (getattr(node, attribute, None) for attribute in ("id", "attr", "name", "arg", "module"))
-        names |= {name for name in named if isinstance(name, str)}
-    return kept, names
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+    names = {getattr(node, _NAMED[type(node)]) for node in nodes if type(node) in _NAMED} - {None}
+    return [node for node in nodes if isinstance(node, _KEPT)], names
 
 
 def nodes_of(path: Path) -> list[ast.AST]:

@@ -95,9 +95,8 @@ def model(starter, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "rows", [pytest.param(name, marks=[pytest.mark.slow] * (name != "traces.jsonl")) for name in MADE]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", MADE)
 def test_the_page_leads_from_rows_to_a_loss_that_falls(rows, model, tmp_path, monkeypatch, capsys):
     from tokenizers import Tokenizer
 

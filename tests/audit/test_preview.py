@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from shorter_starter import shortened
 from twins import byte_level
 
 from packer.audit.preview import preview
@@ -71,10 +72,10 @@ def listing(*folders):
     }
 
 
-def test_what_is_shown_is_what_a_build_contains(starter, starter_cache):
-    recipe = load_recipe(starter / "recipe.yaml")
-    found = assert_preview_is_what_is_built(recipe, starter_cache, rows=1000)
-    with Cache.open(starter_cache) as cache:
+def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
+    recipe = load_recipe(shortened(starter, tmp_path / "starter", 22) / "recipe.yaml")
+    found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=1000)
+    with Cache.open(tmp_path / "cache") as cache:
         totals = cache.manifest.totals
         shown = [(row.view.source, row.view.row) for row in found.rows]
         assert shown == [(entry.path, row) for entry in cache.manifest.inputs for row in range(entry.num_rows)]
@@ -356,7 +357,7 @@ def test_rows_of_which_no_text_can_be_encoded_are_left_out(starter, tmp_path, mo
     definition["pre_tokenizer"] = {"type": "FixedLength", "length": 0}
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     monkeypatch.setattr(model_module, "_PROBE", "")  # or it would be refused when it is loaded
-    recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference"])
+    recipe = load_recipe(starter / "recipe.yaml", [f"tokenizer={folder}", "engine=reference", "sources.limit=9"])
     assert {line.code for row in preview(recipe, rows=2).rows for line in row.view.rejected} == {"not_encodable"}
 
 

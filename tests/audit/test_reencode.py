@@ -14,6 +14,7 @@ import twins
 from flipped_bits import flip
 from packed_again import packed_again
 from rejected_lines import write_rejected
+from shorter_starter import shortened
 
 from packer.audit import input_parts
 from packer.audit.verify import verify
@@ -264,8 +265,7 @@ def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_foun
 
 
 def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starter, tmp_path):
-    folder = Path(shutil.copytree(starter, tmp_path / "starter"))
-    cache = tmp_path / "cache"
+    folder, cache = shortened(starter, tmp_path / "starter", 22), tmp_path / "cache"
     build(load_recipe(folder / "recipe.yaml", ["engine=reference"]), cache, jobs=1)
     with (folder / "data" / "chat.jsonl").open("a") as file:
         file.write("\n")

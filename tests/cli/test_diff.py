@@ -1,11 +1,10 @@
 """`packer diff` as people see it."""
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 from command_line import fields, run
+from shorter_starter import shortened
 
 from packer.audit.diff import diff
 from packer.pipeline.from_python import build
@@ -16,7 +15,7 @@ from packer.store.manifest import read_manifest
 @pytest.fixture(scope="module")
 def changed(starter, tmp_path_factory):
     """A cache that differs in everything: rules, an input, the template, the tokenizer, blocks."""
-    place = Path(shutil.copytree(starter, tmp_path_factory.mktemp("changed") / "starter"))
+    place = shortened(starter, tmp_path_factory.mktemp("changed") / "starter", 22)
     rows = place / "data" / "chat.jsonl"
     lines = rows.read_text("utf-8").splitlines()
     row = json.loads(lines[3])

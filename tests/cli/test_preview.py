@@ -1,10 +1,7 @@
 """`packer preview` and the page it shares with `inspect`."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import twins
@@ -128,20 +125,11 @@ def test_quiet_leaves_out_the_summary_and_verbose_says_how_files_are_read(rows, 
     assert told.startswith(f"   {rows} · format jsonl · schema messages · split train\n\n── ")
 
 
-def process(*arguments, **env):
-    return subprocess.run(
-        [sys.executable, "-c", "from packer_cli.main import main; main()", *map(str, arguments)],
-        capture_output=True,
-        env={**os.environ, **env},
-        check=True,
-    )
-
-
 def test_a_locale_without_the_signs_shows_escapes(rows, tokenizer):
-    done = process("preview", rows, "--tokenizer", tokenizer, PYTHONIOENCODING="ascii")
-    lines = done.stdout.decode("ascii").splitlines()
-    assert {" 1\\u258c Hel\\u21b5", "  ! not json", "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\u21b5"} <= set(lines)
-    assert (b"\x1b" in done.stdout, done.stderr) == (False, b"")
+    done = run("preview", rows, "--tokenizer", tokenizer, charset="ascii")
+    signs = {" 1\\u258c Hel\\u21b5", "  ! not json", "    Gr\\xfc\\xdfe \\u4e16\\u754c<|im_end|>\\u21b5"}
+    assert signs <= set(done.stdout_bytes.decode("ascii").splitlines())
+    assert ("\x1b" in done.stdout, done.stderr) == (False, "")
 
 
 ANNOUNCING = twins.CHATML.replace("'\\n' + (", "'\\n' + ('Answer: ' if message.role == 'assistant' else '') + (")

@@ -68,7 +68,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 def test_a_flipped_bit_of_a_shard_is_found_by_verify_and_never_read(cache: Path, tally) -> None:
     whole, rng = Whole(cache), random.Random(0)
-    tried, refused = amount(small=100, full=10_000), 0
+    tried, refused = amount(small=50, full=10_000), 0
     for number in range(tried):
         name = rng.choice(list(whole.shards))
         content = flipped(whole.files[name], rng.randrange(len(whole.files[name]) * 8))
@@ -91,7 +91,7 @@ def test_any_flipped_bit_of_a_manifest_is_found_by_verify_and_by_the_reader(
 def test_a_flipped_bit_of_any_other_file_is_found_and_never_read(cache: Path, tally) -> None:
     whole, rng, tried = Whole(cache), random.Random(1), 0
     for name in (name for name in whole.files if name not in (*whole.shards, "manifest.json")):
-        for bit in rng.sample(range(len(whole.files[name]) * 8), amount(small=4, full=400)):
+        for bit in rng.sample(range(len(whole.files[name]) * 8), amount(small=2, full=400)):
             assert whole.is_refused(name, flipped(whole.files[name], bit)) or name.startswith("model/")
             tried += 1
     tally("bit flip in the ledger or a tokenizer file", tried=tried, held=tried)

@@ -37,14 +37,14 @@ def deep(folder: Path) -> Path:
     return last / "x.jsonl"
 
 
-def test_folders_of_any_depth_are_searched_and_swept(job: Job, tmp_path: Path, tally: Tally) -> None:
-    last, cache = deep(tmp_path / "rows"), job.build(tmp_path / "cache")
+def test_folders_of_any_depth_are_searched_and_swept(tiny_job: Job, tmp_path: Path, tally: Tally) -> None:
+    last, cache = deep(tmp_path / "rows"), tiny_job.build(tmp_path / "cache")
     left = [deep(cache / folder) for folder in ("documents", "model", ".packer")]
     with few_calls():
         assert expand([f"{tmp_path}/rows/**/*.jsonl"]) == [last]
         with pytest.raises(InputError, match="is a folder that `save_to_disk` did not write") as caught:
             expand([f"{tmp_path}/rows"])
-        job.build(cache, repair=True)
+        tiny_job.build(cache, repair=True)
     assert "**" in str(caught.value.hint)
     assert not any(path.exists() for path in left)
     tally("deep folders", tried=5, held=5)

@@ -31,16 +31,20 @@ def exchanged(cache: Path, outside: Path) -> Iterator[int]:
 
 @pytest.mark.parametrize("call", ["open", "replace", "unlink"])
 def test_nothing_is_written_renamed_or_removed_where_an_exchanged_link_leads(
-    call: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally
+    call: str, tiny_job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally
 ) -> None:
     """At each call that changes a folder of a cache; those that open folders see a link, and refuse it."""
-    whole, outside, cache = job.build(tmp_path / "whole"), tmp_path / "outside", tmp_path / "cache"
+    whole, outside, cache = tiny_job.build(tmp_path / "whole"), tmp_path / "outside", tmp_path / "cache"
     outside.mkdir()
     kept = [outside / path.name for path in whole.rglob("*") if path.is_file()]
     for path in kept:
         path.write_bytes(b"kept")
-    names = [f"{{path: {path}, split: {split}}}" for path, split in zip(job.inputs, ("eval", "train"), strict=True)]
-    job.build(cache, f"sources=[{', '.join(names)}]")  # so that the next build makes other files, and removes names
+    names = [
+        f"{{path: {path}, split: {split}}}" for path, split in zip(tiny_job.inputs, ("eval", "train"), strict=True)
+    ]
+    tiny_job.build(
+        cache, f"sources=[{', '.join(names)}]"
+    )  # so that the next build makes other files, and removes names
     real: Callable[..., Any] = getattr(os, call)
     tried, inside = 0, False
 
@@ -59,7 +63,7 @@ def test_nothing_is_written_renamed_or_removed_where_an_exchanged_link_leads(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, calling)
-        job.build(cache, force=True)
+        tiny_job.build(cache, force=True)
     assert contents(cache) == contents(whole)
     assert {path.name for path in kept} == {path.name for path in outside.iterdir()}
     assert all(path.read_bytes() == b"kept" for path in kept)

@@ -81,7 +81,7 @@ def test_the_nth_failing_call_is_reported_and_costs_no_cache(
         assert again.code == 0, again.told
         assert contents(folder) == new, where
         held += 1
-        at += 1 if FULL else 8 + 3 * at
+        at += 1 if FULL else 8 + 5 * at
     kind = "every later one too" if lasting else "once"
     tally(f"{name}, {kind}", tried=tried, held=held, note=f"{harmless} of no consequence")
 
@@ -155,5 +155,5 @@ def test_reading_calls_that_fail_are_reported_by_verify_and_crash_nothing(
             assert outcome.code in (0, 1, 5), f"{name} at {at}: {outcome.told}"
             tried += 1
             held += "internal error" not in outcome.told and contents(folder) == before
-            at += 1 if FULL else 8 + 3 * at
+            at += 1 if FULL else 8 + 5 * at
     tally("a reading call of verify fails", tried=tried, held=held)

@@ -51,7 +51,7 @@ def test_a_generated_row_is_kept_or_rejected_as_json_says_it_must_be(
     lab: Lab, job: Job, tmp_path: Path, schema: str, tally
 ) -> None:
     """In whatever partitions it is read; and what is rejected when read is rejected by a build, under its line."""
-    tried = amount(small=300, full=4000)
+    tried = amount(small=200, full=4000)
     held = num_kept = num_built = 0
     for seeds in (range(tried)[start : start + 500] for start in range(0, tried, 500)):
         content = b"\n".join(mutated(schema, seed) for seed in seeds)
@@ -95,7 +95,7 @@ def test_a_generated_row_is_kept_or_rejected_as_json_says_it_must_be(
 
 def test_an_array_of_generated_rows_is_read_or_refused_by_name(tmp_path: Path, tally) -> None:
     """A row may break the array it stands in; then the file is refused. What is read is what the lines alone would be."""
-    tried, refused, rows = amount(small=400, full=4000), 0, 0
+    tried, refused, rows = amount(small=250, full=4000), 0, 0
     path = tmp_path / "rows.json"
     for seed in range(tried):
         schema = SCHEMAS[seed % len(SCHEMAS)]

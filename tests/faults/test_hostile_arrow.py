@@ -110,7 +110,7 @@ def test_a_shard_made_by_somebody_else_is_valid_or_an_error_and_no_signal(
     kind: str, tiny_job: Job, tmp_path: Path, tally
 ) -> None:
     cache = tiny_job.build(tmp_path / "cache")
-    tried, progress = amount(small=80, full=5000), tmp_path / "progress"
+    tried, progress = amount(small=40, full=5000), tmp_path / "progress"
     process = run_forked(MUTATED, cache, kind, 0, tried, progress)
     told = f"{kind} {progress.read_text()}: ended by {process.returncode}: {process.stderr[-3000:]}"
     assert process.returncode == 0, told

@@ -52,7 +52,7 @@ IMPATIENT = """
 from packer.tokenize import reference_encoder
 from packer_cli.main import main
 
-reference_encoder._GRACE_S, reference_encoder._MIN_CHARACTERS_PER_S = 0.5, 10**7
+reference_encoder._GRACE_S, reference_encoder._MIN_CHARACTERS_PER_S = 0.2, 10**7
 main()
 """
 

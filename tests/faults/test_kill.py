@@ -63,7 +63,7 @@ def test_killed_after_any_storage_operation_there_is_the_old_cache_or_the_new_on
     assert contents(folder) == whole
     num_calls = sum(calls.get(name, 0) for name in CHANGING)
     held = num_old = 0
-    moments = range(num_calls) if FULL else sorted({*range(5, num_calls, 150), *range(num_calls - 3, num_calls)})
+    moments = range(num_calls) if FULL else sorted({*range(5, num_calls, 400), *range(num_calls - 3, num_calls)})
     for at in moments:
         shutil.rmtree(folder)
         shutil.copytree(start, folder)

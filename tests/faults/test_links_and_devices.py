@@ -90,8 +90,8 @@ def words_of(command: str, job: Job, whole: Path) -> list[str]:
 
 
 def some_of(kinds: Iterable[str], number: int) -> list[str]:
-    """A sixth of the kinds, others for each place; with PACKER_FAULTS=full all."""
-    return list(kinds) if FULL else list(kinds)[number % 6 :: 6]
+    """One of the kinds, another for each place; with PACKER_FAULTS=full all."""
+    return list(kinds) if FULL else [list(kinds)[number % len(KINDS)]]
 
 
 def below(folder: Path) -> list[str]:

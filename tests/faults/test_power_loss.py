@@ -64,7 +64,7 @@ def test_after_a_power_cut_there_is_the_old_cache_or_the_new_one(
         for entry in outcome.trace
     ]
     rng = random.Random(kind)
-    num_states, held, seen, found_old, found_new = amount(small=24, full=1000), 0, set(), 0, 0
+    num_states, held, seen, found_old, found_new = amount(small=16, full=1000), 0, set(), 0, 0
     for number, (moment, state) in enumerate(states(start, trace, rng, num_states)):
         folder = tmp_path / "state"
         folder.mkdir()

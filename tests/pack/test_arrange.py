@@ -36,16 +36,6 @@ def test_each_token_is_in_one_block_or_in_the_ledger(corpus, pack):
     assert num_trained + num_firsts + left_out.trained.sum() == sum(map(len, trained))
 
 
-@given(corpora(), packs())
-def test_blocks_hold_what_they_may(corpus, pack):
-    packed, _ = arranged(corpus, pack)
-    blocks = pieces_of_blocks(packed)
-    assert all(blocks)
-    assert all(sum(slots) <= pack.block_len for slots in slots_of_blocks(packed))
-    assert (packed.slots >= packed.length).all()
-    assert not (packed.slots % pack.align).any()
-
-
 @given(corpora(), packs(modes=("isolated",)), st.integers(1, 1000), st.data())
 def test_documents_with_images_are_whole_and_blocks_keep_the_limit_of_pixels(corpus, pack, most, data):
     pack = msgspec.structs.replace(pack, max_pixels=most)
@@ -122,15 +112,6 @@ def test_a_stream_is_the_literal_one_of_the_documents_in_the_order_that_the_key_
     assert sorted(pieces_of_blocks(packed)) == sorted(blocks)
     assert reasons_of(left_out, REASONS) == reasons
     assert packed.slots.tolist() == packed.length.tolist()
-
-
-def test_a_block_of_a_stream_that_trains_nothing_is_left_out_with_the_tokens_that_begin_its_pieces():
-    """Token 4 is trained, but begins the second block; token 8 is alone in the third."""
-    packed, left_out = arranged(([9], [{1, 4, 8}]), Pack(mode="stream", block_len=4))
-    assert pieces_of_blocks(packed) == [[(0, 0, 4)]]
-    assert reasons_of(left_out, REASONS) == {(0, t): "untrained" for t in range(4, 9)}
-    assert left_out.trained.tolist() == [1, 1]
-    assert left_out.num_piece_start == 0
 
 
 @pytest.mark.parametrize("mode", ["isolated", "stream"])

@@ -59,11 +59,6 @@ def test_the_plan_shares_no_memory_with_the_lengths():
     assert not np.shares_memory(plan_whole(lengths, 8).length, lengths)
 
 
-def test_another_seed_deals_other_documents():
-    one, other = (plan_whole(np.full(1000, 10), 100, seed=seed) for seed in (0, 1))
-    assert one.document.tolist() != other.document.tolist()
-
-
 def test_neighboring_blocks_differ_in_the_lengths_they_hold():
     """In the order of packing the long documents come first; in the stored order the two halves look alike."""
     lengths = np.random.default_rng(1).integers(1, 1000, 20_000)

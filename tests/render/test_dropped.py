@@ -82,16 +82,6 @@ def test_allow_dropped_lets_exactly_that_kind_through(tmp_path: Path, kind: str)
     ]
 
 
-def test_reasoning_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path: Path) -> None:
-    talk = (
-        user("What is the weather?"),
-        assistant("It is raining.", reasoning_content="Look out of the window."),
-        user("And tomorrow, what about that?"),
-        assistant("I do not know that."),
-    )
-    assert outcome(tmp_path, twins.QWEN3_LIKE, talk) == [1, 3]
-
-
 def test_a_tool_result_that_later_turns_drop_is_rewriting_and_not_loss(tmp_path: Path) -> None:
     """Shown to the turn that answers it, gone after the next question."""
     asked_again = "messages | selectattr('role', 'equalto', 'user') | list | length > 1"

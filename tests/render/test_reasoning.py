@@ -177,12 +177,6 @@ def test_continue_writes_what_a_template_that_shows_reasoning_writes(make: Make)
     assert make(silent, "supervision.on_prompt_mismatch=continue").outcomes(rows) == written
 
 
-def test_continue_changes_nothing_where_a_prompt_is_continued(make: Make) -> None:
-    rows = [chat(ASKED, PLAIN, user("two?"), FIELD, row=0), chat(ASKED, FIELD, row=1)]
-    plain = make(twins.QWEN3_LIKE).outcomes(rows)
-    assert make(twins.QWEN3_LIKE, "supervision.on_prompt_mismatch=continue").outcomes(rows) == plain
-
-
 def test_continue_refuses_a_prompt_that_opens_no_reasoning(make: Make) -> None:
     template = OPENS.replace("<think>\\n", "Sure: ")
     assert make(template, "supervision.on_prompt_mismatch=continue").outcomes([chat(ASKED, PLAIN)]) == [

@@ -177,14 +177,3 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path):
         partition_file(tmp_path / "gone.jsonl", format="jsonl", partition_bytes=10)
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         partition_file(tmp_path, format="jsonl", partition_bytes=10)
-
-
-@pytest.mark.parametrize("num_bytes", [1, 8 * 2**20 + 5])
-def test_the_digest_of_a_file_is_that_of_all_its_bytes(tmp_path, num_bytes):
-    path = tmp_path / "rows.jsonl"
-    line = b'{"text": "' + b"x" * 9987 + b'"}\n'
-    content = (line * (num_bytes // len(line) + 1))[:num_bytes]
-    path.write_bytes(content)
-    found = partition_file(path, format="jsonl", partition_bytes=2**20)
-    assert found.sha256 == hashlib.sha256(content).hexdigest()
-    assert found.num_bytes == num_bytes

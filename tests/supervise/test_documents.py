@@ -188,19 +188,6 @@ def test_weights_stay_with_their_runs(tmp_path: Path) -> None:
     assert supervised.documents.run_weight.tolist() == [0.25, 1.0]
 
 
-def test_a_bos_the_template_does_not_write_is_not_there(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path, bos=True))
-    ids, _ = stages.document(chat(user("Hello!"), assistant("fox")))
-    assert stages.model.control["<|begin|>"] not in ids
-
-
-def test_an_empty_batch_gives_no_documents(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    _, _, supervised = stages.supervise([])
-    assert supervised.documents.num_documents == 0
-    assert supervised.rejections == ()
-
-
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_batch_without_any_ids_has_no_document(raw: bool, tmp_path: Path) -> None:
     """As of a tokenizer that has no id for anything in its texts; each row is judged as among others."""

@@ -16,11 +16,16 @@ from packer_cli.main import cli, main
 
 
 def run(
-    *arguments: object, exit_code: int = 0, stdin: bytes | None = None, env: dict[str, str | None] | None = None
+    *arguments: object,
+    exit_code: int = 0,
+    stdin: bytes | None = None,
+    env: dict[str, str | None] | None = None,
+    charset: str = "utf-8",
 ) -> Result:
     """A command that ends with an exit code, 80 columns wide; what it printed."""
     source_files._standard_input.cache_clear()
-    result = CliRunner(env={"COLUMNS": "80", **(env or {})}).invoke(cli, [*map(str, arguments)], input=stdin)
+    runner = CliRunner(charset, env={"COLUMNS": "80", **(env or {})})
+    result = runner.invoke(cli, [*map(str, arguments)], input=stdin)
     assert result.exit_code == exit_code, result.output
     return result
 

@@ -1,6 +1,7 @@
 """The supervision path put together by hand, for tests: samples in, documents or the code of a rejection out."""
 
 import copy
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +51,7 @@ class Stages:
 
     @classmethod
     def load(cls, folder: Path, *overrides: str, template: Path | None = None, stop: Sequence[str] = ()) -> "Stages":
-        return cls(load_model(folder, template=template, stop=stop), make_recipe({}, overrides))
+        return cls(load_model(folder, template=template, stop=stop), _recipe_of(overrides))
 
     def with_engine(self, engine: str) -> "Stages":
         other = copy.copy(self)
@@ -113,6 +114,11 @@ class Stages:
         """Code and reason of every rejection."""
         turns, _, supervised = self.supervise(samples)
         return [(rejection.code, rejection.reason) for rejection in (*turns.rejections, *supervised.rejections)]
+
+
+@functools.cache
+def _recipe_of(overrides: tuple[str, ...]) -> Recipe:
+    return make_recipe({}, overrides)
 
 
 def chat(

@@ -20,7 +20,7 @@ so a twin costs milliseconds.
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +197,7 @@ def _write(
     names: Mapping[str, str],
     template: str | None,
     *,
-    stops: Iterable[str] = (),
+    stops: tuple[str, ...] = (),
     inline: bool = False,
 ) -> Path:
     """Write the files; `inline` puts the template into the configuration, as folders from before 2025 have it."""
@@ -209,11 +209,16 @@ def _write(
     elif template is not None:
         (folder / "chat_template.jinja").write_text(template, "utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False), "utf-8")
-    backend = Tokenizer.from_str(tokenizer)
-    ids = [backend.token_to_id(stop) for stop in stops]
-    if ids:
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}), "utf-8")
+    if stops:
+        ids = {"eos_token_id": _ids(tokenizer, stops)}
+        (folder / "generation_config.json").write_text(json.dumps(ids), "utf-8")
     return folder
+
+
+@functools.cache
+def _ids(tokenizer: str, contents: tuple[str, ...]) -> list[int]:
+    backend = Tokenizer.from_str(tokenizer)
+    return [backend.token_to_id(content) for content in contents]
 
 
 @functools.cache
