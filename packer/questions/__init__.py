@@ -5,5 +5,5 @@ trained, and rows that are no rows yet. They only ask and say: what a document h
 recipe says, so nothing here changes a cache of a recipe that builds.
 
 `find_unread` finds what to ask about, and :mod:`packer.pipeline.plan.unread_fields` asks. `no_schema` and
-`columns_hint` say how rows that fit no schema would; `propose` and the commands of jq are what they offer.
+`columns_hint` say how rows that fit no schema would; `propose` and headings of a page are what they offer.
 """

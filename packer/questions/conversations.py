@@ -24,9 +24,6 @@ SAID_BEFORE = f"is what was said before, write all of a row in turn into `messag
 
 _OWN_KEYS = {"role": "content", "from": "value"}
 
-_MOST_SAID = 4
-
-
 EXPORTS: Mapping[str, tuple[str, ...]] = {
     "ChatGPT": ("an export of ChatGPT", "mapping", "current_node"),
     "Claude": ("an export of Claude", "chat_messages"),
@@ -63,7 +60,7 @@ def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: 
         patterns = [sign if '"' in sign else f'"{sign}": (?!null)' for sign in signs]
         if any(all(re.search(pattern, row) for pattern in patterns) for row in written):
             return f"this is {what}; {PAGE}#{heading.lower().replace(' ', '-')} has the command that makes rows of it"
-    found = _of_messages(path, rows, [(field,)] if field is not None else places(rows))
+    found = _of_messages(path, rows, [(field,)] if field is not None else places(rows), name=field or "messages")
     if hints := list(found):
         return "; ".join(hints)
     messages = single_messages(rows) if field is None and any(map(_is_worded, strings(rows))) else None
@@ -71,23 +68,27 @@ def conversation_hint(path: FilePath, rows: Sequence[Mapping[str, Any]], field: 
 
 
 def _of_messages(
-    path: FilePath, rows: Sequence[Mapping[str, Any]], searched: Iterable[Path], before: Path = ()
+    path: FilePath, rows: Sequence[Mapping[str, Any]], searched: Iterable[Path], before: Path = (), *, name: str
 ) -> Iterator[str]:
-    """Yield what lists of messages need, among those in some places of rows; `before` leads to what has the rows."""
+    """Yield what lists of messages need, among those in some places of rows; `before` leads to what has the rows.
+
+    `name`: that of the field which a command makes.
+    """
     for place in searched:
         values = [field_value(row, ".".join(place)) for row in rows]
         turns = [each for value in values for each in _objects(value)]
         speaker = _speaker(turns)
         shown, are_lists = shown_path((*before, *place)), all(isinstance(value, list | None) for value in values)
         if speaker is None:
-            yield from _of_messages(path, turns, places(turns), (*before, *place, ITEMS))
+            yield from _of_messages(path, turns, places(turns), (*before, *place, ITEMS), name=name)
         elif not are_lists or not any(_OWN_KEYS.get(speaker) in turn for turn in turns):
-            answers = [name for name in rows[0] if name != place[0] and meant_field(name) == "output"]
-            if not before and any(all(isinstance(row.get(name), str) for row in rows) for name in answers):
+            others = [key for key in rows[0] if key != place[0] and meant_field(key) == "output"]
+            if not before and any(all(isinstance(row.get(key), str) for row in rows) for key in others):
                 yield f"if `{shown}` {SAID_BEFORE}"
                 continue
-            is_flat = are_lists and len(place) == 1 and not before
-            command = _command(path, place[0], turns, speaker) if is_flat else None
+            is_flat = are_lists and len(place) == 1 and not before and any(place[0] in row for row in rows)
+            program = _program(turns, speaker, place[0], name) if is_flat else None
+            command = row_command(path, program) if program else None
             needed = f"the messages in `{shown}` need the keys `role` and `content`"
             yield f"{needed}: {command}" if command else f"{needed}, as {PAGE}#other-keys shows"
         elif before:
@@ -120,20 +121,22 @@ def _are_roles(key: str, names: Sequence[Any]) -> bool:
     return {"user", "assistant"} <= known and None not in known
 
 
-def _command(path: FilePath, field: str, turns: Sequence[Mapping[str, Any]], speaker: str) -> str | None:
-    """Return the command that gives the messages in a field their keys; None if no single key has what each says."""
+def _program(turns: Sequence[Mapping[str, Any]], speaker: str, field: str, name: str) -> str | None:
+    """Return the program that gives the messages in a field their keys; None if no single key has what each says."""
     said = _text_key(turns, speaker)
     is_lost = any(turn.get(key) for turn in turns for key in {"role", "content"} - {speaker, said})
     if said is None or is_lost or speaker not in turns[0]:
         return None
     who, text = jq_field(speaker), jq_field(said)
     message = f"{{role: {who}, content: {text}}} + del({who}, {text})"
-    return row_command(path, f"{{messages: [{jq_field(field)}[]? | {message}]}} + del({jq_field(field)})")
+    key = name if name.isidentifier() and name.isascii() else json.dumps(name)
+    return f"{{{key}: [{jq_field(field)}[]? | {message}]}} + del({jq_field(field)})"
 
 
 def _text_key(turns: Sequence[Mapping[str, Any]], speaker: str) -> str | None:
     """Return the only key of messages with texts, if all have it; others are ids and labels."""
-    said = {key: [text for turn in turns if isinstance(text := turn.get(key), str) and text] for key in chain(*turns)}
+    names = {*chain(*turns)}
+    said = {key: [text for turn in turns if isinstance(text := turn.get(key), str) and text] for key in names}
     worded = {key for key, each in said.items() if 2 * sum(map(_is_worded, each)) >= len(each) > 0}
     keys = (worded | {*_OWN_KEYS.values()} & said.keys()) - {speaker, *ID_FIELDS}
     inner = [value for turn in turns for value in turn.values() if isinstance(value, list | dict)]
@@ -165,7 +168,7 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
     """
     for field in dict.fromkeys(chain(*rows)):
         names = [name for row in rows if isinstance(name := row.get(field), str | int)]
-        says = " or ".join(sorted({*map(str, names)})[:_MOST_SAID])
+        says = " or ".join(sorted({*map(str, names)}))
         is_speaker = not {*SPEAKERS, "user"}.isdisjoint(field.lower().split("_"))
         if len(names) == len(rows) and all(is_role(str(name)) for name in names):
             if is_speaker or _are_roles(field, names):

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable
 from pathlib import Path
 
 from packer.source.file_bytes import BYTE_ORDER_MARK, PIPED, FilePath, codec_of, read_chunks
@@ -32,20 +31,10 @@ def _opening(path: FilePath) -> bytes:
     return head if head in (b"{", b"[") else b""
 
 
-def jq_path(path: Iterable[str]) -> str:
-    """Return what a program of jq calls the values that a path leads to."""
-    shown = "".join("[]?" if key == "[]" else _key(key) for key in path)
-    return shown if shown.startswith(".") else f".{shown}"
-
-
 def jq_field(name: str) -> str:
     """Return what a program of jq calls a field."""
-    return jq_path([name])
-
-
-def _key(name: str) -> str:
     is_word = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
-    return f".{name}" if is_word else f"[{json.dumps(name, ensure_ascii=False)}]"
+    return f".{name}" if is_word else f".[{json.dumps(name, ensure_ascii=False)}]"
 
 
 def texts_as_rows(folder: Path, ending: str) -> str:

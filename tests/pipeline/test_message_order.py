@@ -6,7 +6,6 @@ import json
 import random
 import re
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ from search_effort import each_with_a_kind
 
 from packer.audit.view import view_row
 from packer.store.cache import Cache
-
-pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 
 START = dt.datetime(2025, 3, 1, 10, tzinfo=dt.UTC)
 NUM_SAID = 4

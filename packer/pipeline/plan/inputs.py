@@ -1,5 +1,5 @@
 """Open a recipe's inputs: determine each file's format, schema and columns, and what nothing reads in its first rows,
-with the commands and columns that would read it.
+with the columns that would read it, or where it has to be written.
 """
 
 import re
