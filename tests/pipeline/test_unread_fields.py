@@ -60,7 +60,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*QUESTIONS]), ["jsonl", "parquet"]))
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(3, [*QUESTIONS]), ["jsonl", "parquet"]))
 def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
@@ -432,7 +432,7 @@ KEYS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*KEYS]), ["jsonl", "parquet"]))
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(3, [*KEYS]), ["jsonl", "parquet"]))
 def test_each_way_on_for_a_key_of_messages_reads_it_where_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
