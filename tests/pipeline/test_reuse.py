@@ -181,7 +181,7 @@ def inodes(cache):
 def shards_of_all_kinds(starter, tmp_path_factory):
     """A cache with many document shards, of which few reject rows, and many block shards."""
     folder = tmp_path_factory.mktemp("many") / "cache"
-    keys = [*SETTLED, "partition_bytes=8KiB", "shard_bytes=30KiB"]
+    keys = [*SETTLED, "partition_bytes=8KiB", "shard_bytes=60KiB"]
     build(load_recipe(starter / "recipe.yaml", keys), folder, jobs=1)
     return folder
 

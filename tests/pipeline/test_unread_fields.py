@@ -60,7 +60,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(2, [*QUESTIONS]), ["jsonl", "parquet"]))
+@pytest.mark.parametrize(("name", "kind"), each_with_a_kind(one_in(3, [*QUESTIONS]), ["jsonl", "parquet"]))
 def test_each_way_that_a_question_prints_builds_and_reads_what_it_says(
     tokenizer: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
