@@ -126,7 +126,6 @@ def test_dialogues_are_reported_under_another_name_and_beside_dates_of_a_table(t
         ({"prompt": "When?", "completion": "At six.", "label": True}, "{instruction: prompt, output: completion}"),
         ({"prompt": "When?", "chosen": "At six.", "rejected": "At ten."}, "{instruction: prompt}"),
         ({"q": "When?", "a": "At six."}, "{instruction: q, output: a}"),
-        ({"prompt": "When?", "response_1": "At six.", "response_2": "At ten.", "label": "response_1"}, None),
         ({"instruction": "When?", "output": "At six."}, None),
         ({"prompt": [{"role": "user", "content": "When?"}], "completion": "At six."}, None),
     ],
