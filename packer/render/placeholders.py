@@ -21,6 +21,9 @@ from packer.render.turns import RenderedTurn
 _FIRST_NUMBER = 9_182_730_000
 """Numbers are replaced by this one and its successors."""
 
+_OF_PARAMETERS = re.compile("param|args|argument|input|propert|^schema$", re.IGNORECASE)
+"""In names of keys under which tools have parameters; what a tool returns, under `returns`, may be left out."""
+
 KINDS = {"system": "system", "developer": "system", "tool": "tool_result"}
 
 
@@ -185,7 +188,8 @@ def probe_tools(conversation: Conversation, turn: RenderedTurn) -> frozenset[Los
 def _parameters_renamed(function: Mapping[str, Any], words: _Words) -> Mapping[str, Any]:
     known = tool_parameters(function)
     if known is None:  # they may stand under another key, or in a list
-        return {key: _renamed_elsewhere(value, words) for key, value in function.items()}
+        named = {key: value for key, value in function.items() if _OF_PARAMETERS.search(key)}
+        return {**function, **{key: _renamed_elsewhere(value, words) for key, value in named.items()}}
     names = {name: words.word(Loss("tools")) for name in known}
     if not names:
         return function

@@ -248,6 +248,16 @@ def test_parameters_under_another_key_that_a_template_drops_reject_the_row(
         assert [(each.code, each.reason) for each in outcome.rejections] == ([] if is_shown else expected)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"parameters": {}}, {"parameters": {"type": "object"}}])
+def test_what_a_tool_without_parameters_returns_may_be_left_out(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    """As that of a tool with parameters may be; examples and errors are no parameters either."""
+    of_result = {"type": "object", "properties": {"celsius": {"type": "number"}}}
+    beside = {"returns": of_result, "errors": [{"name": "busy"}], "annotations": {"audience": {"only": "people"}}}
+    tools = [{"type": "function", "function": {"name": "current_weather", **parameters, **beside}}]
+    outcome = stages_of(tmp_path, WITH_TOOLS).render([chat(*ASKING, tools=tools)])
+    assert not outcome.rejections
+
+
 CALLED = (
     user("Weather in Paris?"),
     assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),
