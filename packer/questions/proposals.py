@@ -39,6 +39,9 @@ _TEXTS = ("system", "reasoning", "input")
 _FORMS: tuple[Columns, ...] = ({}, {"instruction": "prompt", "output": "completion"}, {"instruction": "prompt"})
 """Columns that give a row the form of a chat, which has these places."""
 
+_LISTS = ("messages", "conversations", "prompt")
+"""Fields of messages."""
+
 _ANSWERED = ("output", "rejected")
 _ANSWERS = ("output", "response", "completion")
 
@@ -135,7 +138,7 @@ def _fill_in(rows: Sequence[dict[str, Any]], reading: Reading, sources: Sequence
         return f"{replace(reading, columns=columns).setting()} reads a question and its answer"
     found = [(place, _reading(rows, reading, source, place)) for source in sources for place in _TEXTS]
     forms = [(place, {**then[1].columns, place: FILL_IN}) for place, then in found if then is not None]
-    are_texts = not any({"messages", "conversations"} & rename(row, reading.columns).keys() for row in rows)
+    are_texts = not any(isinstance(rename(row, reading.columns).get(name), list) for row in rows for name in _LISTS)
     page = f"{PAGE_OF_FIELDS} shows how to write what belongs to the question into it"
     ways = [page] * (are_texts and bool(sources))
     if forms:

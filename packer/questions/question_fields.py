@@ -106,8 +106,9 @@ class Fields:
             whole = [path for path, each in self._texts.items() if any(map(is_text, each))]
             whole = whole if len(whole) == 1 else [FILL_IN] * bool(self._texts)
             ways += [({"text": path}, "a text that is trained whole") for path in whole]
-            told = [path for path, each in self._lists.items() if len(each) > 1 and {*map(type, each)} == {str}]
-            ways += [({"conversations": path}, "texts of a user and the assistant in turn") for path in told[:1]]
+            told = [path for path, each in self._lists.items() if {*map(type, each)} == {str} and is_text(*each)]
+            if len(told) == 1 and not self._texts:
+                ways = [({"conversations": told[0]}, "texts of a user and the assistant in turn")]
         if not ways:
             return f"no field of these rows has a text; {_READS}"
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]

@@ -152,9 +152,9 @@ def columns_hint(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
     best = [each for each in tried if len(each.left) == fewest]
     if len(best) != 1:
         return fields.ways(columns)
-    ignored = _left_out(best[0])
-    more = f"; what is left out by this may belong to the prompt{': ' * bool(best[0].fill_in)}{best[0].fill_in}"
-    return f"say which field is which: {best[0].reading.setting(ignored)}{more * bool(ignored)}"
+    ignored, ways = _left_out(best[0]), [best[0].fill_in] * bool(best[0].fill_in)
+    ways.append(best[0].reading.setting(ignored) + " leaves out what may belong to the prompt" * bool(ignored))
+    return f"say which field is which: {'; '.join(sorted(ways, key=lambda way: not way.startswith('--')))}"
 
 
 def _left_out(proposal: Proposal) -> list[str]:

@@ -159,10 +159,10 @@ def test_a_field_whose_name_says_nothing_is_left_out_and_its_places_are_named():
     read = "--columns instruction=question,output=answer"
     found = columns_hint([{"question": "a", "answer": "b", "critique": "The answer is far too short."}], {})
     assert found == (
-        f"say which field is which: {read} --ignore critique; what is left out by this may belong to the prompt: "
-        f"{read},system=FIELD reads a field as what the system says (`reasoning=FIELD`: as the reasoning before the "
-        "answer, `input=FIELD`: as part of the question); docs/how-to/inputs.md#text-that-nothing-reads shows how to "
-        "write what belongs to the question into it"
+        f"say which field is which: {read},system=FIELD reads a field as what the system says (`reasoning=FIELD`: as the "
+        "reasoning before the answer, `input=FIELD`: as part of the question); "
+        "docs/how-to/inputs.md#text-that-nothing-reads shows how to write what belongs to the question into it; "
+        f"{read} --ignore critique leaves out what may belong to the prompt"
     )
 
 
@@ -171,7 +171,7 @@ def test_what_examples_are_asked_is_no_part_of_the_question():
     row = {"examples": [shot], "input": "When is the tide at Oban?", "output": "At twelve past six."}
     hint = columns_hint([row, row | {"input": "And tomorrow?"}], {})
     assert "input=examples" not in hint
-    assert "--columns instruction=input --ignore examples; " in hint
+    assert "--columns instruction=input --ignore examples leaves out what may belong to the prompt" in hint
 
 
 def test_ids_and_paths_are_no_question_and_no_answer():
