@@ -23,6 +23,7 @@ SYNONYMS = {
         *("think", "thinking", "thinkingcontent", "thought", "thoughts", "rationale"),
     ),
     "tools": ("tools", "availabletools", "tooldefinitions", "toolschemas"),
+    "history": ("history",),
 }
 """Fields of schema `alpaca` and the names that data sets use for them, reduced to lower-case letters and digits."""
 

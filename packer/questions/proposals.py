@@ -28,8 +28,8 @@ _PLACES = {
     "system": "what the system says",
     "reasoning": "the reasoning before the answer",
     "input": "part of the question",
-    "answer": "the answer",
     "tools": "the list of tools",
+    "history": "what was said before",
 }
 """What a text is that a field reads."""
 

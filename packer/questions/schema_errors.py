@@ -174,7 +174,10 @@ def _tried(rows: Sequence[dict[str, Any]], columns: Columns, further: Columns) -
     if any(2 * sum(bool(row.get(new)) for row in renamed) < found.num_read for new in further):
         return None  # an empty question or answer
     proposal = propose(rows, reading)
-    read = {*fields_read(most_fit(rows, both) or "text"), *map(first_name, filter(None, both.values()))}
+    read = {
+        *fields_read(most_fit(rows, both) or "text"),
+        *map(first_name, filter(None, proposal.reading.columns.values())),
+    }
     lists = {name: value for row in rows for name, value in row.items() if isinstance(value, list) and name not in read}
     tables = [name for name, value in lists.items() if value and all(isinstance(each, list) for each in value)]
     worded = [name for name in tables if any(map(has_word, strings(lists[name])))]  # a question may be about it

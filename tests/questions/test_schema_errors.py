@@ -49,6 +49,10 @@ FORM = {"json_schema": {"name": "form", "schema": {"type": "object", "properties
         ({"question": "a", "answer": "4", "solution": "Add two."}, "{instruction: question, output: solution}"),
         ({"input": CHAT, "output": [{"role": "assistant", "content": "b"}]}, "{prompt: input, completion: output}"),
         ({"input": "a", "output": "b"}, "{instruction: input}"),
+        (
+            {"question": "a", "answer": "b", "chat_history": [["Where is it?", "It is here."]]},
+            "{instruction: question, output: answer, history: chat_history}",
+        ),
         ({"inputs": "a", "targets": "b"}, "{instruction: inputs, output: targets}"),
         (
             {"item": {"question": {"text": "a"}, "answer": {"text": "b"}}},
