@@ -134,9 +134,9 @@ def propose(rows: Sequence[dict[str, Any]], reading: Reading) -> Proposal:
 def _fill_in(rows: Sequence[dict[str, Any]], reading: Reading, sources: Sequence[str]) -> str:
     """Return the options that read a text such as one of some fields, with its name to be filled in."""
     if sources and (reading.schema or most_fit(rows, reading.columns)) == "text":
-        others = {new: old for new, old in reading.columns.items() if new != "text"}
-        columns = {**others, "instruction": FILL_IN, "output": FILL_IN}
-        return f"{replace(reading, columns=columns).setting()} reads a question and its answer"
+        own = {new: old for new, old in reading.columns.items() if new != "text"}
+        filled = {**own, "instruction": FILL_IN, "output": FILL_IN}
+        return f"{replace(reading, columns=filled).setting()} reads a question and its answer"
     found = [(place, _reading(rows, reading, source, place)) for source in sources for place in _TEXTS]
     forms = [(place, {**then[1].columns, place: FILL_IN}) for place, then in found if then is not None]
     are_texts = not any(isinstance(rename(row, reading.columns).get(name), list) for row in rows for name in _LISTS)
