@@ -32,7 +32,10 @@ EXPORTS: Mapping[str, tuple[str, ...]] = {
     "Label Studio": ("an export of Label Studio", "annotations", "was_cancelled", "data"),
     "LangSmith": ("a file of runs of LangSmith", "inputs", "outputs", r'"run_type": "llm"'),
     "Helicone": ("a log of Helicone", "request_body", "response_body"),
-    "Bedrock": ("in the form of Bedrock", r'"(toolUse|toolSpec|reasoningContent|inputBodyJson)": \{|"stopReason": "'),
+    "Bedrock": (
+        "in the form of Bedrock",
+        r'"(toolUse|toolSpec|reasoningContent|cachePoint|inputBodyJson)": \{|"stopReason": "',
+    ),
     "Items of Responses": ("a file of conversations of Responses", r'"items": \[\{', r'"type": "message"'),
     "Half of a batch": (
         "one half of a log: requests or answers. Rows with both, as `request` and `response`, are read",
