@@ -131,9 +131,9 @@ def _program(turns: Sequence[Mapping[str, Any]], speaker: str, field: str, name:
     if said is None or is_lost or speaker not in turns[0]:
         return None
     who, text = jq_field(speaker), jq_field(said)
-    message = f"{{role: {who}, content: {text}}} + del({who}, {text})"
+    message = f"del({who}, {text}) + {{role: {who}, content: {text}}}"
     key = name if name.isidentifier() and name.isascii() else json.dumps(name)
-    return f"{{{key}: [{jq_field(field)}[]? | {message}]}} + del({jq_field(field)})"
+    return f"del({jq_field(field)}) + {{{key}: [{jq_field(field)}[]? | {message}]}}"
 
 
 def _text_key(turns: Sequence[Mapping[str, Any]], speaker: str) -> str | None:
