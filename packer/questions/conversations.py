@@ -32,7 +32,10 @@ EXPORTS: Mapping[str, tuple[str, ...]] = {
     "Label Studio": ("an export of Label Studio", "annotations", "was_cancelled", "data"),
     "LangSmith": ("a file of runs of LangSmith", "inputs", "outputs", r'"run_type": "llm"'),
     "Helicone": ("a log of Helicone", "request_body", "response_body"),
-    "Bedrock": ("in the form of Bedrock", r'"(toolUse|toolSpec|reasoningContent|inputBodyJson)": \{|"stopReason": "'),
+    "Bedrock": (
+        "in the form of Bedrock",
+        r'"(toolUse|toolSpec|reasoningContent|cachePoint|inputBodyJson)": \{|"stopReason": "',
+    ),
     "Items of Responses": ("a file of conversations of Responses", r'"items": \[\{', r'"type": "message"'),
     "Half of a batch": (
         "one half of a log: requests or answers. Rows with both, as `request` and `response`, are read",
@@ -128,9 +131,9 @@ def _program(turns: Sequence[Mapping[str, Any]], speaker: str, field: str, name:
     if said is None or is_lost or speaker not in turns[0]:
         return None
     who, text = jq_field(speaker), jq_field(said)
-    message = f"{{role: {who}, content: {text}}} + del({who}, {text})"
+    message = f"del({who}, {text}) + {{role: {who}, content: {text}}}"
     key = name if name.isidentifier() and name.isascii() else json.dumps(name)
-    return f"{{{key}: [{jq_field(field)}[]? | {message}]}} + del({jq_field(field)})"
+    return f"del({jq_field(field)}) + {{{key}: [{jq_field(field)}[]? | {message}]}}"
 
 
 def _text_key(turns: Sequence[Mapping[str, Any]], speaker: str) -> str | None:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from packer.source.decode import Refused
+from packer.source.unsupported_rows import CHOSEN_FIELDS, REJECTED_FIELDS
 
 _PAGE = "docs/how-to/preference.md#two-answers-and-a-verdict"
 
@@ -38,7 +39,9 @@ ANSWERS = frozenset(chain(*_COMPARED.items()))
 
 
 def compared_answers(row: Mapping[str, Any]) -> Refused | None:
-    """Return why a row with two answers and a verdict is refused; None for other rows."""
+    """Return why a row with two answers and a verdict is refused; None for other rows, and for pairs."""
+    if all(any(map(row.get, side)) for side in (CHOSEN_FIELDS, REJECTED_FIELDS)):
+        return None
     for one, other in _COMPARED.items():
         if row.get(one) and row.get(other) and (verdict := _verdict(row, one, other)) is not None:
             said = f"of two answers, `{one}` and `{other}`, `{verdict}` says which is better"

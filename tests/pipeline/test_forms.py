@@ -16,7 +16,7 @@ from search_effort import each_with_a_kind, one_in
 from task_pages import python_of
 
 import packer
-from packer.errors import NothingKeptError
+from packer.errors import InputError, NothingKeptError
 from packer.source.decode import Refused
 from packer.source.forms import form_of
 from packer.source.schema import read_row, schema_of
@@ -258,6 +258,15 @@ def test_two_answers_and_a_verdict_are_no_other_example_in_a_file_of_those(more:
     for schema in ("text", "alpaca", "completion", "messages", "preference", "rated"):
         with pytest.raises(Refused, match="two answers"):
             read_row(row, number=0, schema=schema, columns={})
+
+
+def test_rows_that_are_given_chosen_and_rejected_may_keep_the_answers_and_the_verdict(built: Any) -> None:
+    """Their columns are often added to a table. Another answer than these two is asked about."""
+    row = COMPARED["an arena"] | {"chosen": ONE, "rejected": OTHER}
+    found = read_back(built(row), "rows.jsonl")
+    assert [learned for _, learned in found] == [[f"{answer}<|im_end|>"] for answer in (ONE, OTHER)]
+    with pytest.raises(InputError, match="text that nothing reads: `response_a`"):
+        built(row | {"response_a": f"{SAID} {ONE}"})
 
 
 def test_the_page_makes_pairs_of_an_arena(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

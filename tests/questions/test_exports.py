@@ -421,6 +421,11 @@ EXPORTS: dict[str, Shape] = {
         [*CALLED[:3], SAID],
         [SAID],
     ),
+    "bedrock with a cache point": Shape(
+        [{"messages": [message("user", [{"text": ASKED}, {"cachePoint": {"type": "default"}}]), BEDROCK_ANSWER]}],
+        [ASKED, SAID],
+        [SAID],
+    ),
     "a log of bedrock": Shape(
         [invocation(BEDROCK, output={"message": BEDROCK_ANSWER}, stopReason="end_turn")], CALLED, [SAID]
     ),

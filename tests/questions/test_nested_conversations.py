@@ -103,6 +103,14 @@ FLAT = {
     "speaker and text": Shape([{"turns": messages(k, "speaker", "text", "client")} for k in ROWS], TOLD, BOTH),
     "of an array": Shape([{"turns": messages(k, "who", "said", "human")} for k in ROWS], TOLD, BOTH, file="rows.json"),
     "of other names": Shape([{"log of it": messages(k, "by-name", "it's", "user")} for k in ROWS], TOLD, BOTH),
+    "beside the same keys without anything": Shape(
+        [
+            {"messages": None, "turns": [{"role": "", **each} for each in messages(k, "speaker", "text", "client")]}
+            for k in ROWS
+        ],
+        TOLD,
+        BOTH,
+    ),
     "in the field of messages": Shape(
         [{"messages": messages(k, "type", "content", "human")} for k in ROWS], TOLD, BOTH
     ),
