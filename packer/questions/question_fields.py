@@ -5,6 +5,7 @@ from typing import Any
 
 from packer.questions.conversations import PAGE
 from packer.questions.field_names import meant_field
+from packer.questions.read_places import shortened
 from packer.questions.texts import has_word, is_text
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import decoded_json
@@ -113,9 +114,11 @@ class Fields:
             return f"no field of these rows has a text; {_READS}"
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]
         options = "; ".join(f"{as_option(f'sources.columns={each}')} for {what}" for each, what in columns_of)
-        texts = [f"{quoted(path)} ({quoted(each[0], _EXAMPLE_CHARACTERS)})" for path, each in self._texts.items()]
+        texts = [
+            f"{quoted(path)} ({quoted(shortened(each[0], _EXAMPLE_CHARACTERS))})" for path, each in self._texts.items()
+        ]
         shown = f"; the fields with text: {', '.join(texts[:_MAX_LISTED])}" * bool(texts)
-        no_texts = f"{list_names(self._no_texts)} may be the answer, and `columns` reads texts alone; "
+        no_texts = f"{list_names(self._no_texts)} may be the answer, of which a row has one text: write one; "
         return f"{no_texts * bool(self._no_texts)}say which field is which: {options}{shown}; {_SHAPES}"
 
 

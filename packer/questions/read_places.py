@@ -23,6 +23,11 @@ def shown_path(path: Sequence[str]) -> str:
     return "".join(key if key == ITEMS else f".{key}" for key in path).removeprefix(".")
 
 
+def shortened(text: str, length: int = 60) -> str:
+    """Return the beginning of a text, to be shown or judged."""
+    return text if len(text) <= length else f"{text[: length - 2].rstrip()} …"
+
+
 def up_to_items(path: Path) -> Path:
     """Return the path of the innermost list on the way to a value, and its items."""
     return path[: len(path) - path[::-1].index(ITEMS)]

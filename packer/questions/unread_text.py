@@ -18,7 +18,7 @@ from packer.batches import Sample
 from packer.questions.beginnings import blocks_in, blocks_of, labels_of
 from packer.questions.message_order import out_of_order
 from packer.questions.named_media import names_media
-from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shown_path
+from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shortened, shown_path
 from packer.questions.row_notes import begun_rows, notes_on, null_names
 from packer.questions.row_texts import ReadTexts, RowTexts
 from packer.questions.texts import (
@@ -255,11 +255,6 @@ def _fields(
         )
         for path, count in sorted(counts.items())
     ]
-
-
-def shortened(text: str, length: int = 60) -> str:
-    """Return the beginning of a text, to be shown or judged."""
-    return text if len(text) <= length else f"{text[: length - 2].rstrip()} …"
 
 
 def _with_phrases(rows: Sequence[RowTexts]) -> Iterable[dict[Path, str]]:

@@ -106,7 +106,7 @@ def _with_letters(texts: Sequence[str], row: Mapping[str, Any]) -> Sequence[str]
     """
     said = next((row[name] for name in ANSWERS if isinstance(row.get(name), str)), "").strip()
     lettered = [*zip(LETTERS, texts, strict=False)]
-    if said not in [*LETTERS[: len(texts)]] or any(re.match(rf"\W?{letter}\W", text) for letter, text in lettered):
+    if said not in [*LETTERS[: len(texts)]] or all(re.match(rf"\W?{letter}\W", text) for letter, text in lettered):
         return texts
     return [f"{letter}. {text}" for letter, text in lettered]
 

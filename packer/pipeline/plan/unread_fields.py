@@ -21,8 +21,8 @@ from packer.pipeline.stages import compile_template
 from packer.questions.beginnings import ways_to_read
 from packer.questions.field_names import meant_field
 from packer.questions.proposals import FileQuestion, Proposal
-from packer.questions.read_places import ITEMS, KEY_OF_MESSAGES, UnreadField
-from packer.questions.unread_text import is_below, shortened
+from packer.questions.read_places import ITEMS, KEY_OF_MESSAGES, UnreadField, shortened
+from packer.questions.unread_text import is_below
 from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
 from packer.render.environment import ChatTemplate, RenderError
