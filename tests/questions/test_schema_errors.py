@@ -214,6 +214,7 @@ def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_s
     [
         (["an owl", "a curlew"], "B", "A. an owl\n\nB. a curlew"),
         (["A) an owl", "B) a curlew"], "B", "A) an owl\n\nB) a curlew"),
+        (["A heron of the bay", "In Bergen"], "B", "A. A heron of the bay\n\nB. In Bergen"),
         (["an owl", "a curlew"], "a curlew", "an owl\n\na curlew"),
         (["an owl", "a curlew"], "C", "an owl\n\na curlew"),
     ],
