@@ -168,10 +168,11 @@ class ConversationLosses:
         if tag is not None and not turn.is_blank(self.rules.stops):
             yield Loss("reasoning", turn.message, f"{AS_TEXT}: {tag}")
         stray = ANY_TAG.search(inline.answer if inline else text)
-        before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
-        is_cut = (not found and "content" not in self.rules.may_drop) or OPENING.fullmatch(tag_at_end(before.rstrip()))
-        if stray and is_cut and inline is None and not turn.is_blank(self.rules.stops):
-            yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
+        if stray and inline is None and not turn.is_blank(self.rules.stops):
+            before, found, _ = turn.text[turn.prompt_end :].partition(text.strip())
+            is_left_out = not found and "content" not in self.rules.may_drop
+            if is_left_out or OPENING.fullmatch(tag_at_end(before.rstrip())):
+                yield Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")
         for loss in _inline_parts(text, turn):
             if stray and loss.kind not in self.rules.may_drop:
                 loss = Loss("reasoning", turn.message, f"cuts its text at a tag of reasoning: {stray[0]}")  # noqa: PLW2901

@@ -183,7 +183,10 @@ class Renderer:
             return None
         if too_many(sample, weights):
             return None
-        mask, conversation = self._masking(sample, max(weights)), self.conversation(sample)
+        try:
+            mask, conversation = self._masking(sample, max(weights)), self.conversation(sample)
+        except RenderError:
+            return None
         if self._call_ids.refusal(conversation.messages[: max(weights)], template) is not None:
             return None
         return self._clear_rows_of(template).rendered(conversation, weights, mask=mask)

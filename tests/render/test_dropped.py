@@ -258,6 +258,13 @@ def test_what_a_tool_without_parameters_returns_may_be_left_out(tmp_path: Path, 
     assert not outcome.rejections
 
 
+def test_a_tag_in_the_reasoning_of_a_call_without_a_text_loses_nothing(tmp_path: Path) -> None:
+    asked = assistant(
+        "", reasoning_content="I may write <think>.", tool_calls=[call("current_weather", {"city": "Oslo"})]
+    )
+    assert not stages_of(tmp_path, SHOWS_ALL).render([chat(user("sun?"), asked)]).rejections
+
+
 CALLED = (
     user("Weather in Paris?"),
     assistant("Let me see.", tool_calls=[call("current_weather", {"city": "Paris in France"})]),

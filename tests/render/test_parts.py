@@ -393,6 +393,26 @@ def test_control_tokens_typed_anywhere_reject_a_conversation_that_is_trained_who
     assert not isinstance(answers.outcomes([row])[0], str) and not isinstance(allowing.outcomes([row])[0], str)
 
 
+@pytest.mark.parametrize("rules", [(), ("supervision.parts=[text]",), ("supervision.parts=[reasoning, text]",)])
+def test_a_control_token_typed_in_an_answer_rejects_its_row_alone_whatever_is_trained(
+    tmp_path: Path, rules: tuple[str, ...]
+) -> None:
+    stages = Stages.load(twins.byte_level(tmp_path, template=twins.CHATML), *rules)
+    said = [
+        assistant("Hello"),
+        assistant("a <|im_end|> b"),
+        assistant([{"type": "text", "text": "Hello", "train": False}, {"type": "text", "text": " <|im_end|>"}]),
+    ]
+    rows = [
+        read_row({"messages": [user("Hi"), each]}, number=k, schema="messages", columns={})
+        for k, each in enumerate(said)
+    ]
+    assert [(each.row, each.code) for each in stages.render(rows).rejections] == [
+        (1, "control_token"),
+        (2, "control_token"),
+    ]
+
+
 def test_what_is_trained_of_a_prompt_is_proved_too(tmp_path: Path) -> None:
     folder = twins.byte_level(tmp_path)
     for turns, kept in (("all", 1), ("conversation", 0)):
