@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packer.questions.conversations import PAGE
-from packer.questions.field_names import meant_field
+from packer.questions.field_names import meant_field, words_of
 from packer.questions.read_places import shortened
 from packer.questions.texts import has_word, is_text
 from packer.recipe.named_options import as_option, flow_mapping
@@ -58,9 +58,15 @@ class Fields:
 
     @property
     def _answers(self) -> list[str]:
-        """The texts that are answers by their names, but for JSON where others are: those may be tested with it."""
+        """The texts that are answers by their names; of several, the one that is called after a model as the reasoning is.
+
+        Of JSON and others, the others: they may be tested with it.
+        """
         found = self._meant("output")
-        return [path for path in found if decoded_json(self._texts[path][0]) is None] or found
+        found = [path for path in found if decoded_json(self._texts[path][0]) is None] or found
+        thoughts = self._meant("reasoning")
+        same = [path for path in found if [*map(_first_word, thoughts)] == [_first_word(path)]]
+        return same if len(same) == 1 else found
 
     @property
     def _messages(self) -> dict[str, str]:
@@ -120,6 +126,10 @@ class Fields:
         shown = f"; the fields with text: {', '.join(texts[:_MAX_LISTED])}" * bool(texts)
         no_texts = f"{list_names(self._no_texts)} may be the answer, of which a row has one text: write one; "
         return f"{no_texts * bool(self._no_texts)}say which field is which: {options}{shown}; {_SHAPES}"
+
+
+def _first_word(path: str) -> str:
+    return words_of(path)[0]
 
 
 def _renamed(columns: Mapping[str, str]) -> Columns:

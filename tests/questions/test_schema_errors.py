@@ -154,6 +154,10 @@ def test_where_names_do_not_tell_fields_are_to_be_filled_in_and_no_place_is_gues
 def test_of_two_answers_by_their_names_none_is_chosen():
     row = {"question": "a", "attempt": "It is high at noon.", "solution": "It is low at noon."}
     assert columns_hint([row], {}).startswith(f"say which field is which: {ANSWER_TO}; ")
+    hint = columns_hint([row | {"attempt_reasoning": "I look at the table of tides."}], {})
+    assert settings_in(hint) == [
+        "sources.columns={instruction: question, output: attempt, reasoning: attempt_reasoning}",
+    ]
     hint = columns_hint([row | {"solution": "4"}], {})
     assert hint == "say which field is which: --columns instruction=question,output=attempt"
 
