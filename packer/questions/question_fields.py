@@ -58,7 +58,7 @@ class Fields:
 
     @property
     def _answers(self) -> list[str]:
-        """The texts that are answers by their names; of several, the one that is called after a model as the reasoning is.
+        """The texts that are answers by their names; of several, the one that begins with the word of the reasoning.
 
         Of JSON and others, the others: they may be tested with it.
         """
