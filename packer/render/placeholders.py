@@ -21,7 +21,7 @@ from packer.render.turns import RenderedTurn
 _FIRST_NUMBER = 9_182_730_000
 """Numbers are replaced by this one and its successors."""
 
-_OF_PARAMETERS = re.compile("param|args|argument|input|propert|^schema$", re.IGNORECASE)
+_OF_PARAMETERS = re.compile(r"param|args|argument|input|propert|\Aschema\Z", re.IGNORECASE)
 """In names of keys under which tools have parameters; what a tool returns, under `returns`, may be left out."""
 
 KINDS = {"system": "system", "developer": "system", "tool": "tool_result"}
