@@ -6,7 +6,7 @@ from typing import Any
 from packer.questions.conversations import PAGE
 from packer.questions.field_names import meant_field, words_of
 from packer.questions.read_places import shortened
-from packer.questions.texts import has_word, is_text
+from packer.questions.texts import has_word, is_text, strings
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.source.decode import decoded_json
 from packer.source.file_bytes import quoted
@@ -117,7 +117,9 @@ class Fields:
             if len(told) == 1 and not self._texts:
                 ways = [({"conversations": told[0]}, "texts of a user and the assistant in turn")]
         if not ways:
-            return f"no field of these rows has a text; {_READS}"
+            lists = [path for path, value in self._lists.items() if any(map(has_word, strings(value)))]
+            said = f"{list_names(lists)} has texts in a list" if lists else "no field of these rows has a text"
+            return f"{said}; {_READS}" + f"; {_SHAPES}" * bool(lists)
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]
         options = "; ".join(f"{as_option(f'sources.columns={each}')} for {what}" for each, what in columns_of)
         texts = [

@@ -804,6 +804,9 @@ def test_rows_without_texts_are_told_plainly(tmp_path: Path) -> None:
     hint = refused(write(tmp_path / "rows.jsonl", [{"score": 1, "tags": []}]), tmp_path).hint
     reads = "packer reads messages, questions with answers, texts, and token ids"
     assert hint == f"no field of these rows has a text; {reads}"
+    hidden = {"turns": [{"said": ASKED}, {"speaker": "assistant", "said": SAID}]}
+    hint = refused(write(tmp_path / "turns.jsonl", [hidden]), tmp_path).hint
+    assert hint == f"`turns` has texts in a list; {reads}; {PAGE} shows how to make rows of other shapes"
 
 
 @pytest.mark.parametrize(
