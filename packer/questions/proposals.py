@@ -165,10 +165,10 @@ def _may_be_more(rows: Sequence[dict[str, Any]], source: str, meant: str) -> boo
     values = [field_value(row, source) for row in rows]
     are_several = any(isinstance(each, list) and len(each) > 1 and {*map(type, each)} == {str} for each in values)
     is_of_example = ITEMS in source and any(source.rpartition(".")[2] in row for row in rows)  # as an `input` of one
-    return is_of_example or is_cut(rows, source.partition(ITEMS)[0]) or (meant == "input" and are_several)
+    return is_of_example or _is_cut(rows, source.partition(ITEMS)[0]) or (meant == "input" and are_several)
 
 
-def is_cut(rows: Sequence[dict[str, Any]], field: str) -> bool:
+def _is_cut(rows: Sequence[dict[str, Any]], field: str) -> bool:
     """Whether a column reads only some of the words in a field: it is a list of objects with several keys of them."""
     return len(_worded_keys(rows, field)) > 1
 

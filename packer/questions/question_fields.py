@@ -39,10 +39,9 @@ class Fields:
         texts = {path: each for path, each in found.items() if all(isinstance(value, str) for value in each)}
         self._texts = {path: each for path, each in texts.items() if meant_field(path) or any(map(has_word, each))}
         said = {path: each for path, each in found.items() if meant_field(path) == "output"}
-        numbers = {path: each for path, each in said.items() if all(isinstance(value, int) for value in each)}
-        self._texts |= {
-            path: [*map(str, each)] for path, each in numbers.items()
-        }  # which an answer may be, or a yes or no
+        for path, values in said.items():
+            if all(isinstance(value, int) for value in values):  # numbers, or yes and no
+                self._texts[path] = [*map(str, values)]
         self._lists = {path: values[0] for path, values in found.items() if isinstance(values[0], list)}
         self._no_texts = [path for path in said if path not in self._texts]
         self._asked = [
@@ -126,7 +125,7 @@ class Fields:
             f"{quoted(path)} ({quoted(shortened(each[0], _EXAMPLE_CHARACTERS))})" for path, each in self._texts.items()
         ]
         shown = f"; the fields with text: {', '.join(texts[:_MAX_LISTED])}" * bool(texts)
-        no_texts = f"{list_names(self._no_texts)} may be the answer, of which a row has one text: write one; "
+        no_texts = f"{list_names(self._no_texts)} may be the answer, where packer reads a single text; "
         return f"{no_texts * bool(self._no_texts)}say which field is which: {options}{shown}; {_SHAPES}"
 
 

@@ -141,7 +141,7 @@ ANSWER_TO = "--columns instruction=question,output=FIELD for a question and its 
         (
             {"question": "a", "completions": [{"text": "b"}, {"text": "c"}]},
             (
-                "`completions` may be the answer, of which a row has one text: write one; say which field is which: "
+                "`completions` may be the answer, where packer reads a single text; say which field is which: "
                 f"{ANSWER_TO}; the fields with text: `question` (`a`)"
             ),
         ),
