@@ -24,7 +24,7 @@ from packer.batches import RowBatch, TurnBatch
 from packer.display import Progress, Silent
 from packer.errors import UsageError
 from packer.model.model import CONFIG_FILE, TOKENIZER_FILE, Model
-from packer.pipeline.messages.losses import RewrittenError, refuse_cost
+from packer.pipeline.messages.left_out import RewrittenError, refuse_cost
 from packer.pipeline.messages.suggestions import remedy
 from packer.pipeline.plan.build_plan import load_recipe_model, refuse_untemplated
 from packer.pipeline.plan.input_resolution import pin_recipe, resolve_sources

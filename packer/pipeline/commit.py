@@ -17,7 +17,7 @@ from packer.names import shown
 from packer.pack.pieces import REASONS
 from packer.pipeline.blocks import PackedBlocks, cuts_of
 from packer.pipeline.identity import CODE_VERSION, TRAITS_VERSION, Provenance
-from packer.pipeline.messages.losses import refuse_rejected_rows
+from packer.pipeline.messages.left_out import refuse_rejected_rows
 from packer.pipeline.partition import PartitionResult
 from packer.pipeline.selecting import Selected
 from packer.recipe.recipe import to_json

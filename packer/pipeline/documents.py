@@ -18,7 +18,7 @@ from packer.model.backend import is_worth_loading
 from packer.model.model import TOKENIZER_FILE
 from packer.names import is_address, refuse_address, shown
 from packer.pipeline.identity import Provenance, same_traits
-from packer.pipeline.messages.losses import RejectedInput, refuse_cost, refuse_early, rejected_inputs
+from packer.pipeline.messages.left_out import RejectedInput, refuse_cost, refuse_early, rejected_inputs
 from packer.pipeline.partition import (
     SHOWN_KEY,
     PartitionResult,

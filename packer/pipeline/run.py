@@ -35,7 +35,7 @@ from packer.pipeline.documents import Build, by_reference, existing, make_docume
 from packer.pipeline.identity import Provenance, remember, write_model
 from packer.pipeline.messages.build_result import BuildResult
 from packer.pipeline.messages.changes import Changes, changes
-from packer.pipeline.messages.losses import LeftOutError, refuse_existing, refuse_lost_tokens
+from packer.pipeline.messages.left_out import LeftOutError, refuse_existing, refuse_lost_tokens
 from packer.pipeline.partition import journal_entries
 from packer.pipeline.plan.build_plan import BuildPlan, plan_build
 from packer.pipeline.plan.input_resolution import pin_benchmarks, pin_recipe, resolve_sources, tokenizer_place

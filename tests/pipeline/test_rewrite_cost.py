@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from packer.display import Silent
 from packer.pipeline.documents import sampled_tasks
 from packer.pipeline.from_python import build
-from packer.pipeline.messages import losses
-from packer.pipeline.messages.losses import CLEARLY, RewrittenError, refuse_early
+from packer.pipeline.messages import left_out
+from packer.pipeline.messages.left_out import CLEARLY, RewrittenError, refuse_early
 from packer.pipeline.partition import PartitionResult, read_journal
 from packer.pipeline.plan.build_plan import plan_build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
@@ -49,7 +49,7 @@ def test_the_first_partitions_tell_in_whatever_order_they_come(data, rows, parti
     last = sum(rows[n // partitions] * made[n].num_last_tokens / made[n].num_input_rows for n in first)
     assume(not math.isclose(paid, CLEARLY * last, rel_tol=1e-9))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(losses, "choices_hint", lambda *_: "")
+        patch.setattr(left_out, "choices_hint", lambda *_: "")
         plan, results = plan_of(rows, partitions), {}
         assert sampled_tasks(plan) == tuple(first)
         told = None

@@ -15,7 +15,7 @@ from packer.batches import SelectedRows
 from packer.display import aligned, duration, number, one_line, percent, plural, rate
 from packer.names import shown
 from packer.pipeline.messages.changes import Changes
-from packer.pipeline.messages.losses import RejectedInput, TokenLosses, token_losses
+from packer.pipeline.messages.left_out import RejectedInput, TokenLosses, token_losses
 from packer.recipe.recipe import make_recipe
 from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS

@@ -14,7 +14,7 @@ from packer.errors import CheckError, NothingKeptError
 from packer.pipeline import blocks
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import WORTH_A_WARNING
-from packer.pipeline.messages.losses import fitting
+from packer.pipeline.messages.left_out import fitting
 from packer.recipe.groups import MAX_BLOCK_LEN
 from packer.recipe.recipe import load_recipe
 from packer.store.cache import Cache

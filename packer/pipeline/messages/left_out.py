@@ -1,6 +1,6 @@
 """What a build warns of or refuses: rejected rows, tokens that are in no block, and the price of rewritten history.
 
-Both losses are counted in the manifest and listed in `rejected.jsonl`. If more than one percent of the tokens is in no
+Both are counted in the manifest and listed in `rejected.jsonl`. If more than one percent of the tokens is in no
 block, the build warns and names the block lengths that would keep them; if more than a tenth is, it stops. It names
 inputs of which no row is kept, and codes that reject many rows of the others. `--fail-above` sets another limit, for
 rows and tokens alike.
