@@ -268,7 +268,7 @@ class BatchColumns:
         if not self._rows.block_len:
             made = {each.name: token_values(found, each) for each in self._columns}
         else:
-            for (places, shards, numbers), documents in zip(self._rows.by_part(rows), self._documents, strict=True):
+            for (places, shards, numbers), documents in zip(self._rows.by_cache(rows), self._documents, strict=True):
                 own = block_values(shards.locate(numbers), self._rows.block_len, documents, self._columns)
                 for name, blocks in own.items():
                     for place, block in zip(places.tolist(), blocks, strict=True):

@@ -113,7 +113,7 @@ class OrderedRows:
         """Return Σ n² over the sequences of n tokens of some rows, whose `lengths` are given.  # int64[R]"""
         squares: Int64 = (lengths * lengths).sum(1)
         if self.block_len:
-            for places, shards, numbers in self.by_part(rows):
+            for places, shards, numbers in self.by_cache(rows):
                 squares[places] = shards.squares(numbers)
         return squares
 
@@ -140,18 +140,18 @@ class OrderedRows:
             return first
         opened: list[Any] = [None] * len(rows)
         places = [0] * len(rows)
-        for numbers, shards, asked in self.by_part(rows):
+        for numbers, shards, asked in self.by_cache(rows):
             found = shards.locate(asked)
             for number, batch, row in zip(numbers.tolist(), found.opened, found.rows, strict=True):
                 opened[number], places[number] = batch, row
         return FoundRows(opened, places)
 
-    def by_part(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
+    def by_cache(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
         """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""
         bounds = self.bounds * self.num_sides
-        part_of = np.searchsorted(bounds, rows, side="right") - 1  # that of a padding row is -1
+        cache_of = np.searchsorted(bounds, rows, side="right") - 1  # that of a padding row is -1
         for number, shards in enumerate(self.shards):
-            places = np.flatnonzero(part_of == number)
+            places = np.flatnonzero(cache_of == number)
             yield places, shards, rows[places] - bounds[number]
 
 

@@ -53,7 +53,7 @@ class Built:
     selected: Selected
 
     @property
-    def documents(self) -> list[Shard]:
+    def document_shards(self) -> list[Shard]:
         return [result.shard for result in self.results]
 
 
@@ -108,7 +108,7 @@ def finish_if_free(folder: Path, manifest: Manifest) -> None:
 
 def _manifest(folder: Path, built: Built, rejected_sha256: str, rejected_content: str) -> Manifest:
     provenance, selected = built.provenance, built.selected
-    shards = (*built.documents, *built.packed.shards)
+    shards = (*built.document_shards, *built.packed.shards)
     versions = {name: str(library_version(name)) for name in _VERSIONED} | {"packer": __version__}
     if selected.record is not None:  # else changes of packer's source do not change manifests
         versions |= {CODE_VERSION: code_digest(), TRAITS_VERSION: traits_version(provenance.recipe.row_rules)}
@@ -146,7 +146,7 @@ def _rejected_lines(built: Built) -> Iterator[Rejected]:
     place = itemgetter(0, 1)
     rest = sorted([*_lines_of_rows(built), *_lines_of_parts(built)], key=place)
     dropped = built.selected.left_out
-    of_no_split = () if dropped is None else dropped.lines(built.provenance.inputs, built.documents)
+    of_no_split = () if dropped is None else dropped.lines(built.provenance.inputs, built.document_shards)
     return (line for _, _, line in heapq.merge(rest, of_no_split, key=place))
 
 
@@ -178,7 +178,7 @@ def _lines_of_parts(built: Built) -> Iterator[_Line]:
 
 
 def _totals(built: Built) -> Totals:
-    shards, packed, left_out = built.documents, built.packed, built.selected.left_out
+    shards, packed, left_out = built.document_shards, built.packed, built.selected.left_out
     rejected = Counter(row.code for result in built.results for row in result.rejected)
     of_shards, of_groups = partial(sum_of, shards), partial(sum_of, packed.groups)
     tokens, trained = of_shards("num_tokens"), of_shards("num_trained")

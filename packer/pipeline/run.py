@@ -125,7 +125,7 @@ def _build(plan: BuildPlan, build: Build) -> BuildResult:
     with lock(folder):
         sweep_temporary(folder)
         # Read before it is decoded: if another command updates it in between, the commit is refused, as it must be.
-        before = CacheFiles(folder).standing(MANIFEST_NAME)
+        before = CacheFiles(folder).before_commit(MANIFEST_NAME)
         found = existing(folder, progress)
         if _is_done(found, plan, build):
             finish(folder, found)

@@ -48,16 +48,16 @@ def with_beginnings_read(sample: Sample, roles: Mapping[str, str]) -> Sample:
         return sample
 
     def changed(side: Sample) -> Sample:
-        messages = [
-            _apart(_off(message, labels, where=f"$.messages[{number}]"), marks, where=f"$.messages[{number}]")
-            for number, message in enumerate(side.messages)
-        ]
+        messages = []
+        for number, message in enumerate(side.messages):
+            where = f"$.messages[{number}]"
+            messages.append(_with_reasoning_moved(_without_label(message, labels, where=where), marks, where=where))
         return msgspec.structs.replace(side, messages=tuple(messages))
 
     return sample.with_sides(changed)
 
 
-def _apart(message: Message, marks: Sequence[Sequence[str]], *, where: str) -> Message:
+def _with_reasoning_moved(message: Message, marks: Sequence[Sequence[str]], *, where: str) -> Message:
     text = message.fields.get("content")
     if message.role != "assistant" or not isinstance(text, str):
         return message
@@ -66,7 +66,7 @@ def _apart(message: Message, marks: Sequence[Sequence[str]], *, where: str) -> M
         inside, text = cut
         found.append(inside)
     for opening, closing in marks:
-        if opening and _begins(text, opening):
+        if opening and _opened(text, opening):
             raise Refused("cut_off", f"{quoted(opening)} begins reasoning at {where}, and no {quoted(closing)} ends it")
     if not found:
         return message
@@ -80,7 +80,7 @@ def _apart(message: Message, marks: Sequence[Sequence[str]], *, where: str) -> M
 def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
     """Return what is in the block with which a text begins, and the text after it; None if it begins with none."""
     for opening, closing in marks:
-        begun = _begins(text, opening)
+        begun = _opened(text, opening)
         before = r"(?<!\S)" if closing[:1].isalnum() or closing[:1] in "#*`~" else ""  # `### Answer` is no `## Answer`
         end = re.compile(before + re.escape(closing)).search(text, begun.end()) if begun else None
         if begun and end:
@@ -89,14 +89,14 @@ def _cut(text: str, marks: Sequence[Sequence[str]]) -> tuple[str, str] | None:
     return None
 
 
-def _begins(text: str, opening: str) -> re.Match[str] | None:
+def _opened(text: str, opening: str) -> re.Match[str] | None:
     """Return what opens a block at the beginning of a text; a tag may have attributes."""
     tag = TAG.fullmatch(opening)
     pieces = [tag[1] + tag[2], tag[3]] if tag else [opening]
     return re.compile(r"\s*" + _ATTRIBUTES.join(map(re.escape, pieces))).match(text)
 
 
-def _off(message: Message, labels: Collection[tuple[str, str]], *, where: str) -> Message:
+def _without_label(message: Message, labels: Collection[tuple[str, str]], *, where: str) -> Message:
     text = message.fields.get("content")
     if not isinstance(text, str):
         return message

@@ -121,7 +121,7 @@ class CacheFiles:
     def fetch_all(self, names: Iterable[str]) -> None:
         """Download files that are in the bucket alone, many at a time; a no-op for a local cache."""
         if self.bucket is not None:
-            deque(self.map_reads(self.fetch, ((name,) for name in names)), maxlen=0)
+            deque(self.read_many(self.fetch, ((name,) for name in names)), maxlen=0)
 
     def _refuse_outside(self, name: str) -> None:
         """Refuse a path that a link leads out of the cache, before anything of what it leads to is read or shown."""
@@ -153,9 +153,9 @@ class CacheFiles:
             with self.open(name) as file, storage_errors("read", path):
                 return b"".join(_range(file, offset, size, path) for offset, size in ranges)
 
-        yield from self.map_reads(read, wanted)
+        yield from self.read_many(read, wanted)
 
-    def map_reads(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    def read_many(self, read: Callable[..., T], wanted: Iterable[tuple[Any, ...]]) -> Iterator[T]:
         """Yield the results of a function in order; for a cache in a bucket many calls run at a time."""
         if self.bucket is None:
             yield from (read(*each) for each in wanted)
@@ -198,7 +198,7 @@ class CacheFiles:
         if len(here) < len(names) and (bucket := self.bucket) is not None:
             there = {path for path, size in bucket.sizes(folder).items() if size <= MAX_SMALL_BYTES}
             wanted = [name for name in names if name not in here and f"{folder}/{name}" in there]
-            found = self.map_reads(bucket.read, ((f"{folder}/{name}",) for name in wanted))
+            found = self.read_many(bucket.read, ((f"{folder}/{name}",) for name in wanted))
             yield from ((name, each) for name, each in zip(wanted, found, strict=True) if each is not None)
 
     def _listed(self, folder: str, pattern: str) -> Iterable[Path]:
@@ -244,8 +244,9 @@ class CacheFiles:
     def commit(self, name: str, content: bytes, *, before: bytes | None, named: Iterable[str]) -> FileDigest:
         """Replace the file whose presence is the commit, once everything that it names exists.
 
-        `before` is what :meth:`standing` gave when the build began; it is compared in a bucket only, as a lock keeps
-        other builds out of a folder. The local copy is not compared, as other commands may have updated it meanwhile.
+        `before` is what :meth:`before_commit` gave when the build began. It is compared in a bucket only, as a lock
+        keeps other builds out of a folder. The local copy is not compared, as other commands may have updated it
+        meanwhile.
         """
         if (bucket := self.bucket) is not None:
             there = self.sizes(named)
@@ -257,7 +258,7 @@ class CacheFiles:
                 )
         return self._write_here(name, content)
 
-    def standing(self, name: str) -> bytes | None:
+    def before_commit(self, name: str) -> bytes | None:
         """Return the content of the file whose presence is the commit, if another build may replace it meanwhile."""
         is_there = self.bucket is not None and self.size(name) is not None
         return self.read(name, max_bytes=MAX_READ_BYTES) if is_there else None

@@ -47,7 +47,7 @@ def cache_place(name: Path | str, *, keep_in: Path | str | None = None) -> Path:
     """
     url = bucket_url(name)
     if url is not None:
-        mirror = make_mirror(folder_of(url, "caches", keep_in), url)
+        mirror = make_mirror(own_folder(url, "caches", keep_in), url)
         _refresh(mirror, url)
         return mirror.folder
     if keep_in is not None:
@@ -80,7 +80,7 @@ def build_place(name: Path | str, *, is_dry: bool = False) -> Path:
     url = bucket_url(shown(Path(name)))
     if url is None:
         return Path(name)
-    mirror = make_mirror(folder_of(url, "builds"), url)
+    mirror = make_mirror(own_folder(url, "builds"), url)
     mirror.refresh(MANIFEST_NAME)
     if not is_dry:
         Bucket(url).refuse_unconditional()
@@ -100,7 +100,7 @@ def _refresh(mirror: CacheFiles, url: str) -> None:
         mirror.remove_copies(but=decode_manifest(mirror.folder, content).named_files)
 
 
-def folder_of(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
+def own_folder(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
     """Return packer's own folder for what a URL names; errors show the URL in its place."""
     return cache_dir(keep_in) / kind / sha256(url.encode()).hexdigest()[:32]
 
@@ -227,7 +227,7 @@ class ObjectFile:
     @property
     def _copy(self) -> Path:
         """The path of the copy on this machine, another one for each version."""
-        return folder_of(f"{self.url} {self.etag}", "inputs")
+        return own_folder(f"{self.url} {self.etag}", "inputs")
 
 
 def objects_of(source: str) -> list[ObjectFile]:

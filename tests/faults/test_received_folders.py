@@ -24,7 +24,7 @@ from packer.store import bucket as buckets
 from packer.store.bucket import Bucket
 from packer.store.cache import Cache
 from packer.store.manifest import MANIFEST_NAME
-from packer.store.place import build_place, folder_of, make_mirror
+from packer.store.place import build_place, make_mirror, own_folder
 from packer_cli.main import cli
 
 pytest.importorskip("obstore", reason="OBSTORE MISSING: tests/requirements.txt")
@@ -211,7 +211,7 @@ def test_a_forged_manifest_in_a_folder_for_copies_is_fetched_again(
     in_memory: Bucket, starter_cache: Path, tmp_path: Path
 ) -> None:
     put(in_memory, starter_cache)
-    folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
+    folder = own_folder(in_memory.url, "caches", tmp_path / "sent")
     folder.mkdir(parents=True)
     (folder / MANIFEST_NAME).write_text("{}")
     with Cache.open(in_memory.url, cache_dir=tmp_path / "sent") as cache:
@@ -226,7 +226,7 @@ def test_of_shards_that_are_links_the_links_are_removed_alone(
     own = tmp_path / "own.arrow"
     own.write_bytes((starter_cache / names[0]).read_bytes())
     before = own.stat()
-    folder = folder_of(in_memory.url, "caches", tmp_path / "sent")
+    folder = own_folder(in_memory.url, "caches", tmp_path / "sent")
     (folder / "blocks").mkdir(parents=True)
     (folder / names[0]).symlink_to(own)
     make_mirror(folder, in_memory.url).remove_copies(but=())

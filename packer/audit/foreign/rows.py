@@ -67,7 +67,7 @@ class TokenRow:
         return starts
 
 
-PROMPT, HEADER, ANSWER, AFTER, LEFT = 0, 1, 2, 3, 4
+PROMPT, HEADER, ANSWER, AFTER, REST = 0, 1, 2, 3, 4
 """Kinds of tokens: prompt; header of an answer; answer, including its stop token; white space after it; and the rest of
 a message that began in another row or sequence, which may be prompt or answer."""
 
@@ -119,7 +119,7 @@ def find_parts(row: TokenRow, facts: TokenizerFacts) -> RowParts:
     for place in left if facts.openings else ():
         # The rest of a message ends after a stop token and the white space after it, or before what begins next.
         closed = int(solid[min(int(stops[place]) + 1, number)])
-        kinds[place : min(closed, int(next_begin[place]), int(next_start[place + 1]))] = LEFT
+        kinds[place : min(closed, int(next_begin[place]), int(next_start[place + 1]))] = REST
     openings = np.zeros(number, np.bool_)
     if facts.bos_opens:  # a BOS directly after another is a duplicate, and does not begin a conversation
         openings[content + 1 :] = (ids[content + 1 :] == facts.bos_id) & (ids[content:-1] != facts.bos_id)

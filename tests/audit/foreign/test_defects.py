@@ -17,7 +17,7 @@ from search_effort import percent_of_examples
 from tokenizers import Tokenizer
 
 from packer.audit.foreign import CODES, audit_foreign
-from packer.audit.foreign.rows import LEFT, TokenRow, find_parts
+from packer.audit.foreign.rows import REST, TokenRow, find_parts
 from packer.audit.foreign.tokenizer_facts import load_facts
 
 QUESTIONS = ("why is the sky blue?", "and at night?\nwhy", "\n\nhm", "count: 1 2 3")
@@ -450,4 +450,4 @@ def test_many_sequences_that_begin_within_a_message_take_linear_work(words):
     number = 150_000
     facts = replace(load_facts(words.folder, None), openings=(0,), stops=(6,), bos_opens=False)
     row = TokenRow(number=0, input_ids=np.full(2 * number, 3), columns={}, seq_lengths=np.full(number, 2))
-    assert (find_parts(row, facts).kinds == LEFT).all()
+    assert (find_parts(row, facts).kinds == REST).all()
