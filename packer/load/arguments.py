@@ -98,7 +98,7 @@ class LoaderOptions:
 
 
 def resolve_options(caches: Sequence[Cache], given: Mapping[str, Any]) -> LoaderOptions:
-    """Check the arguments of a loader by the types of their options, and fill in defaults; it documents the errors."""
+    """Check the arguments of a loader, which documents the errors, by the types of its options; fill in defaults."""
     batching = resolve_batching(caches, given["batching"])
     rank, world_size = resolve_rank(given["rank"], given["world_size"])
     resolved: dict[str, Any] = {

@@ -102,7 +102,7 @@ class OrderedRows:
         return [np.concatenate([next(sides) for _ in range(self.num_sides)] if real else none) for real in is_real]
 
     def lengths_of_each(self, rows: Int64) -> Int64:
-        """Return the positions of each document or block of rows; a padding row is a pad token.  # int64[R, 1 or 2]"""
+        """Return how many positions each document or block of rows takes; a padding row one.  # int64[R, 1 or 2]"""
         if self.block_len:
             return np.full((len(rows), 1), self.block_len, np.int64)
         lengths = self.lengths_of_sides[rows].astype(np.int64)
@@ -110,7 +110,7 @@ class OrderedRows:
         return lengths
 
     def squares(self, rows: Int64, lengths: Int64) -> Int64:
-        """Return Σ n² over the sequences of n tokens of some rows, whose `lengths` are given.  # int64[R]"""
+        """Return Σ n², the cost of attention, over the sequences of n tokens of rows of given lengths.  # int64[R]"""
         squares: Int64 = (lengths * lengths).sum(1)
         if self.block_len:
             for places, shards, numbers in self.by_cache(rows):
@@ -147,7 +147,7 @@ class OrderedRows:
         return FoundRows(opened, places)
 
     def by_cache(self, rows: Int64) -> Iterator[tuple[Int64, Any, Int64]]:
-        """Yield, for each cache, where its blocks or documents are among some, its shards, their numbers there."""
+        """Yield for each cache: the indices into `rows` of those that are its own, its shards, their numbers there."""
         bounds = self.bounds * self.num_sides
         cache_of = np.searchsorted(bounds, rows, side="right") - 1  # that of a padding row is -1
         for number, shards in enumerate(self.shards):

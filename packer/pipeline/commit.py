@@ -1,4 +1,4 @@
-"""The commit: rejected.jsonl is staged, the manifest written, what it does not name removed, rejected.jsonl shown."""
+"""The commit: stage rejected.jsonl, write the manifest, remove what it does not name, publish rejected.jsonl."""
 
 import heapq
 from collections import Counter
@@ -60,10 +60,10 @@ class Built:
 def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_above: float | None = None) -> Manifest:
     """Write rejected.jsonl and the manifest, whose appearance is the commit, and remove files that it does not name.
 
-    A manifest that readers would refuse is not committed, and in a bucket none in place of another than `before`, the
-    manifest that the build began with. After the commit, manifest and sizes are read back. If the disk cannot be
-    written or did not retain what was written, a StorageError: until the manifest is replaced, the old cache is intact;
-    from then on the new one is complete, and the next build finishes the clean-up.
+    A manifest that readers would refuse is not committed; in a bucket, neither is any if the manifest there is no more
+    the one with which the build began, `before`. After the commit, manifest and sizes are read back. If the disk cannot
+    be written or did not retain what was written, a StorageError: until the manifest is replaced, the old cache is
+    intact; from then on the new one is complete, and the next build finishes the clean-up.
     """
     manifest = _manifest(folder, built, *stage_rejected(folder, _rejected_lines(built)))
     check_conservation(manifest)
@@ -91,7 +91,7 @@ def commit(folder: Path, built: Built, *, before: bytes | None = None, fail_abov
 def finish(folder: Path, manifest: Manifest) -> None:
     """Finish a commit after the manifest is written; a no-op if that has been done. Call it with the lock held.
 
-    The cache is complete before. rejected.jsonl is published last, to show whether the previous build finished.
+    The cache is complete before. rejected.jsonl is published last: while it is only staged, this is still to be done.
     """
     if is_pending(folder, manifest):
         sweep(folder, manifest.named_files)

@@ -1,4 +1,4 @@
-"""Renderings with images: each placeholder of the template becomes a mark that names an image and its replacement.
+"""Renderings with images: each image token of the template becomes a mark that names an image and its replacement.
 
 What a processor writes for an image may depend on how many the conversation has, so that a prompt and the turn after it
 show the same image differently. Marks differ then, too, and the history counts as rewritten. Only the finished texts
@@ -29,7 +29,7 @@ class Drawing:
         self._replacements: dict[tuple[int, Replacement], int] = {}
 
     def render(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        """Render messages, of which the images are the first ones of the conversation."""
+        """Render the first messages of the conversation, whose images are its first ones."""
         text = self._write(messages, **kwargs)
         number = sum(map(num_images, messages))
         first, *rest = text.split(self._processor.token)
@@ -40,7 +40,7 @@ class Drawing:
         return first + "".join(mark + piece for mark, piece in zip(marks, rest, strict=True))
 
     def marks(self, number: int) -> list[str]:
-        """Return the marks of so many first images, when there are no others.
+        """Return the marks of the first `number` images, for a text that has no others.
 
         Raises:
             RenderError: `media_refused`.
@@ -71,7 +71,10 @@ class Drawing:
         return text.moved(moved, content)._replace(images=tuple(images))
 
     def filled(self, row: RenderedRow) -> RenderedRow | None:
-        """Return a row that was filled in, whose images nobody has asked for; None if one of them is refused."""
+        """Return a row that the fast way filled in as :meth:`drawn` does; None if the processor refuses an image.
+
+        No rendering asked for its marks, so the processor is asked here.
+        """
         try:
             self.marks(len(self._images))
         except RenderError:

@@ -1,7 +1,7 @@
-"""Probes a template with changed conversations, of which the most have unique words in place of what a row says.
+"""Probes a template with changed conversations, most of which have unique words in place of what a row says.
 
-A word that does not show is a dropped item. What stands behind words in place of the values of a call is the
-template's own: if a rendering of the row has more closing tags than that, its values hold some.
+A word that does not show is a dropped item. Closing tags behind words in place of a call's values are the template's
+own: if the rendering of the row itself has more of them, the values contain some.
 """
 
 import itertools
@@ -25,6 +25,7 @@ _OF_PARAMETERS = re.compile(r"param|args|argument|input|propert|\Aschema\Z", re.
 """In names of keys under which tools have parameters; what a tool returns, under `returns`, may be left out."""
 
 KINDS = {"system": "system", "developer": "system", "tool": "tool_result"}
+"""Role → kind of what is lost of its content; `content` of an assistant's, `user` of any other."""
 
 
 class Loss(NamedTuple):
@@ -121,7 +122,7 @@ class Placeholders:
             return None
         begin = self._ends[first - 1] if first else 0
         context = self._ends[turn.message - 1] if turn.message else 0
-        own = begin if prompt is None else max(begin, context)
+        own = begin if prompt is None else max(begin, context)  # words before it are sought in the prompt
         lost = self._words.lost(prompt, begin, own) if prompt is not None else frozenset()
         if stops is not None:
             num_before = sum(1 for _ in stops.finditer(turn.text, 0, turn.prompt_end))

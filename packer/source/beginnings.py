@@ -1,7 +1,7 @@
 """Beginnings of texts that `roles` names: a block of reasoning goes to its field, a speaker's name is taken off.
 
-What may be one of them, :mod:`packer.questions` finds; whether it is, only who made the rows knows, and says it:
-``{"<plan>...</plan>": reasoning}``, or ``assistant``; ``{"Claude:": assistant}``.
+:mod:`packer.questions` finds what may be such a beginning. Whether it is one, only who made the rows knows, and says
+it in `roles`: ``{"<plan>...</plan>": reasoning}``, or ``assistant`` if users see it; ``{"Claude:": assistant}``.
 """
 
 import re
@@ -58,6 +58,7 @@ def with_beginnings_read(sample: Sample, roles: Mapping[str, str]) -> Sample:
 
 
 def _with_reasoning_moved(message: Message, marks: Sequence[Sequence[str]], *, where: str) -> Message:
+    """Return an answer with the blocks with which its text begins in the field for reasoning."""
     text = message.fields.get("content")
     if message.role != "assistant" or not isinstance(text, str):
         return message
@@ -97,6 +98,7 @@ def _opened(text: str, opening: str) -> re.Match[str] | None:
 
 
 def _without_label(message: Message, labels: Collection[tuple[str, str]], *, where: str) -> Message:
+    """Return a message without its speaker's name at the beginning of its text."""
     text = message.fields.get("content")
     if not isinstance(text, str):
         return message

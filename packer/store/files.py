@@ -99,7 +99,7 @@ class CacheFiles:
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Return the sizes of files by name, as :meth:`size`; for a bucket those of its objects, not of copies.
 
-        Of files that a manifest names, whose links were looked at when it was decoded.
+        The names are those of a manifest: decoding it refused links that lead out of the cache.
         """
         if (bucket := self.bucket) is None:
             return {name: self._size_here(name) for name in names}
@@ -205,7 +205,7 @@ class CacheFiles:
         return () if leads_outside(self.folder, folder) else (self.folder / folder).glob(pattern)
 
     def write(self, name: str, content: bytes | Iterable[bytes]) -> FileDigest:
-        """Write a file atomically, whose name tells its content; return the digests of its bytes."""
+        """Write a file atomically under a name that no other content has; return the digests of its bytes."""
         digest = self._write_here(name, content)
         self._publish(name)
         return digest
@@ -215,7 +215,7 @@ class CacheFiles:
 
     @contextmanager
     def new_file(self, folder: str, name: Callable[[FileDigest], str]) -> Iterator[AtomicFile]:
-        """Write a file within the context that is named by its content, after it."""
+        """Write a file within the context; at its end, `name` makes the file's name of its digests."""
         with AtomicFile(self.folder / folder, below=self.folder) as file:
             yield file
             file.commit(inside(file.folder, name(file.digest)).name)
@@ -259,7 +259,7 @@ class CacheFiles:
         return self._write_here(name, content)
 
     def before_commit(self, name: str) -> bytes | None:
-        """Return the content of the file whose presence is the commit, if another build may replace it meanwhile."""
+        """Return what :meth:`commit` is to replace in a bucket; None if there is nothing, or if a lock protects it."""
         is_there = self.bucket is not None and self.size(name) is not None
         return self.read(name, max_bytes=MAX_READ_BYTES) if is_there else None
 

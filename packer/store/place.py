@@ -1,4 +1,4 @@
-"""What names stand for on this machine: of a cache, a folder or a copy; of an object of a bucket, a file of rows.
+"""Where on this machine is what a name stands for: the folder of a cache or a copy of it; a file of rows in a bucket.
 
 A folder mirrors a bucket only in a process that was given its URL, and in those that this process hands the URL to.
 Nothing in a folder makes it a mirror, since a folder may come from anybody. The folder for copies is the user's own.
@@ -101,7 +101,7 @@ def _refresh(mirror: CacheFiles, url: str) -> None:
 
 
 def own_folder(url: str, kind: str, keep_in: Path | str | None = None) -> Path:
-    """Return packer's own folder for what a URL names; errors show the URL in its place."""
+    """Return packer's own folder for what a URL names."""
     return cache_dir(keep_in) / kind / sha256(url.encode()).hexdigest()[:32]
 
 
@@ -164,7 +164,7 @@ class SentFolder:
             yield cls(folder, url, None if probe is None else probe.path)
 
     def arrive(self) -> Path:
-        """Return the folder, after making it here what it is there."""
+        """Return the folder in this process: a mirror of the same URL, or what the sender sees under this path."""
         if self.url is not None:
             make_mirror(self.folder, self.url)
         if self.probe is not None and not self.probe.exists():
@@ -175,7 +175,7 @@ class SentFolder:
         return self.folder
 
     def making(self, make: Callable[[], T]) -> T:
-        """Make something in another process, after making the folder there what it is here."""
+        """Make something in the process to which the folder was sent, once the folder has arrived there."""
         self.arrive()
         return make()
 

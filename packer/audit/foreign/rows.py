@@ -235,7 +235,7 @@ CODES: dict[str, Code] = {
 """Code → level, meaning, unit and hint, in the order of a report."""
 
 OF_ANY_TOKENIZER = frozenset({"columns_differ", "ids_outside", "labels_shifted", "labels_foreign", "nothing_trained"})
-"""Codes that do not depend on the tokenizer, and the code for ids outside its vocabulary."""
+"""Codes that count even if most rows have ids outside the vocabulary: the tokenizer is then another one."""
 
 _SHOWN = 12
 """Tokens shown of a range without an end of its own."""

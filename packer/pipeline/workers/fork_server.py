@@ -86,7 +86,8 @@ def fork_server(tokenizer: Path | None = None, *, engine: str = "reference", ima
 def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
     """Give processes that are started meanwhile some environment variables, and no modules of the current folder.
 
-    Python looks there first for what `-c` imports, also for its own modules, and the folder may come from anybody.
+    With `-c`, Python would look for every import in that folder first, also for its own modules; and it may come from
+    anybody.
     """
     given = {"PYTHONSAFEPATH": "1", **(variables or {})}
     before = {name: os.environ.get(name) for name in given}
@@ -101,10 +102,10 @@ def starting(variables: Mapping[str, str] | None = None) -> Iterator[None]:
 
 
 def begin_loading(recipe: "Recipe", cache: Path | None = None, jobs: int | None = None) -> AbstractContextManager[None]:
-    """Load the reference in a thread. If a look at the files is enough to see how a new cache will be built, also load
-    its encoder: in the fork server, which runs inside the context, or in a thread if this process works alone.
+    """Load the reference in a thread. For a cache that does not exist yet, also load the encoder of its engine:
+    in the fork server, which runs inside the context, or in the thread if by the files' sizes this process works alone.
 
-    `cache` is None if processes of this machine build none, `jobs` if there is no upper limit.
+    `cache` is None if no process of this machine builds one, `jobs` if there is no upper limit.
     """
     if recipe.tokenizer is None or not os.path.exists(recipe.tokenizer):  # noqa: PTH110 - raises nothing
         return nullcontext()
@@ -133,7 +134,7 @@ def _load(wanted: str) -> None:
     engine, _, place = wanted.partition(":")
     loading, content = None, b""
     engine, images = engine.removesuffix(IMAGES), engine.endswith(IMAGES)
-    with suppress(BaseException):  # a worker meets it again, a panic of Rust too
+    with suppress(BaseException):  # also a panic of Rust; a worker meets the error again, and reports it
         if place:
             from packer.model import backend  # noqa: PLC0415 - once Ctrl-C is ignored
 
