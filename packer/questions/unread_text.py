@@ -206,8 +206,8 @@ def find_unread(
         ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
-            *(block for block in blocks_in(samples, roles) if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
-            *labels_of(samples),
+            *(block for block in blocks_in(samples, known) if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
+            *labels_of(samples, roles),
         ),
         notes=(
             *notes_on(samples),
