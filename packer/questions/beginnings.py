@@ -18,7 +18,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from packer.batches import Sample
 from packer.questions.read_places import UnreadField
@@ -93,13 +93,13 @@ def _blocks(text: str) -> Iterator[Block]:
     if text.startswith(opening) and closes:
         yield Block(opening, closing, inside)
     for form in _HEADINGS:
-        opening = re.match(form, text)
-        if opening is None or not _OF_REASONING.search(opening[0]):
+        begin = re.match(form, text)
+        if begin is None or not _OF_REASONING.search(begin[0]):
             continue
-        later = re.compile(rf"(?:^|(?<=\s)(?=\*))(?={re.escape(opening[1])}\w){form}", re.MULTILINE)
-        ends = chain(later.finditer(text, opening.end()), _MARK_ALONE.finditer(text, opening.end()))
+        later = re.compile(rf"(?:^|(?<=\s)(?=\*))(?={re.escape(begin[1])}\w){form}", re.MULTILINE)
+        ends = chain(later.finditer(text, begin.end()), _MARK_ALONE.finditer(text, begin.end()))
         for end in islice(ends, _MOST_HEADINGS):
-            yield Block(opening[0], end[0], text[opening.end() : end.start()])
+            yield Block(begin[0], end[0], text[begin.end() : end.start()])
 
 
 def _in_tags(text: str, tag: re.Match[str]) -> Iterator[Block]:
@@ -184,7 +184,7 @@ _NAME = (
     rf"(?:[#*_\[<(【>|]{{1,6}}\s?)?(?=[^\W\d_]){_WORD}(?: {_WORD}){{0,2}}"
     r"[\])>】*_|]{0,4}\s?[:：][*_\]】]{0,3}"
 )
-_SPEAKER = re.compile(rf"\s*(?P<label>{_NAME})(?!//)(?=\s*\S)")
+LABEL = re.compile(rf"\s*(?P<label>{_NAME})(?!//)(?=\s*\S)")
 """Matches a label of one to three words with a colon, also in bold, in brackets or in a heading, that text follows."""
 
 _OF_LINE = re.compile(rf"(?P<label>{_NAME}(?!//)|\#{{1,6}} ?{_WORD}(?: {_WORD}){{0,2}}(?=\s*\Z))")
@@ -198,10 +198,9 @@ _MOST_WITHOUT = 10
 """One in this many texts may begin otherwise."""
 
 
-def labels_of(samples: Sequence[Sample], roles: Collection[str]) -> Iterator[UnreadField]:
-    """Yield the label that nearly all answers begin with, or that `roles` names.
-
-    It is a name if `roles` has it, or if what users say begins with one of theirs.
+def names_in(samples: Sequence[Sample], roles: Collection[str]) -> Iterator[UnreadField]:
+    """Yield the label that nearly all answers begin with if what users say begins with one of theirs, or that `roles`
+    names.
     """
     num_texts, num_rows, first = Counter[str](), Counter[str](), dict[str, str]()
     labels: Mapping[str, Counter[str]] = {"assistant": Counter(), "user": Counter()}
@@ -212,7 +211,7 @@ def labels_of(samples: Sequence[Sample], roles: Collection[str]) -> Iterator[Unr
             if role not in labels or type(text) is not str or message.weight == 0 or not text or text.isspace():
                 continue
             num_texts[role] += 1
-            if (found := _SPEAKER.match(text)) is not None:
+            if (found := LABEL.match(text)) is not None:
                 labels[role][found["label"]] += 1
                 if role == "assistant":
                     names.add(found["label"])
@@ -226,10 +225,9 @@ def labels_of(samples: Sequence[Sample], roles: Collection[str]) -> Iterator[Unr
         return label if is_shared or label in roles else None
 
     name, label = shared("user"), shared("assistant")
-    if label is not None and (num_texts["assistant"] >= _FEWEST_ANSWERS or label in roles):
-        is_name = label in roles or name not in (None, label)
-        kind: Literal["name", "label"] = "name" if is_name else "label"
-        yield UnreadField(path=label, kind=kind, num_rows=num_rows[label], example=spaced(first[label]))
+    is_name = name not in (None, label) and num_texts["assistant"] >= _FEWEST_ANSWERS
+    if label is not None and (is_name or label in roles):
+        yield UnreadField(path=label, kind="name", num_rows=num_rows[label], example=spaced(first[label]))
 
 
 def speakers_in(texts: Sequence[str]) -> tuple[str, str] | None:

@@ -46,10 +46,10 @@ class UnreadField:
     """Something that nothing reads."""
 
     path: str
-    kind: Literal["text", "media", "flag", "order", "block", "name", "label", "variable", "word"] = "text"
+    kind: Literal["text", "media", "flag", "order", "block", "name", "variable", "word"] = "text"
     """A text; the name of an image, of sound or of a film; what may say what is trained, or another order of messages;
-    what answers begin with: reasoning, a name, or a label of what they say; what a template has a variable for, and
-    words for which it has one that it takes as true or false.
+    what answers begin with: reasoning, or a name; what a template has a variable for, and words for which it has one
+    that it takes as true or false.
     """
 
     num_rows: int

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import packer
 from packer.audit.view import view_row
 from packer.errors import InputError
-from packer.questions.beginnings import labels_of
+from packer.questions.beginnings import names_in
+from packer.questions.row_notes import notes_on
 from packer.source.schema import read_row
 from packer.store.cache import Cache
 
@@ -28,11 +29,10 @@ def talk(asks: str, answers: str, number: int = 0) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]}
 
 
-def labels_in(rows: Sequence[dict[str, Any]], roles: Collection[str] = ()) -> tuple[str | None, list[str]]:
-    """The label that answers share, and whether it names who speaks."""
+def names(rows: Sequence[dict[str, Any]], roles: Collection[str] = ()) -> list[str]:
+    """The labels that name who speaks."""
     samples = [read_row(row, number=0, schema="messages", columns={}) for row in rows]
-    found = [*labels_of(samples, roles)]
-    return found[0].path if found else None, [each.path for each in found if each.kind == "name"]
+    return [each.path for each in names_in(samples, roles)]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_each_way_on_trains_what_it_says(tmp_path: Path, asks: str, answers: str
     build = ("build", path, "--tokenizer", tokenizer, "-o")
     if not asks:
         told = " ".join(run(*build, tmp_path / "cache").stderr.split())
-        assert f"its answers begin with `{answers.strip()}`, which is trained with them" in told
+        assert f"begin their answer with the label `{answers.strip()}`, which is trained" in told
         return
     error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
     assert f"`{answers.strip()}` (in 3 of 3 rows" in error["message"]
@@ -71,8 +71,8 @@ def test_each_way_on_trains_what_it_says(tmp_path: Path, asks: str, answers: str
 
 def test_a_name_among_roles_is_asked_about_wherever_an_answer_begins_with_it(tmp_path: Path) -> None:
     named, plain = talk("", "Claude: "), talk("", "")
-    assert labels_in([named, *[plain] * 8]) == (None, [])
-    assert labels_in([named, *[plain] * 8], roles=["Claude:"]) == ("Claude:", ["Claude:"])
+    assert names([named, *[plain] * 8]) == []
+    assert names([named, *[plain] * 8], roles=["Claude:"]) == ["Claude:"]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in (named, *[plain] * 8)), "utf-8")
     tokenizer = twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML)
@@ -102,14 +102,17 @@ def test_a_name_that_has_a_rule_of_its_own_is_not_asked_about(tmp_path: Path) ->
     ],
 )
 def test_what_answers_alone_begin_with_names_nobody(asks: str, answers: str, shared: str | None) -> None:
-    assert labels_in([talk(asks, answers)] * 3) == (shared, [])
+    rows = [talk(asks, answers)] * 3
+    assert names(rows) == []
+    notes = [note.says for note in notes_on([read_row(row, number=0, schema="messages", columns={}) for row in rows])]
+    assert [f"`{shared}`" in note for note in notes if "begin their answer" in note] == [True] * bool(shared)
 
 
 def test_nearly_all_texts_of_a_source_have_the_label() -> None:
     named, plain = talk("Q: ", "A: "), talk("", "")
-    assert labels_in([*[named] * 9, plain]) == ("A:", ["A:"])
-    assert labels_in([*[named] * 8, plain]) == (None, [])
-    assert labels_in([{"messages": named["messages"][:2]}]) == (None, []), "of one answer nobody knows"
+    assert names([*[named] * 9, plain]) == ["A:"]
+    assert names([*[named] * 8, plain]) == []
+    assert names([{"messages": named["messages"][:2]}]) == [], "of one answer nobody knows"
 
 
 @given(
@@ -118,6 +121,4 @@ def test_nearly_all_texts_of_a_source_have_the_label() -> None:
 )
 def test_a_name_is_found_whatever_it_is(name: str, form: str) -> None:
     rows = [talk("Zq: ", form.format(name), number) for number in range(2)]
-    label, names = labels_in(rows)
-    if name != "Zq":
-        assert label is not None and names == [label]
+    assert names(rows) == [form.format(name).strip()] * (name != "Zq")

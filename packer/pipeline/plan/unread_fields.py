@@ -153,14 +153,8 @@ class Questions:
         """Yield what a build says of the first rows of each source and does not ask about."""
         for number, found in sorted(self._found.items()):
             source = self._recipe.sources[number]
-            labels = (each for each in _added(each for file in found for each in file.unread.blocks).values())
             says = (
                 *_said(found),
-                *(
-                    f"its answers begin with {quoted(label.path)}, which is trained with them"
-                    for label in labels  # unless it is a name, which is asked about
-                    if label.kind == "label" and not is_header(label.path, "assistant")
-                ),
                 *self._unread_labels(source, found),
                 *self._unread_variables(found),
                 *self._skipped_reasoning(found),
@@ -242,8 +236,8 @@ class Questions:
 
     def _is_read(self, field: UnreadField) -> bool:
         """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
-        if field.kind in ("order", "label"):
-            return field.kind == "label"
+        if field.kind == "order":
+            return False
         if field.kind == "name":  # unless names are words, or have a rule of their own
             return self._recipe.supervision.control_tokens == "allow" or is_header(field.path, "assistant")
         if field.kind == "block":
