@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import twins
 from command_line import fields, run
+from hints import arguments_in
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import one_in
@@ -80,6 +81,19 @@ def test_a_block_is_asked_about_and_trained_as_it_stands_if_it_is_ignored(tmp_pa
     build, error = asked(tmp_path, answer, f"{opening}\n{INSIDE}{closing}{SAYS} Bring a coat.")
     assert f"`{name or f'{opening}...{closing}'}` (in 2 of 2 rows: `{INSIDE}`)" in error["message"]
     run(*build, tmp_path / "cache", *ignored(error["hint"]))
+    assert trained(tmp_path / "cache") == f"{answer}<|im_end|>"
+
+
+def test_a_call_from_python_is_told_the_name_of_a_block_as_it_is(tmp_path: Path) -> None:
+    opening, closing, name = SHAPES["labels"]
+    path = rows(tmp_path / "rows.jsonl", answer := f"{opening}{INSIDE}{closing}{SAYS}")
+    options: dict[str, Any] = {"tokenizer": twins.byte_level(tmp_path / "a", template=SHOWS), "progress": False}
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", **options)
+    hint = str(caught.value.hint)
+    assert hint.endswith(" trains it with the answers")
+    assert arguments_in(hint) == {"ignore": [name]}
+    packer.build(path, tmp_path / "cache", **options, **arguments_in(hint))
     assert trained(tmp_path / "cache") == f"{answer}<|im_end|>"
 
 
