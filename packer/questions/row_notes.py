@@ -113,7 +113,8 @@ def _marks(answers: Sequence[str]) -> Iterator[Note]:
     labels = [found["label"] for text in answers if (found := LABEL.match(text))]
     last = [line for before, _, line in (text.rpartition("\n") for text in distinct) if before.strip()]
     words = [found[1] for text in distinct if text[-1:] not in _ENDS and (found := _LAST_WORD.search(text))]
-    begin, end = "begin their answer with the {} {}, which is trained", "end with the {} {}, which is trained with them"
+    begin = "begin their answer with the {} {}; cut it off if it is not meant to be said"  # headers reject their rows
+    end = "end with the {} {}, which is trained with them"
     for says, kinds in (
         (begin, (("line", first, _NEARLY_ALL), ("word", glued, _NEARLY_ALL), ("label", labels, _NEARLY_ALL))),
         (end, (("line", last, _SEVERAL), ("word", words, _NEARLY_ALL))),

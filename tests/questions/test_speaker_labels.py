@@ -56,7 +56,7 @@ def test_each_way_on_trains_what_it_says(tmp_path: Path, asks: str, answers: str
     build = ("build", path, "--tokenizer", tokenizer, "-o")
     if not asks:
         told = " ".join(run(*build, tmp_path / "cache").stderr.split())
-        assert f"begin their answer with the label `{answers.strip()}`, which is trained" in told
+        assert f"begin their answer with the label `{answers.strip()}`; cut it off" in told
         return
     error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
     assert f"`{answers.strip()}` (in 3 of 3 rows" in error["message"]
