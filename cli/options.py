@@ -201,7 +201,8 @@ _recipe_options = options(
         "ignored",
         metavar="FIELD",
         multiple=True,
-        help="Leave out this field, which nothing reads, such as metadata.notes or messages[].apis; may be repeated.",
+        help="Leave out this field, which nothing reads, such as metadata.notes or messages[].apis; or train this "
+        "block, such as '<cot>...</cot>', with the answers that begin with it. May be repeated.",
     ),
     click.option("-c", "--recipe", metavar="RECIPE", type=click.Path(path_type=Path), help="Recipe to start from."),
     click.option(

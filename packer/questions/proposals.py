@@ -4,7 +4,6 @@ A field gets the place that its name says. Where the name says none, or several 
 places that there are for a text are named, and whoever knows the rows chooses.
 """
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from packer.questions.question_fields import FILL_IN
 from packer.questions.read_places import ITEMS, Note, UnreadField
 from packer.questions.texts import has_word, is_text, spaced
 from packer.questions.unread_text import Unread, find_unread, is_below
-from packer.recipe.named_options import as_option, flow_mapping
+from packer.recipe.named_options import as_option, as_word, flow_mapping
 from packer.source.decode import Refused
 from packer.source.roles import ends_in_question
 from packer.source.row import Columns, composed, field_value, rename
@@ -68,7 +67,7 @@ class Reading:
         """Return the options of a command that read rows in this way, and leave out some fields."""
         named = {"sources.columns": self.columns, "sources.roles": self.roles}
         set_keys = [as_option(f"{key}={flow_mapping(names)}") for key, names in named.items() if names]
-        return " ".join([*set_keys, *(f"--ignore {shlex.quote(name)}" for name in ignored)])
+        return " ".join([*set_keys, *(f"--ignore {as_word(name)}" for name in ignored)])
 
     def unread(self, rows: Sequence[dict[str, Any]]) -> Unread | None:
         """Return what of some rows nothing reads; None if `columns` make no rows of a schema of them."""

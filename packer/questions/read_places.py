@@ -46,7 +46,7 @@ class UnreadField:
     """Something that nothing reads."""
 
     path: str
-    kind: Literal["text", "media", "flag", "order", "block", "label", "variable", "word"] = "text"
+    kind: Literal["text", "media", "flag", "order", "block", "name", "variable", "word"] = "text"
     """A text; the name of an image, of sound or of a film; what may say what is trained, or another order of messages;
     what answers begin with: reasoning, or a name; what a template has a variable for, and words for which it has one
     that it takes as true or false.
@@ -57,20 +57,10 @@ class UnreadField:
 
     example: str
     inner: tuple[str, ...] = ()
-    """Of a text: paths in it, or its own, that lead to text through objects, or to a key of the objects in a list. Of a
-    block: labels of lines behind it, if its own is among them.
-    """
+    """Paths in it, or its own, that lead to text through objects, or to a key of the objects in a list."""
 
     keeps: tuple[tuple[str, str], ...] = ()
     """Settings that train some of the rows, each with what is trained by it."""
-
-    roles: tuple[tuple[str, str], ...] = ()
-    """Of a label with which answers begin, if it is a name: it and that of questions, each with its role."""
-
-    @property
-    def is_in_texts(self) -> bool:
-        """Whether it stands within texts that are read, so that it cannot be ignored as fields can."""
-        return self.kind in ("block", "label")
 
 
 class Note(NamedTuple):

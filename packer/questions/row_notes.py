@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from packer.batches import REASONING_FIELDS, Message, Sample
-from packer.questions.beginnings import speakers_in
+from packer.questions.beginnings import LABEL, speakers_in
 from packer.questions.read_places import ITEMS, Note
 from packer.questions.texts import is_text
 from packer.recipe.named_options import as_option
@@ -103,18 +103,20 @@ def _repeats_question(said: Sequence[tuple[str, str]]) -> bool:
 
 
 def _marks(answers: Sequence[str]) -> Iterator[Note]:
-    """Report a line or a word with which nearly all answers begin or end, or a line with which several end.
+    """Report a line, a word or a label with which nearly all answers begin or end, or a line with which several end.
 
     A word counts at the beginning if the text goes on behind it, and at the end if no sentence ends there.
     """
     distinct = {*answers}
     first = [line for line, _, rest in (text.partition("\n") for text in answers) if rest.strip()]
     glued = [found[1] for text in answers if (found := _GLUED.match(text))]
+    labels = [found["label"] for text in answers if (found := LABEL.match(text))]
     last = [line for before, _, line in (text.rpartition("\n") for text in distinct) if before.strip()]
     words = [found[1] for text in distinct if text[-1:] not in _ENDS and (found := _LAST_WORD.search(text))]
-    begin, end = "begin their answer with the {} {}, which is trained", "end with the {} {}, which is trained with them"
+    begin = "begin their answer with the {} {}; cut it off if it is not meant to be said"  # headers reject their rows
+    end = "end with the {} {}, which is trained with them"
     for says, kinds in (
-        (begin, (("line", first, _NEARLY_ALL), ("word", glued, _NEARLY_ALL))),
+        (begin, (("line", first, _NEARLY_ALL), ("word", glued, _NEARLY_ALL), ("label", labels, _NEARLY_ALL))),
         (end, (("line", last, _SEVERAL), ("word", words, _NEARLY_ALL))),
     ):
         for what, marks, share in kinds:

@@ -15,7 +15,7 @@ from itertools import compress
 from typing import Any
 
 from packer.batches import Sample
-from packer.questions.beginnings import blocks_in, blocks_of, labels_of
+from packer.questions.beginnings import blocks_in, blocks_of, names_in
 from packer.questions.message_order import out_of_order
 from packer.questions.named_media import names_media
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shortened, shown_path
@@ -48,7 +48,7 @@ class Unread:
     """Fields with such text in so few rows that nobody is asked about them."""
 
     blocks: tuple[UnreadField, ...]
-    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and their label."""
+    """Blocks with which answers begin, and of which nothing says whether they are reasoning, and names."""
 
     notes: tuple[Note, ...]
     num_rows: int
@@ -206,8 +206,8 @@ def find_unread(
         ),
         rare=tuple(compress(found_fields, is_rare)),
         blocks=(
-            *(block for block in blocks_in(samples, roles) if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
-            *labels_of(samples),
+            *(block for block in blocks_in(samples, known) if block.num_rows * _MOST_ROWS_PER_FIELD > num_rows),
+            *names_in(samples, roles),
         ),
         notes=(
             *notes_on(samples),

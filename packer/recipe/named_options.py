@@ -40,8 +40,7 @@ NAMED_OPTIONS = {
         key="sources.roles",
         metavar="NAME=ROLE,...",
         example=_ROLES,
-        help=f"What roles in the rows mean: {_ROLES}; also what texts begin with: '<cot>...</cot>=reasoning', "
-        "'Claude:=assistant'.",
+        help=f"What roles in the rows mean: {_ROLES}.",
     ),
     "limit": NamedOption(key="sources.limit", metavar="N", help="Only the first N rows of each file."),
     "history": NamedOption(
@@ -120,6 +119,17 @@ def as_option(setting: str) -> str:
         if is_plain and _pairs(pairs) == names:
             text = pairs
     return f"--{name.replace('_', '-')} {shlex.quote(text)}"
+
+
+def as_word(text: str) -> str:
+    """Return a text as a word of a command, in quotes also if it ends as a clause of a hint does.
+
+    Example:
+        >>> as_word("notes"), as_word("Claude:"), as_word("<cot>...</cot>")
+        ('notes', "'Claude:'", "'<cot>...</cot>'")
+    """
+    word = shlex.quote(text)
+    return f"'{word}'" if word.endswith((",", ":", ".")) else word
 
 
 _FLAGS = ("force", "repair", "dry-run")

@@ -68,12 +68,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema: str = "auto"
     columns: dict[str, str | None] = {}
     roles: dict[str, Literal["system", "developer", "user", "assistant", "tool", "reasoning"]] = {}
-    """Of senders; of blocks with which answers begin, such as ``<plan>...</plan>``; and of names that texts begin with,
-    such as ``Claude:``, which are taken off.
-    """
-
     ignore: tuple[str, ...] = ()
-    """Fields that nothing reads and that may be left out, such as ``metadata.notes`` and ``messages[].apis``."""
+    """What a build need not ask about: fields that nothing reads, such as ``metadata.notes`` and ``messages[].apis``,
+    and blocks with which answers begin, and that are trained as they stand, such as ``<plan>...</plan>``.
+    """
 
     limit: PositiveInt | None = None
     where: dict[str, Condition] = {}
@@ -358,6 +356,13 @@ def _check_names(recipe: Recipe, where: str) -> None:
         named.append(("template.name", recipe.template.name, tuple(NAMED_TEMPLATES)))
         if recipe.template.file is not None:
             raise RecipeError(f"{where}: both template.name and template.file", hint="leave one of them out")
+    for i, source in enumerate(recipe.sources):
+        for name in (name for name in source.roles if "..." in name):
+            raise RecipeError(
+                f"{where}: sources[{i}].roles: '{name}' is no name of a role",
+                hint="give reasoning to its answer, as docs/how-to/exports.md#beginnings-of-texts shows; what is said "
+                "to the user, `ignore` may name",
+            )
     for key, name, known in named:
         if name not in known:
             raise RecipeError(f"{where}: {key}: expected {' | '.join(known)}, found '{name}'", hint=EVERY_KEY)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from packer.recipe.named_options import as_option, flow_mapping
@@ -120,37 +121,29 @@ def _set_roles(roles: Mapping[str, str]) -> str:
 def guess_roles(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Guess the meaning of the roles that no schema knows.
 
-    Unknown names, and names that would all mean the same side, are told apart by position: the one that opens most rows
-    is the user, the other the assistant. If there are more such names than roles left to assign, they are omitted.
-    A name that is the only other one beside users, or beside assistants, in all of its rows is the side they lack.
+    Unknown names, and names that would all mean the same side, are the sides that a row lacks if they are as many, in
+    the order in which they first speak. A name that would be both, or stands among more, is neither.
     Nobody is a tool unless others can be the user and the assistant: a row that only a tool answers trains nothing.
     """
-    num_opened: Counter[str] = Counter()
-    unknown: Counter[str] = Counter()
-    known: set[str] = set()
-    lacked: dict[str, set[str]] = {}
-    for row in rows:
-        row_roles = [*dict.fromkeys(_roles_of(row))]
-        num_opened.update([name for name in row_roles if ROLES.get(name.lower()) not in {"system", "developer"}][:1])
-        unknown.update(name for name in row_roles if not _is_known(name) and len(name) <= _MAX_ROLE_LENGTH)
-        known |= {ROLES[name.lower()] for name in row_roles if name.lower() in ROLES}
-        lacks = {"user", "assistant"}.difference(ROLES.get(name.lower(), "") for name in row_roles)
-        for name in (others := [name for name in row_roles if not _is_known(name)]):
-            lacked.setdefault(name, set()).update(lacks if len(lacks) == len(others) == 1 else [""])
+    spoken = [[*dict.fromkeys(_roles_of(row))] for row in rows]
+    names = dict.fromkeys(chain(*spoken))
+    unknown = [name for name in names if not _is_known(name) and len(name) <= _MAX_ROLE_LENGTH]
+    known = {ROLES[name.lower()] for name in names if name.lower() in ROLES}
     guessed = {name: role for name in unknown if (role := _guess_role(name)) is not None}
     sides = {"user", "assistant"} - known - {*guessed.values()}
     if len(unknown) - len(guessed) < len(sides):
         guessed = {name: role for name, role in guessed.items() if role != "tool"}
     if len(guessed) > 1 and not {"user", "assistant"} <= known | {*guessed.values()}:
         guessed = {}
-    for name in sorted(unknown.keys() - guessed):
-        if lacked[name] in ({"user"}, {"assistant"}):
-            guessed[name] = next(iter(lacked[name]))
-    unclear = sorted((name for name in unknown if name not in guessed), key=lambda name: -num_opened[name])
-    unassigned = [role for role in ("user", "assistant") if role not in known | {*guessed.values()}]
-    if len(unclear) <= len(unassigned):
-        guessed |= dict(zip(unclear, unassigned, strict=False))
-    return guessed
+    taken: dict[str, set[str]] = {}
+    for row in spoken:
+        told = {guessed.get(name) or ROLES.get(name.lower()) for name in row}
+        lacking = [role for role in ("user", "assistant") if role not in told]
+        others = [name for name in row if name not in guessed and not _is_known(name)]
+        roles = lacking if len(others) == len(lacking) else [""] * len(others)
+        for name, role in zip(others, roles, strict=True) if len(others) >= len(lacking) else ():
+            taken.setdefault(name, set()).add(role)
+    return guessed | {name: role for name in unknown for role in taken.get(name, ()) if role and len(taken[name]) == 1}
 
 
 def _roles_of(row: Mapping[str, Any]) -> Iterator[str]:

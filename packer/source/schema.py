@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from packer.batches import Sample
 from packer.recipe import ROW_SCHEMAS
-from packer.source.beginnings import with_beginnings_read
 from packer.source.decode import Refused, parse_cell_json, parse_messages, type_name
 from packer.source.forms import FIELDS as FORM_FIELDS
 from packer.source.forms import FORM_MARKS, form_of, with_known_parts
@@ -86,7 +85,6 @@ def read_row(value: Any, *, number: int, schema: str, columns: Columns, roles: M
             raise Refused("no_labels", f"neither labels nor a mask: none of {', '.join(missing)}")
         raise Refused("unknown_schema", f"no field `{'` or `'.join(missing)}`, which schema {schema} needs")
     sample = SCHEMAS[schema].read(row, number)
-    sample = with_beginnings_read(sample, roles) if roles else sample
     refuse_calls_in_text(sample)
     return sample
 

@@ -2,13 +2,14 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
 from command_line import fields, run
-from hints import settings_in
+from hints import arguments_in
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import one_in
@@ -17,8 +18,7 @@ import packer
 from packer.audit.view import view_row
 from packer.errors import InputError
 from packer.questions.beginnings import blocks_of
-from packer.source.decode import Refused
-from packer.source.schema import read_row
+from packer.questions.conversations import PAGE
 from packer.store.cache import Cache
 
 INSIDE, SAYS = "The tide turns at five, so the boat waits.", "It leaves at six."
@@ -34,7 +34,7 @@ SHAPES = {
     "comment": ("<!--", "-->", ""),
     "bold": ("**Thought:** ", " **Answer:** ", "**Thought:**...**Answer:**"),
     "labels": ("Reasoning: ", "\nAnswer: ", "Reasoning:...Answer:"),
-    "marks that are no pair": ("<unused94>thought", "<unused95>", ""),
+    "marks that are no pair": ("<unused94>", "<unused95>", ""),
     "a mark alone": (
         "My reasoning steps:",
         "\n[BEGIN FINAL RESPONSE]\n",
@@ -67,18 +67,34 @@ def asked(folder: Path, *answers: str) -> tuple[tuple[Any, ...], dict[str, str]]
     return build, fields(*build, folder / "asked", exit_code=3)["error"]
 
 
+def ignored(hint: str) -> list[str]:
+    """The options of a hint that say that a text is meant as it stands."""
+    words = shlex.split(hint[hint.index("--ignore") :].partition(" trains ")[0])
+    assert words[::2] == ["--ignore"] * (len(words) // 2)
+    return words
+
+
 @pytest.mark.parametrize("shape", one_in(2, [*SHAPES]))
-def test_each_way_on_trains_a_block_as_it_says(tmp_path: Path, shape: str) -> None:
+def test_a_block_is_asked_about_and_trained_as_it_stands_if_it_is_ignored(tmp_path: Path, shape: str) -> None:
     opening, closing, name = SHAPES[shape]
     answer = f"{opening}\n{INSIDE} {closing}{SAYS}"
     build, error = asked(tmp_path, answer, f"{opening}\n{INSIDE}{closing}{SAYS} Bring a coat.")
     assert f"`{name or f'{opening}...{closing}'}` (in 2 of 2 rows: `{INSIDE}`)" in error["message"]
-    found = settings_in(error["hint"])
-    assert len(found) == 2
-    heading = closing.lstrip() if shape in ("headings", "bold", "labels") else ""  # of what the answer says
-    for number, expected in enumerate((f"<think>{INSIDE}</think>{heading}{SAYS}", answer)):
-        run(*build, tmp_path / f"cache{number}", "--set", found[number])
-        assert trained(tmp_path / f"cache{number}") == f"{expected}<|im_end|>"
+    run(*build, tmp_path / "cache", *ignored(error["hint"]))
+    assert trained(tmp_path / "cache") == f"{answer}<|im_end|>"
+
+
+def test_a_call_from_python_is_told_the_name_of_a_block_as_it_is(tmp_path: Path) -> None:
+    opening, closing, name = SHAPES["labels"]
+    path = rows(tmp_path / "rows.jsonl", answer := f"{opening}{INSIDE}{closing}{SAYS}")
+    options: dict[str, Any] = {"tokenizer": twins.byte_level(tmp_path / "a", template=SHOWS), "progress": False}
+    with pytest.raises(InputError) as caught:
+        packer.build(path, tmp_path / "cache", **options)
+    hint = str(caught.value.hint)
+    assert hint.endswith(" trains it with the answers")
+    assert arguments_in(hint) == {"ignore": [name]}
+    packer.build(path, tmp_path / "cache", **options, **arguments_in(hint))
+    assert trained(tmp_path / "cache") == f"{answer}<|im_end|>"
 
 
 MARKS = {
@@ -98,13 +114,8 @@ def test_two_marks_that_most_answers_have_in_common_are_asked_about_whatever_the
     build, error = asked(tmp_path, *answers, SAYS, f"{opening}\n{INSIDE}")
     name = f"{opening}...{closing.strip()}"
     assert f"begin with what may be reasoning: `{name}` (in 3 of 5 rows: `{INSIDE} Boat 0.`)" in error["message"]
-    rows(tmp_path / "rows.jsonl", *answers)
-    assert len(settings_in(error["hint"])) == 2
-    for number, setting in enumerate(settings_in(error["hint"])):
-        run(*build, tmp_path / f"cache{number}", "--set", setting)
-    stays = closing.lstrip() if opening.startswith(("#", "**")) else ""
-    assert trained(tmp_path / "cache0") == f"<think>{INSIDE} Boat 0.</think>{stays}{SAYS}<|im_end|>"
-    assert trained(tmp_path / "cache1") == f"{answers[0]}<|im_end|>"
+    run(*build, tmp_path / "cache", *ignored(error["hint"]))
+    assert trained(tmp_path / "cache") == f"{answers[0]}<|im_end|>"
 
 
 @pytest.mark.parametrize(
@@ -127,28 +138,52 @@ def test_headings_that_are_more_or_that_differ_are_what_answers_say(tmp_path: Pa
 
 
 def test_blocks_one_after_another_are_asked_about_at_once(tmp_path: Path) -> None:
-    answer = f"<view>A map of the sound.</view>\n<view>A map of the tides.</view><REASONING>{INSIDE}</REASONING>\n<answer>{SAYS}</answer>"
+    answer = f"<view>A map of the sound.</view>\n<view>A map of the tides.</view><plan>{INSIDE}</plan>{SAYS}"
     build, error = asked(tmp_path, answer)
-    run(*build, tmp_path / "cache", "--set", settings_in(error["hint"])[0])
-    assert trained(tmp_path / "cache") == (
-        f"<think>A map of the sound.\n\nA map of the tides.\n\n{INSIDE}</think><answer>{SAYS}</answer><|im_end|>"
-    )
+    words = ignored(error["hint"])
+    assert words[1::2] == ["<plan>...</plan>", "<view>...</view>"]
+    run(*build, tmp_path / "cache", *words)
+    assert trained(tmp_path / "cache") == f"{answer}<|im_end|>"
 
 
-def test_a_label_of_an_action_stays_and_what_a_tool_may_have_said_behind_it_is_named(tmp_path: Path) -> None:
-    acts = f"Action: look\nAction Input: {{}}\nObservation: {SAYS}\nThought: I know it.\nFinal Answer: At six."
-    build, error = asked(tmp_path, f"Thought: {INSIDE}\n{acts}")
-    hint = error["hint"]
-    assert "also behind `Thought:`, `Action:`, `Action Input:`, `Observation:`, `Final Answer:`" in hint
-    as_reasoning, as_said = settings_in(hint)
-    for setting, expected in (
-        (as_reasoning, f"<think>{INSIDE}</think>{acts}"),
-        (as_said, f"Thought: {INSIDE}\n{acts}"),
-    ):
-        run(*build, tmp_path / f"cache {len(expected)}", "--set", setting)
-        assert trained(tmp_path / f"cache {len(expected)}") == f"{expected}<|im_end|>"
-    _, error = asked(tmp_path, f"Thought: {INSIDE}\nAction: look")
-    assert "either way" not in error["hint"]
+def program_of_page() -> str:
+    page = (Path(__file__).resolve().parents[2] / PAGE).read_text("utf-8").partition("## Beginnings of texts\n")[2]
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    return str(program)
+
+
+def test_the_page_that_a_hint_names_gives_reasoning_its_field_and_takes_names_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = [
+        {"role": "user", "content": "Human: When? <cot>is a tag.</cot>"},
+        {"role": "assistant", "content": f"Claude: <cot>{INSIDE}\n</cot>\n\n{SAYS}"},
+        {"role": "user", "content": "Human: Does Claude: know?"},
+        {"role": "assistant", "content": "Claude: It does."},
+    ]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": chat}) + "\n", "utf-8")
+    build = ("build", tmp_path / "rows.jsonl", "--tokenizer", twins.byte_level(tmp_path / "a", template=SHOWS), "-o")
+    (tmp_path / "rows.jsonl").symlink_to(tmp_path / "chat.jsonl")
+    hint = fields(*build, tmp_path / "cache", exit_code=3)["error"]["hint"]
+    assert f"take names of who speaks off, as {PAGE}#beginnings-of-texts shows" in hint
+    (tmp_path / "rows.jsonl").unlink()
+    monkeypatch.chdir(tmp_path)
+    exec(program_of_page(), {})
+    assert json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))["messages"] == [
+        {"role": "user", "content": "When? <cot>is a tag.</cot>"},
+        {"role": "assistant", "content": SAYS, "reasoning_content": INSIDE},
+        {"role": "user", "content": "Does Claude: know?"},
+        {"role": "assistant", "content": "It does."},
+    ]
+    run(*build, tmp_path / "cache")
+    assert trained(tmp_path / "cache") == f"<think>{INSIDE}</think>{SAYS}<|im_end|>It does.<|im_end|>"
+
+
+def test_a_recipe_that_names_a_block_as_a_role_is_told_what_to_do(tmp_path: Path) -> None:
+    build, _ = asked(tmp_path, f"<cot>{INSIDE}</cot>{SAYS}")
+    error = fields(*build, tmp_path / "cache", "--roles", "<cot>...</cot>=reasoning", exit_code=2)["error"]
+    assert error["message"].endswith("sources[0].roles: '<cot>...</cot>' is no name of a role")
+    assert f"{PAGE}#beginnings-of-texts" in error["hint"] and "`ignore`" in error["hint"]
 
 
 def test_a_block_may_have_blocks_in_it() -> None:
@@ -160,14 +195,6 @@ def test_an_answer_may_have_any_number_of_blocks() -> None:
         tags = [name.format(number) for number in range(3000)]
         answer = "".join(f"<{tag}>{INSIDE}</{tag}>" for tag in tags) + SAYS
         assert [block.name for block in blocks_of(answer)][:1] == [f"<{tags[0]}>...</{tags[0]}>"]
-    (_, said) = read_row(
-        {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": answer}]},
-        number=0,
-        schema="messages",
-        columns={},
-        roles={f"<{tag}>...</{tag}>": "reasoning" for tag in tags[:20]},
-    ).messages
-    assert said.fields["reasoning_content"].count(INSIDE) == 20
 
 
 @pytest.mark.parametrize(
@@ -204,58 +231,14 @@ def test_nobody_is_asked_where_a_block_is_rare_or_the_template_shows_no_reasonin
     assert trained(tmp_path / "known") == f"{block}<|im_end|>"  # as the template writes its own
 
 
-ROLES = {"<cot>...</cot>": "reasoning", "Thought:...Answer:": "reasoning"}
-
-
-def answered(answer: str, **more: Any) -> dict[str, Any]:
-    value = {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": answer, **more}]}
-    return read_row(value, number=0, schema="messages", columns={}, roles=ROLES).messages[1].fields
-
-
-def test_blocks_in_a_row_are_paragraphs_of_one_reasoning_and_calls_may_follow() -> None:
-    call = {"type": "function", "function": {"name": "look", "arguments": {}}}
-    said = answered("<cot>One.</cot>\nThought: Two.\nAnswer: Six.")
-    assert (said["reasoning_content"], said["content"]) == ("One.\n\nTwo.", "Answer: Six.")
-    called = answered("<cot>One.</cot>", tool_calls=[call])
-    assert (called["reasoning_content"], called["content"]) == ("One.", "")
-
-
-@pytest.mark.parametrize(
-    ("answer", "more", "code"),
-    [
-        ("<cot>The tide turns", {}, "cut_off"),
-        ("Thought: The tide turns.\nFinal: Six.", {}, "cut_off"),
-        ("<cot>One.</cot>Six.", {"reasoning_content": "Two."}, "wrong_type"),
-    ],
-)
-def test_a_block_that_does_not_end_or_says_something_else_than_a_field_is_refused(
-    answer: str, more: dict[str, Any], code: str
-) -> None:
-    with pytest.raises(Refused) as caught:
-        answered(answer, **more)
-    assert caught.value.code == code
-
-
-def test_both_sides_of_a_pair_are_read_alike(tmp_path: Path) -> None:
-    sides = {side: [{"role": "assistant", "content": f"<cot>{side}.</cot>Six."}] for side in ("chosen", "rejected")}
-    row = {"prompt": [{"role": "user", "content": "When?"}], **sides}
-    sample = read_row(row, number=0, schema="preference", columns={}, roles=ROLES)
-    assert sample.preference is not None and sample.preference.rejected is not None
-    both = (sample, sample.preference.rejected)
-    assert [each.messages[-1].fields["reasoning_content"] for each in both] == ["chosen.", "rejected."]
-
-
 @given(
     st.from_regex(r"(?!begin_|start_)[a-z][a-z_]{0,12}", fullmatch=True).flatmap(
         lambda name: st.sampled_from([name, name.upper(), name.title()])
     ),
     st.sampled_from([("<", ">"), ("[", "]"), ("{{", "}}"), ("<|", "|>"), ("◁", "▷")]),
 )
-def test_a_block_is_found_and_read_whatever_its_tag_is_called(name: str, marks: tuple[str, str]) -> None:
+def test_a_block_is_found_whatever_its_tag_is_called(name: str, marks: tuple[str, str]) -> None:
     left, right = marks
     answer = f"{left}{name}{right}{INSIDE}{left}/{name}{right}\n\n{SAYS}"
     (block,) = blocks_of(answer)
-    chat = {"messages": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": answer}]}
-    sample = read_row(chat, number=0, schema="messages", columns={}, roles={block.name: "reasoning"})
-    said = sample.messages[1].fields
-    assert (said["reasoning_content"], said["content"]) == (INSIDE, SAYS)
+    assert (block.opening, block.inside) == (f"{left}{name}{right}", INSIDE)

@@ -1,7 +1,7 @@
 """Names of speakers before what they say are asked about, whatever they are, and each way on trains what it says."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ from hints import settings_in
 from hypothesis import given
 from hypothesis import strategies as st
 
+import packer
 from packer.audit.view import view_row
-from packer.batches import Sample
-from packer.questions.beginnings import labels_of
-from packer.source.decode import Refused
+from packer.errors import InputError
+from packer.questions.beginnings import names_in
+from packer.questions.row_notes import notes_on
 from packer.source.schema import read_row
 from packer.store.cache import Cache
 
@@ -28,14 +29,10 @@ def talk(asks: str, answers: str, number: int = 0) -> dict[str, Any]:
     return {"messages": [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]}
 
 
-def sample(row: dict[str, Any], **roles: str) -> Sample:
-    return read_row(row, number=0, schema="messages", columns={}, roles=roles)
-
-
-def labels_in(rows: Sequence[dict[str, Any]]) -> tuple[str | None, list[str]]:
-    """The label that answers share, and those that name speakers."""
-    found = [*labels_of(map(sample, rows))]
-    return found[0].path if found else None, [name for each in found for name, _ in each.roles]
+def names(rows: Sequence[dict[str, Any]], roles: Collection[str] = ()) -> list[str]:
+    """The labels that name who speaks."""
+    samples = [read_row(row, number=0, schema="messages", columns={}) for row in rows]
+    return [each.path for each in names_in(samples, roles)]
 
 
 @pytest.mark.parametrize(
@@ -59,18 +56,28 @@ def test_each_way_on_trains_what_it_says(tmp_path: Path, asks: str, answers: str
     build = ("build", path, "--tokenizer", tokenizer, "-o")
     if not asks:
         told = " ".join(run(*build, tmp_path / "cache").stderr.split())
-        assert f"its answers begin with `{answers.strip()}`, which is trained with them" in told
+        assert f"begin their answer with the label `{answers.strip()}`; cut it off" in told
         return
     error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
     assert f"`{answers.strip()}` (in 3 of 3 rows" in error["message"]
-    off, kept = settings_in(error["hint"])
-    for number, (setting, before) in enumerate(((off, ("", "")), (kept, (asks, answers)))):
-        run(*build, tmp_path / f"cache{number}", "--set", setting)
-        with Cache.open(tmp_path / f"cache{number}") as opened:
-            (document,) = view_row(opened, "rows.jsonl", 0).documents
-        assert f"{before[0]}{ASKED}" in "".join(each.text for each in document.runs)
-        trained = [each.text for each in document.runs if each.message is not None]
-        assert trained == [f"{before[1]}Number 0.<|im_end|>", f"{before[1]}{SAID}<|im_end|>"]
+    assert "take names of who speaks off" in error["hint"]
+    (setting,) = settings_in(error["hint"])
+    run(*build, tmp_path / "cache", "--set", setting)
+    with Cache.open(tmp_path / "cache") as opened:
+        (document,) = view_row(opened, "rows.jsonl", 0).documents
+    trained = [each.text for each in document.runs if each.message is not None]
+    assert trained == [f"{answers}Number 0.<|im_end|>", f"{answers}{SAID}<|im_end|>"]
+
+
+def test_a_name_among_roles_is_asked_about_wherever_an_answer_begins_with_it(tmp_path: Path) -> None:
+    named, plain = talk("", "Claude: "), talk("", "")
+    assert names([named, *[plain] * 8]) == []
+    assert names([named, *[plain] * 8], roles=["Claude:"]) == ["Claude:"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (named, *[plain] * 8)), "utf-8")
+    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=twins.CHATML)
+    with pytest.raises(InputError, match="`Claude:` \\(in 1 of 9 rows"):
+        packer.build(path, tmp_path / "cache", tokenizer=tokenizer, roles={"Claude:": "assistant"})
 
 
 def test_a_name_that_has_a_rule_of_its_own_is_not_asked_about(tmp_path: Path) -> None:
@@ -95,42 +102,23 @@ def test_a_name_that_has_a_rule_of_its_own_is_not_asked_about(tmp_path: Path) ->
     ],
 )
 def test_what_answers_alone_begin_with_names_nobody(asks: str, answers: str, shared: str | None) -> None:
-    assert labels_in([talk(asks, answers)] * 3) == (shared, [])
+    rows = [talk(asks, answers)] * 3
+    assert names(rows) == []
+    notes = [note.says for note in notes_on([read_row(row, number=0, schema="messages", columns={}) for row in rows])]
+    assert [f"`{shared}`" in note for note in notes if "begin their answer" in note] == [True] * bool(shared)
 
 
 def test_nearly_all_texts_of_a_source_have_the_label() -> None:
     named, plain = talk("Q: ", "A: "), talk("", "")
-    assert labels_in([*[named] * 9, plain]) == ("A:", ["A:", "Q:"])
-    assert labels_in([*[named] * 8, plain]) == (None, [])
-    assert labels_in([{"messages": named["messages"][:2]}]) == (None, []), "of one answer nobody knows"
-
-
-def test_a_label_is_taken_off_texts_of_its_role_on_both_sides_of_a_pair_and_never_from_within_spans() -> None:
-    roles = {"A:": "assistant", "Q:": "user"}
-    mixed = sample(talk("A: ", " A:  "), **roles)
-    assert [each.fields["content"] for each in mixed.messages] == [f"A: {ASKED}", "Number 0.", "A: Really?", SAID]
-    sides = {side: [{"role": "assistant", "content": f"A: {side}."}] for side in ("chosen", "rejected")}
-    row = {"prompt": [{"role": "user", "content": f"Q: {ASKED}"}], **sides}
-    pair = read_row(row, number=0, schema="preference", columns={}, roles=roles)
-    assert pair.preference is not None and pair.preference.rejected is not None
-    said = [[each.fields["content"] for each in side.messages] for side in (pair, pair.preference.rejected)]
-    assert said == [[ASKED, "chosen."], [ASKED, "rejected."]]
-    row = talk("Q: ", "A: ")
-    said = row["messages"][1]["content"]
-    parts = [{"type": "text", "text": text, "train": bool(number)} for number, text in enumerate((said[:4], said[4:]))]
-    row["messages"][1]["content"] = parts
-    with pytest.raises(Refused, match="spans"):
-        sample(row, **roles)
+    assert names([*[named] * 9, plain]) == ["A:"]
+    assert names([*[named] * 8, plain]) == []
+    assert names([{"messages": named["messages"][:2]}]) == [], "of one answer nobody knows"
 
 
 @given(
     st.from_regex(r"[^\W\d_]{1,12}( [^\W\d_]{1,12}){0,2}", fullmatch=True),
     st.sampled_from(["{}: ", "**{}:** ", "**{}**: ", "[{}]: ", "### {}:\n", "{}：", "<{}>: ", "{} : "]),
 )
-def test_a_name_is_found_and_taken_off_whatever_it_is(name: str, form: str) -> None:
+def test_a_name_is_found_whatever_it_is(name: str, form: str) -> None:
     rows = [talk("Zq: ", form.format(name), number) for number in range(2)]
-    label, names = labels_in(rows)
-    if name != "Zq":
-        assert label is not None and names == [label, "Zq:"]
-        bare = sample(rows[0], **{label: "assistant"})
-        assert [each.fields["content"] for each in bare.messages][1::2] == ["Number 0.", SAID]
+    assert names(rows) == [form.format(name).strip()] * (name != "Zq")

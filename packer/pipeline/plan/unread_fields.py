@@ -6,29 +6,29 @@ source says that it may be left out. See :mod:`packer.questions.unread_text` for
 """
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 from packer.display import listed, plural
 from packer.errors import InputError
 from packer.model.model import Model
 from packer.pipeline.messages.suggestions import templates_hint
 from packer.pipeline.stages import compile_template
-from packer.questions.beginnings import ways_to_read
+from packer.questions.beginnings import BETWEEN
+from packer.questions.conversations import PAGE
 from packer.questions.field_names import meant_field
 from packer.questions.proposals import FileQuestion, Proposal
 from packer.questions.read_places import ITEMS, KEY_OF_MESSAGES, UnreadField, shortened
 from packer.questions.unread_text import is_below
-from packer.recipe.named_options import also_of_all, as_option, flow_mapping, of_one_source
+from packer.recipe.named_options import also_of_all, as_option, as_word, flow_mapping, of_one_source
 from packer.recipe.recipe import Recipe, Source
 from packer.render.environment import ChatTemplate, RenderError
 from packer.render.frames import is_header
 from packer.render.reasoning import ANY_TAG, has_tag
-from packer.source.beginnings import BETWEEN
 from packer.source.decode import as_flag
 from packer.source.file_bytes import quoted
 from packer.source.row import VARIABLES, first_name
@@ -52,12 +52,19 @@ _SAYS = {
     "text": "{} text that nothing reads",
     "media": "images, sound or films are named that nothing reads",
     "block": "answers begin with what may be reasoning",
-    "label": "answers, and what they answer, begin with what may name who speaks",
+    "name": "answers, and what they answer, begin with what may name who speaks",
     "flag": "what may say which answers are trained is not read",
     "order": "messages do not stand in the order that they say",
     "variable": "variables of the template are not read",
     "word": "the template takes these variables as true or false, and not as they are meant",
 }
+
+_IN_TEXTS = {
+    "block": f"give reasoning to its answer as `reasoning_content`, as {PAGE}#beginnings-of-texts shows",
+    "name": f"take names of who speaks off, as {PAGE}#beginnings-of-texts shows; "
+    f"{as_option('supervision.control_tokens=allow')} trains them as words",
+}
+"""Ways on by kinds of what stands in texts that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +96,7 @@ class Question:
 
     def ways(self) -> Iterator[str]:
         """Yield what reads the fields whose names say what they are, what reads one more, and the commands."""
-        yield from ways_to_read(self.fields, self.source.roles)
+        yield from (way for kind, way in _IN_TEXTS.items() if self.of_kind(kind))
         yield from self.commands
         for field in self.of_kind("variable"):
             columns = {**self.source.columns, VARIABLES: field.path}
@@ -146,14 +153,8 @@ class Questions:
         """Yield what a build says of the first rows of each source and does not ask about."""
         for number, found in sorted(self._found.items()):
             source = self._recipe.sources[number]
-            labels = (each for each in _added(each for file in found for each in file.unread.blocks).values())
             says = (
                 *_said(found),
-                *(
-                    f"its answers begin with {quoted(label.path)}, which is trained with them"
-                    for label in labels  # unless it is a name, which is asked about
-                    if label.kind == "label" and not label.roles and not is_header(label.path, "assistant")
-                ),
                 *self._unread_labels(source, found),
                 *self._unread_variables(found),
                 *self._skipped_reasoning(found),
@@ -212,8 +213,6 @@ class Questions:
     def _question(self, source: Source, found: Sequence[FileQuestion]) -> Question | None:
         unread = (field for each in found for field in (*each.unread.fields, *each.unread.blocks))
         fields = _added(field for field in unread if not self._is_read(field))
-        if all(ANY_TAG.search(path) for path, field in fields.items() if field.kind == "block"):  # the template's own
-            fields = {path: field for path, field in fields.items() if field.kind != "block"}
         fields |= {field.path: field for field in self._variables(source, found)}
         values = {path: value for each in found for path, value in each.values if path in fields}
         fields |= {
@@ -229,7 +228,7 @@ class Questions:
             proposal = replace(proposal, left=tuple(sorted(texts.difference(proposal.read))))
         return Question(
             source=source,
-            fields=tuple(sorted(fields.values(), key=lambda field: (not field.is_in_texts) * [field.path])),
+            fields=tuple(sorted(fields.values(), key=attrgetter("path"))),
             num_rows=sum(each.unread.num_rows for each in found),
             proposal=proposal,
             commands=tuple(dict.fromkeys(way for each in found for way in each.ways)),
@@ -239,11 +238,10 @@ class Questions:
         """Whether the template reads what packer does not: a key of messages, or a block in tags that it knows."""
         if field.kind == "order":
             return False
-        if field.kind == "label":  # unless names are words, or have a rule of their own
-            are_words = self._recipe.supervision.control_tokens == "allow"
-            return not field.roles or are_words or is_header(field.path, "assistant")
+        if field.kind == "name":  # unless names are words, or have a rule of their own
+            return self._recipe.supervision.control_tokens == "allow" or is_header(field.path, "assistant")
         if field.kind == "block":
-            return not (ANY_TAG.search(field.path) or self._shows_otherwise(field.path))
+            return ANY_TAG.search(field.path) is not None or not self._shows_otherwise(field.path)
         key = KEY_OF_MESSAGES.fullmatch(field.path)
         return key is not None and self._reads(key["key"], is_flag=field.kind == "flag")
 
@@ -340,10 +338,12 @@ class Questions:
                 for number, own in ways_of.items()
                 for way in own
             ]
-        fields = (field for each in questions for field in each.fields if not field.is_in_texts)
-        names = sorted({field.path for field in fields if first_name(field.path) != VARIABLES})
-        left_out = " ".join(f"--ignore {shlex.quote(name)}" for name in names)
-        ways += [f"{left_out} leaves {'it' if len(names) == 1 else 'them'} out"] * bool(names)
+        fields = [field for each in questions for field in each.fields if first_name(field.path) != VARIABLES]
+        blocks = {field.path for field in fields if field.kind == "block"}
+        left_out = {field.path for field in fields if field.kind not in _IN_TEXTS}
+        for names, effect in ((left_out, "leaves {} out"), (blocks, "trains {} with the answers")):
+            ignored = " ".join(f"--ignore {as_word(name)}" for name in sorted(names))
+            ways += [f"{ignored} {effect.format('it' if len(names) == 1 else 'them')}"] * bool(names)
         return also_of_all("; ".join(ways))
 
 
