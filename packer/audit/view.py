@@ -271,8 +271,6 @@ def make_document_view(
     spans = np.full(start + len(input_ids), -1, np.int32)
     for span, (begin, end) in enumerate(zip(starts, ends, strict=True)):
         spans[begin:end] = span
-    # The shortest decimal of a float32: 0.3, not 0.30000001192092896.
-    weights = None if rows.loss_weights is None else [float(str(each)) for each in rows.loss_weights[number][starts]]
     return DocumentView(
         doc_id=int(rows.doc_id[number]),
         split=split,
@@ -297,7 +295,6 @@ def make_document_view(
             labels,
             spans[start:],
             messages=[message if _is_message(schema, message) else None for message in messages],
-            weights=[1.0] * len(starts) if weights is None else weights,
         ),
     )
 

@@ -65,7 +65,7 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     """
     pretokenized = sample.pretokenized
     if pretokenized is not None:
-        return xxh3_128_digest(pretokenized.input_ids.tobytes() + pretokenized.weight.tobytes())
+        return xxh3_128_digest(pretokenized.input_ids.tobytes() + pretokenized.trained.tobytes())
     content = _content(sample, folded=folded)
     preference = sample.preference
     if preference is not None:
@@ -79,7 +79,7 @@ def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
     texts += [sample.prompt, sample.text]
     fields, *rest = _folded(texts) if folded else texts
     return (
-        [*zip(fields, (message.pieces or message.spans or message.weight for message in sample.messages), strict=True)],
+        [*zip(fields, (message.spans or message.trained for message in sample.messages), strict=True)],
         *rest,
     )
 

@@ -50,8 +50,6 @@ class Layout:
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:
             self._fill["position_ids"] = np.arange(block_len, dtype=np.int32)
-        if options.weights == "use":
-            self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
         self._pool = ArrayPool()
 
     def micro_batches(

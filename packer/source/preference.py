@@ -17,7 +17,7 @@ import numpy as np
 
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
-from packer.source.chat import with_weight
+from packer.source.chat import with_flag
 from packer.source.decode import Refused, as_number, coalesce_aliases, decoded_json, parse_cell_json, type_name
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema
@@ -218,7 +218,7 @@ def untrained_context(messages: Messages) -> Messages:
     """Return the messages before a compared or rated answer, none of them trained."""
     if not any(message.role in {"user", "tool"} for message in messages):
         raise Refused("pair_no_prompt", "no user message precedes the answer")
-    return tuple(with_weight(message, 0.0) for message in messages)
+    return tuple(with_flag(message, trained=False) for message in messages)
 
 
 def refuse_empty_answer(answer: Messages, reason: str) -> None:

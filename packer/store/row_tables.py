@@ -170,7 +170,7 @@ def content_fingerprint(
 ) -> str:
     """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
 
-    A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
+    A document contributes its doc_id (a digest of ids, labels and values of its row), its row in the input
     file, its side and margin if it has them, and with values of files its row digest; a block contributes its
     row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
     changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from packer.batches import CHOSEN, BlockBatch, DocumentColumns, Float32, Int8, Int32, Int64
 from packer.errors import CheckError
-from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
+from packer.layout import concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.recipe.groups import Declared
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.entries import BLOCK_PIECES, Kind, has_column
@@ -41,14 +41,12 @@ class BlockShards(NumberedRows[BlockRows]):
         found = self.locate(indices)
         shape = (len(found), self.block_len)
         tokens = {name: _join(found.values(name), np.int32)[0].reshape(shape) for name in _TOKENS}
-        weights = _join(found.values("loss_weights"), np.float32)[0].reshape(shape) if self.weighted else None
         seq_lengths, seq_offsets = _join(found.values("seq_lengths"), np.int32)
         doc_ids, doc_offsets = _join(found.values("doc_ids"), np.int64)
         pieces = {name: _join(found.values(name), np.int32)[0] for name in BLOCK_PIECES[1:]}
         return BlockBatch(
             **tokens,
             **{name: np.array(found.values(name), np.int32) for name in _SCALARS},
-            loss_weights=weights,
             seq_lengths=seq_lengths,
             seq_offsets=seq_offsets,
             doc_ids=doc_ids,
@@ -164,20 +162,16 @@ class DocumentShards(NumberedRows[DocumentRows]):
         runs = concatenated_ranges(offsets[self._chosen], number)
         return offsets_of(number), start[runs], end[runs]
 
-    def columns(self, *, weighted: bool = False) -> DocumentColumns:
+    def columns(self) -> DocumentColumns:
         """Return all tokens as one flat array per record batch, backed by the files' own pages.
 
-        No digest is checked: call :meth:`verify` with the documents that are about to be used. If only some shards have
-        loss weights, or `weighted` says that other documents of the split do, the missing ones are created in memory (1
-        for trained tokens), at four bytes per token.
+        No digest is checked: call :meth:`verify` with the documents that are about to be used.
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
-        weighted = weighted or any(rows.loss_weights is not None for rows in opened)
         return DocumentColumns(
             input_ids=tuple(rows.input_ids.values for rows in opened),
             labels=tuple(rows.labels.values for rows in opened),
-            loss_weights=tuple(_flat_weights(rows) for rows in opened) if weighted else None,
             chunk=self._of_chunks(np.arange(len(opened), dtype=np.int32)),
             start=self.own(np.concatenate([np.zeros(0, np.int64), *starts])),
             length=self.lengths(),
@@ -222,11 +216,6 @@ class DocumentShards(NumberedRows[DocumentRows]):
         ids = self.stored("doc_id", np.int64)
         ids.flags.writeable = False
         return ids
-
-
-def _flat_weights(rows: DocumentRows) -> Float32:
-    weights = rows.loss_weights
-    return (rows.labels.values != MASKED).astype(np.float32) if weights is None else weights.values
 
 
 def document_values(found: FoundRows[DocumentRows], column: Declared) -> list[Any]:

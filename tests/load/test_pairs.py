@@ -221,25 +221,6 @@ def test_of_pairs_all_that_says_rows_says_pairs(caches):
     assert {int(number) for step in both for number in step.block_ids} <= set(range(2 * NUM_PAIRS))
 
 
-@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
-def test_weights_of_pairs_are_summed_over_both_answers(batching, starter, tmp_path):
-    rng = np.random.default_rng(0)
-
-    def side(word, weight):
-        return [{"role": "assistant", "content": f"{word} {answer(rng)}", "weight": weight}]
-
-    asked = [{"role": "user", "content": "Which?"}]
-    weights = [(1, 0.5), (0.25, 1), (1, 1), (0.5, 0.75)] * 2
-    rows = [{"prompt": asked, "chosen": side("good", a), "rejected": side("bad", b)} for a, b in weights]
-    packer.build(rows, tmp_path / "cache", tokenizer=str(starter / "tokenizer"))
-    num_steps = 0
-    for step in loader_of(tmp_path / "cache", batching=batching, weights="use", end="short", micro_batch_size=128):
-        found = sum(float(micro_batch["loss_weights"].sum()) for micro_batch in step)
-        assert step.num_items_in_batch == pytest.approx(found) and found > 0
-        num_steps += 1
-    assert num_steps
-
-
 @pytest.mark.parametrize("name", ["pairs", "rated"])
 def test_no_consumer_of_examples_gets_preference_data(name, caches):
     loader = loader_of(caches / name, batching="padded", end="short")

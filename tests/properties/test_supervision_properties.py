@@ -220,7 +220,7 @@ def test_the_order_of_keys_and_what_else_a_row_holds_change_nothing() -> None:
     @given(conversations(), extras, st.randoms(use_true_random=False))
     def same(messages: list[dict[str, Any]], beside: dict[str, Any], random: random.Random) -> None:
         marked = [
-            {**message, "weight": 0.5} if message["role"] == "assistant" and random.random() < 0.3 else message
+            {**message, "weight": 1} if message["role"] == "assistant" and random.random() < 0.3 else message
             for message in messages
         ]
         row = {"id": "a", "messages": marked}

@@ -116,7 +116,7 @@ def meant(prompt, chosen, rejected, beside):
 
     def side(whole, preference=None):
         messages = [
-            Message(fields=each, weight=0.0 if number < shared and each["role"] == "assistant" else None)
+            Message(fields=each, trained=False if number < shared and each["role"] == "assistant" else None)
             for number, each in enumerate(whole)
         ]
         kwargs = beside.get("chat_template_kwargs", {})
@@ -228,15 +228,15 @@ def test_calls_that_differ_in_the_type_of_an_argument_are_two_answers(sample):
     ]
 
 
-def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
+def test_an_answer_keeps_its_own_flag_and_the_context_is_not_trained(sample):
     row = {
         "prompt": [user("q"), assistant("a") | {"weight": 1}, user("r")],
-        "chosen": [assistant("b") | {"weight": 0.5}],
+        "chosen": [assistant("b") | {"weight": 1}],
         "rejected": [assistant("c")],
     }
     found = sample(row, "preference")
-    assert [message.weight for message in found.messages] == [None, 0.0, None, 0.5]
-    assert [message.weight for message in found.preference.rejected.messages] == [None, 0.0, None, None]
+    assert [message.trained for message in found.messages] == [None, False, None, True]
+    assert [message.trained for message in found.preference.rejected.messages] == [None, False, None, None]
 
 
 @pytest.mark.parametrize(

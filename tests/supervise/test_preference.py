@@ -36,7 +36,7 @@ MODES = """\
 def sides(context: list[dict[str, Any]], *answers: list[dict[str, Any]], row: int = 0, **fields: Any) -> list[Sample]:
     """A conversation for each answer; only what is said after the context is learned."""
     masked = {k: 0.0 for k, message in enumerate(context) if message["role"] == "assistant"}
-    return [chat(*context, *answer, row=row, weights=masked, **fields) for answer in answers]
+    return [chat(*context, *answer, row=row, flags=masked, **fields) for answer in answers]
 
 
 def pair(chosen: Sample, rejected: Sample, margin: float | None = None) -> Sample:

@@ -42,7 +42,7 @@ class PreferenceData:
             reads them in order, so set one if the input is sorted.
 
     Raises:
-        UsageError: the split has examples to imitate, no documents, or fractional weights.
+        UsageError: the split has examples to imitate, or no documents.
     """
 
     def __init__(
@@ -63,11 +63,6 @@ class PreferenceData:
         if not len(documents):
             raise UsageError(
                 f"split '{split}' of {folder} has no documents", hint="rejected.jsonl says why its rows were left out"
-            )
-        if documents.weighted:
-            raise UsageError(
-                f"{folder} has fractional loss weights, which losses of preference data have no place for",
-                hint="build it without weights",
             )
         self._key = None if seed is None else permutation_key("preference", split, checked("seed", seed, int))
         has_images = self.cache.manifest.media is not None
