@@ -113,8 +113,6 @@ class ViewPage:
         facts = [f"doc {view.doc_id}"]
         if view.sample_id is not None:
             facts.append(f"id {view.sample_id}")
-        if view.margin is not None:
-            facts.append(f"margin {view.margin:g}")
         facts += [f"image {each.width} x {each.height}, {plural(each.tokens, 'token')}" for each in view.images]
         trained = [run for run in view.runs if run.message is not None]
         if trained:

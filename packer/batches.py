@@ -90,9 +90,6 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True):
     is_desirable: bool = True
     """Rating of a single answer; for a pair, the rating of its chosen answer."""
 
-    margin: float | None = None
-    """By how much the chosen answer is better, in the unit of the data. Stored with the document, never trained."""
-
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One input row, parsed according to its schema."""
@@ -276,7 +273,6 @@ class DocumentBatch:
     run_end: Int32  # [U]
     run_message: Int32  # [U]
     side: Int8 | None = None  # [D] index into SIDES; None if the rows have none
-    margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
     media: Media | None = None  # None if no document has images
     token_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [K], or [K, width]
     values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [D]

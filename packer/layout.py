@@ -114,7 +114,6 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
         run_end=documents.run_end[runs],
         run_message=documents.run_message[runs],
         side=None if documents.side is None else documents.side[numbers],
-        margin=None if documents.margin is None else documents.margin[numbers],
         media=None if documents.media is None else documents.media.take(numbers),
         token_values={name: taken_ranges(each, starts, lengths) for name, each in documents.token_values.items()},
         values={name: values[numbers] for name, values in documents.values.items()},

@@ -53,7 +53,6 @@ class DocumentView:
     side: Side | None = None
     """Which answer of its row this is; None in a cache without sides."""
 
-    margin: float | None = None
     images: tuple[ImageView, ...] = ()
     values: Mapping[str, int | float] = field(default_factory=dict)  # of the columns that the recipe declares
     token_columns: tuple[str, ...] = ()  # those with a value for each token
@@ -282,7 +281,6 @@ def make_document_view(
         length=len(input_ids),
         num_trained=int((labels != MASKED).sum()),
         side=None if rows.side is None else SIDES[int(rows.side[number])],
-        margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
         images=tuple(
             ImageView(sha256=each.sha256.hex(), height=each.height, width=each.width, tokens=each.length)
             for each in (() if rows.media is None else rows.media[number])

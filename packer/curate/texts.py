@@ -60,8 +60,8 @@ def sides(sample: Sample) -> tuple[Sample, ...]:
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     """Return xxh3-128 of everything in a row that is trained, and everything that precedes it.
 
-    Covers messages with their calls and reasoning, tools, trained marks, texts, ids; for a pair both sides and the
-    margin; the rating of an answer; but not the row's own name. If `folded`, texts are normalized.
+    Covers messages with their calls and reasoning, tools, trained marks, texts, ids; for a pair both sides; the
+    rating of an answer; but not the row's own name. If `folded`, texts are normalized.
     """
     pretokenized = sample.pretokenized
     if pretokenized is not None:
@@ -70,7 +70,7 @@ def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     preference = sample.preference
     if preference is not None:
         rejected = None if preference.rejected is None else _content(preference.rejected, folded=folded)
-        content += (rejected, preference.is_desirable, preference.margin)
+        content += (rejected, preference.is_desirable)
     return xxh3_128_digest(_encode(content))
 
 

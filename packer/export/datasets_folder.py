@@ -90,9 +90,7 @@ def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict
         columns[each.name] = pa.list_(inner) if each.of_tokens or rows.unit == "blocks" else inner
     if rows.cache.is_paired:
         sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
-        margins = rows.cache.documents(rows.split).margins()
-        margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
-        return sided | margin | {name: pa.null() for name in _MEDIA}
+        return sided | {name: pa.null() for name in _MEDIA}
     return columns | ({"kto_tags": pa.bool_()} if rows.cache.has_sides else {})
 
 
@@ -115,7 +113,6 @@ def _documents(rows: SplitRows, numbers: Int64, own: Sequence[Declared]) -> dict
         sides = {"chosen": pa.array(range(0, len(numbers), 2)), "rejected": pa.array(range(1, len(numbers), 2))}
         columns = {f"{side}_{name}": column.take(at) for side, at in sides.items() for name, column in columns.items()}
         columns |= {name: pa.nulls(len(numbers) // 2) for name in _MEDIA}
-        columns["margin"] = pa.array(shards.margins()[numbers[::2]], pa.float32(), from_pandas=True)
     elif rows.cache.has_sides:
         columns["kto_tags"] = pa.array(shards.sides()[numbers] == DESIRABLE)
     return columns

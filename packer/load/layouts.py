@@ -292,13 +292,9 @@ def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Ordere
     for micro_batch, documents in zip(micro_batches, parts, strict=True):
         is_real = documents != PADDING_ROW
         columns = {"sides": np.where(is_real, rows.sides[documents], -1)}
-        firsts = documents
         if rows.content == "pairs":
             firsts = documents[: len(documents) // 2]
             columns["pair_ids"] = np.where(firsts == PADDING_ROW, -1, firsts // 2)
-        if rows.margins is not None:
-            margins: Any = np.where(is_real, rows.margins[documents], np.float32(np.nan))
-            columns["margins"] = margins[: len(firsts)]
         trained = {"completion_mask": (micro_batch["labels"] != MASKED).to(torch.int64)}
         extended.append(micro_batch | {name: torch.from_numpy(each) for name, each in columns.items()} | trained)
     return extended

@@ -89,7 +89,7 @@ class PackedLoader:
     | attention_mask | | | int64 [B, longest] | |
 
     With ``labels="shifted"``, labels and columns become shift_labels and shift_columns. Of pairs and rated
-    answers, there are also ``sides``, ``pair_ids``, ``completion_mask`` and ``margins``, and all sizes count pairs.
+    answers, there are also ``sides``, ``pair_ids`` and ``completion_mask``, and all sizes count pairs.
 
     Raises:
         UsageError: sizes that cannot be divided among ranks, several processes that would

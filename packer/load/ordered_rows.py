@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
+from packer.batches import CHOSEN, REJECTED, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
@@ -57,7 +57,7 @@ class OrderedRows:
         """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
 
         if self.content != "examples":
-            _ = self.sides, self.margins  # read now: forked workers would each read them again
+            _ = self.sides  # read now: forked workers would each read them again
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -78,12 +78,6 @@ class OrderedRows:
     def sides(self) -> Int64:
         """Side of each document, such as chosen or rejected.  # int64[documents]"""
         return np.concatenate([part.sides() for part in self.shards]).astype(np.int64)
-
-    @cached_property
-    def margins(self) -> Float32 | None:
-        """Margin of the row of each document; None if no row has one.  # float32[documents]"""
-        found = np.concatenate([part.margins() for part in self.shards])
-        return None if np.isnan(found).all() else found
 
     def documents_of(self, rows: Int64) -> Int64:
         """Return the blocks or documents that make up some rows, which may include padding rows."""

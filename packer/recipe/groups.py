@@ -141,7 +141,7 @@ MAX_WIDTH = 256
 
 TAKEN = frozenset({
     "doc_id", "input_ids", "labels", "spans", "length", "num_trained", "row", "sample_id", "side",
-    "margin", "media", "digest", "attention_mask", "position_ids", "seq_lengths", "kto_tags", "images", "videos",
+    "media", "digest", "attention_mask", "position_ids", "seq_lengths", "kto_tags", "images", "videos",
     "audios",
 })  # fmt: skip
 """Names that shards or exports have for something else."""

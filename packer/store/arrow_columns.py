@@ -16,9 +16,9 @@ contains the length of every list, so that no two different rows have the same b
 ``digest``, which it does not cover.
 
 - documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, spans and sample_id
-  (UTF-8 bytes; -1 for null); only if the file has these columns, also side, and the four bytes of margin as an int32.
-  Bytes: input_ids, labels, spans' messages, starts and ends, sample_id; then, of a document with images, the sha256 of
-  each, and the five int32 of each; then its values of columns that the recipe declares, by name.
+  (UTF-8 bytes; -1 for null); only if the file has this column, also side. Bytes: input_ids, labels, spans' messages,
+  starts and ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each; then its
+  values of columns that the recipe declares, by name.
 - blocks: header = length, num_trained, L, then the lengths of doc_ids, doc_starts, doc_lengths, doc_places and
   seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths, doc_places, seq_lengths.
 """
@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64
 
-from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
+from packer.batches import BlockBatch, Int8, Int32, Int64, UInt64
 from packer.layout import numbers_of
 from packer.media.carried import Media
 from packer.store.entries import BLOCK_PIECES, VALUES_OF_FILES, value_fields
@@ -86,7 +86,6 @@ class DocumentRows:
     sample_id: Ragged  # uint8, UTF-8
     has_sample_id: npt.NDArray[np.bool_]  # [R]
     side: Int8 | None  # [R] index into SIDES; None if the rows have none
-    margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
     media: Media | None = None  # of R documents; None if the shard has no images
     values: Mapping[str, npt.NDArray[Any] | Ragged] = field(default_factory=dict)
     """Columns that the recipe declares: a number for each document, or those of its tokens."""
@@ -103,7 +102,7 @@ class DocumentRows:
             *(self.doc_id, self.length, self.num_trained, self.row),
             *(self.input_ids, self.labels),
             *(Ragged(values=values, offsets=self.span_offsets) for values in spans),
-            *(self.sample_id, self.has_sample_id, self.side, self.margin),
+            *(self.sample_id, self.has_sample_id, self.side),
             *(Ragged(values=values, offsets=self.media.offsets) for values in media if self.media is not None),
             *self.values.values(),
         )
@@ -131,8 +130,8 @@ class DocumentRows:
         lengths = [ends - starts for _, starts, ends in columns]
         header: list[npt.NDArray[Any]] = [self.doc_id[rows], self.length[rows], self.num_trained[rows], self.row[rows]]
         header += *lengths[:2], lengths[-2], np.where(self.has_sample_id[rows], lengths[-1], -1)
-        if self.side is not None and self.margin is not None:
-            header += self.side[rows], self.margin.view(np.int32)[rows]
+        if self.side is not None:
+            header.append(self.side[rows])
         if self.media is not None:
             columns += (_pieces(each, self.media.offsets, rows) for each in (self.media.sha256, self.media.places))
         columns += ((values, starts[rows], ends[rows]) for values, starts, ends in value_pieces(self.values))
@@ -296,7 +295,7 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     return DocumentRows(
         values={name: columns.pop(name) for name in values},
         joined=frozenset(name for name, each in values.items() if each.metadata == VALUES_OF_FILES),
-        **{"side": None, "margin": None} | columns,
+        **{"side": None} | columns,
         span_offsets=span_offsets,
         span_message=numbers_of(message),
         span_start=numbers_of(start),

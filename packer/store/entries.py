@@ -221,12 +221,11 @@ _DOCUMENTS = (
     pa.field("row", pa.int32()),
     pa.field("sample_id", pa.string()),
     pa.field("side", pa.int8()),
-    pa.field("margin", pa.float32()),
     pa.field("media", pa.list_(_IMAGE)),
 )
 
-OPTIONAL_COLUMNS: Final = {"side": "side", "margin": "side", "media": "media"}
-"""Columns that a shard has only if its documents have them, each with the one that it comes with."""
+OPTIONAL_COLUMNS: Final = ("side", "media")
+"""Columns that a shard has only if its documents have them."""
 
 
 def documents_schema(present: Collection[str] = (), values: Iterable[pa.Field] = ()) -> pa.Schema:
@@ -234,7 +233,7 @@ def documents_schema(present: Collection[str] = (), values: Iterable[pa.Field] =
 
     `values` are the columns that the recipe declares (:func:`value_fields`).
     """
-    fields = [field for field in _DOCUMENTS if OPTIONAL_COLUMNS.get(field.name) in (None, *present)]
+    fields = [field for field in _DOCUMENTS if field.name not in OPTIONAL_COLUMNS or field.name in present]
     return pa.schema([*fields, *values, pa.field("digest", pa.uint64())], metadata=_metadata("documents"))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from packer.batches import CHOSEN, BlockBatch, DocumentColumns, Float32, Int8, Int32, Int64
+from packer.batches import CHOSEN, BlockBatch, DocumentColumns, Int8, Int32, Int64
 from packer.errors import CheckError
 from packer.layout import concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.recipe.groups import Declared
@@ -107,11 +107,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def sides(self) -> Int8:
         """Return each document's side, an index into `SIDES`; digests are not checked here.  # int8[N]"""
-        return self._answers[0]
-
-    def margins(self) -> Float32:
-        """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
-        return self._answers[1]
+        return self._sides
 
     def prompts(self) -> Int64:
         """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]"""
@@ -203,13 +199,12 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return lengths
 
     @cached_property
-    def _answers(self) -> tuple[Int8, Float32]:
-        """Sides and margins, read together: one request to a bucket per record batch."""
-        rows, sides, margins = self.stored_together({"row": np.int32, "side": np.int8, "margin": np.float32})
+    def _sides(self) -> Int8:
+        rows, sides = self.stored_together({"row": np.int32, "side": np.int8})
         if misplaced_sides(rows, sides).any():
             raise damage(self.folder, "", "is damaged: the two answers of a pair stand apart")
-        sides.flags.writeable = margins.flags.writeable = False
-        return sides, margins
+        sides.flags.writeable = False
+        return sides
 
     @cached_property
     def _doc_ids(self) -> Int64:

@@ -200,7 +200,6 @@ def rows_of(documents: DocumentBatch) -> DocumentRows:
         sample_id=sample_id,
         has_sample_id=has_sample_id,
         side=documents.side,
-        margin=documents.margin,
         media=documents.media,
         values=values,
     )

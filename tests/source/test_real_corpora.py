@@ -126,7 +126,7 @@ def said(sample):
         return None
     fields = sample.kind, sample.messages, sample.tools, sample.prompt, sample.text, sample.sample_id
     preference = sample.preference
-    return *fields, preference and (said(preference.rejected), preference.is_desirable, preference.margin)
+    return *fields, preference and (said(preference.rejected), preference.is_desirable)
 
 
 @pytest.mark.real

@@ -134,18 +134,16 @@ def test_a_digest_is_of_sides_images_and_declared_columns_too(tmp_path: Path) ->
         sha256=rng.integers(0, 256, (offsets[-1], 32), np.uint8),
         places=rng.integers(0, 99, (offsets[-1], 5), np.int32),
     )
-    side, margin = rng.integers(0, 4, 40).astype(np.int8), rng.random(40, np.float32)
+    side = rng.integers(0, 4, 40).astype(np.int8)
     of_tokens = Ragged(
         values=rng.random((shard.num_tokens, 2), np.float32), offsets=offsets_of(table["length"].to_pylist())
     )
-    rows = replace(
-        document_rows(table.to_batches()[0]), side=side, margin=margin, media=media, values={"a": wide, "b": of_tokens}
-    )
+    rows = replace(document_rows(table.to_batches()[0]), side=side, media=media, values={"a": wide, "b": of_tokens})
     expected = []
     for i, row in enumerate(table.to_pylist()):
         images = slice(offsets[i], offsets[i + 1])
         rest = [media.sha256[images], media.places[images], wide[i], of_tokens[i]]
-        sides = struct.pack("<2q", side[i], margin[i : i + 1].view(np.int32)[0])
+        sides = struct.pack("<q", side[i])
         expected.append(_oracle_digest(row, sides=sides, rest=b"".join(each.tobytes() for each in rest)))
     assert rows.digests().tolist() == expected
     assert rows.digests(np.array([7, 3])).tolist() == [expected[7], expected[3]]

@@ -35,7 +35,7 @@ def _parts(columns, recipe):
         yield from _lists([[span[name] for span in spans] for spans in columns["spans"]], "<i4")
     yield from _lists([(text or "").encode() for text in columns["sample_id"]], "u1")
     yield _flat([text is not None for text in columns["sample_id"]], "u1")
-    yield from (_flat(columns.get("side"), "i1"), _flat(columns.get("margin"), "<f4"))
+    yield _flat(columns.get("side"), "i1")
     if "media" in columns:
         yield from _lists([b"".join(image["sha256"] for image in images) for images in columns["media"]], "u1", of=32)
         names = ("start", "length", "height", "width", "pixels")
@@ -87,7 +87,7 @@ def _content(folder, manifest):
                 values = [columns["doc_id"][index], shard["first_row"] + row]
                 values += [int(np.uint64(columns["digest"][index]).view(np.int64))] * shard.get("joined", False)
                 if "side" in columns:
-                    values += [columns["side"][index], int(np.float32(columns["margin"][index]).view(np.int32))]
+                    values.append(columns["side"][index])
                 rows.setdefault(("documents", of), []).append(_flat(values, "<i8"))
         first += shard.get("num_input_rows", 0)
     lines = (

@@ -293,8 +293,8 @@ class ComparedRows:
     def _neighbors(self, sample: Sample) -> frozenset[Any]:
         """Return what the messages are, each with those before and behind it, and what else may matter of the row."""
         numbers = self._numbers
-        kinds = [(each.trained, *_kind(each.fields)) for each in sample.messages]
-        kinds = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        found = [(each.trained, *_kind(each.fields)) for each in sample.messages]
+        kinds = [numbers.setdefault(kind, len(numbers)) for kind in found]
         around = zip([_NOBODY, *kinds[:-1]], kinds, [*kinds[1:], _NOBODY], strict=True)
         return frozenset([bool(sample.tools), *sample.template_kwargs, *around])
 
