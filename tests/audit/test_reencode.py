@@ -32,12 +32,12 @@ NUM_CHATS, NUM_MIXED = 30, 65
 
 
 def chat(k, **fields):
-    """Two turns, of which every fifth row trains the first alone."""
+    """Two turns, of which the second is flagged in every fifth row."""
     turns = [
         {"role": "user", "content": f"What is {k} plus 30?"},
         {"role": "assistant", "content": f"The answer is {k + 30}.", "reasoning_content": "Think first."},
         {"role": "user", "content": "How are you today?"},
-        {"role": "assistant", "content": f"I am fine, {k} times."} | ({"weight": 0} if k % 5 == 0 else {}),
+        {"role": "assistant", "content": f"I am fine, {k} times."} | ({"weight": 1} if k % 5 == 0 else {}),
     ]
     return {"id": f"chat-{k}", "messages": turns, **fields}
 

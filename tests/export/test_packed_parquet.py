@@ -75,7 +75,7 @@ def test_rows_are_the_sequences_of_blocks_with_the_mask_of_the_next_token(mode, 
 def document(*ids, trained):
     ids = np.array(ids, np.int32)
     labels = np.where(np.isin(np.arange(len(ids)), trained), ids, -100).astype(np.int32)
-    return Document(ids, labels, (labels != -100).astype(np.float32))
+    return Document(ids, labels)
 
 
 def test_a_token_that_it_would_not_train_is_refused():
