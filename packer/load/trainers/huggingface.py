@@ -210,7 +210,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
 
     def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
         """Return a model's arguments, and beside them columns, which models do not accept."""
-        return self._adapter(micro_batch) | {name: micro_batch[name] for name in ("columns",) if name in micro_batch}
+        beside = {"columns": micro_batch["columns"]} if "columns" in micro_batch else {}
+        return self._adapter(micro_batch) | beside
 
     def floating_point_ops(self, inputs: Any) -> int:
         if isinstance(inputs, Step):
