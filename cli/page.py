@@ -113,8 +113,6 @@ class ViewPage:
         facts = [f"doc {view.doc_id}"]
         if view.sample_id is not None:
             facts.append(f"id {view.sample_id}")
-        if view.margin is not None:
-            facts.append(f"margin {view.margin:g}")
         facts += [f"image {each.width} x {each.height}, {plural(each.tokens, 'token')}" for each in view.images]
         trained = [run for run in view.runs if run.message is not None]
         if trained:
@@ -154,11 +152,10 @@ def _counted(tokens: re.Match[str]) -> str:
 
 
 def trained_messages(runs: "Sequence[Run]") -> str:
-    """Say which messages trained runs belong to: `messages 1, 3 (weight 0.5), 5`, or how many if there are many."""
+    """Say which messages trained runs belong to: `messages 1, 3, 5`, or how many if there are many."""
     if len(runs) > _LISTED:
         return f"{len(runs)} messages, {runs[0].message} to {runs[-1].message}"
-    listed = [f"{run.message}" if run.weight == 1 else f"{run.message} (weight {run.weight})" for run in runs]
-    return f"message{'s' * (len(runs) > 1)} {', '.join(listed)}"
+    return f"message{'s' * (len(runs) > 1)} {', '.join(f'{run.message}' for run in runs)}"
 
 
 def view_fields(view: "BlockView | DocumentView | RowView", *, with_ids: bool = False) -> dict[str, Any]:

@@ -36,12 +36,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fields: dict[str, Any]
     """JSON values by the field names of the OpenAI chat format; ``role`` is always present."""
 
-    weight: float | None = None
-    """Loss weight of an assistant message, 0 to 1; None leaves the decision to ``supervision.turns``."""
-
-    pieces: tuple[tuple[int, float | None], ...] = ()
-    """Of a turn that the row has as several messages: for each, the number of calls up to its end, and its weight. The
-    largest of these is `weight`."""
+    trained: bool | None = None
+    """Whether an assistant message is trained; None leaves the decision to ``supervision.turns``."""
 
     spans: tuple[tuple[int, int], ...] | None = None  # of characters of its content: all that is trained of it
 
@@ -62,7 +58,7 @@ class PretokenizedTokens:
     """The ids of an already tokenized row, and which of them are trained. N tokens, at least one."""
 
     input_ids: Int32  # [N] none negative
-    weight: Float32  # [N] in [0, 1]; 0 where a token is not trained
+    trained: Bool  # [N]
     num_padding: int
     """Number of leading padding tokens that were removed from the row."""
 
@@ -70,7 +66,7 @@ class PretokenizedTokens:
     """Number of tokens of the row, with its padding."""
 
     by_labels: bool
-    """Whether `weight` comes from labels, which were checked to equal the ids at their positions, rather than from a
+    """Whether `trained` comes from labels, which were checked to equal the ids at their positions, rather than from a
     mask, which may be misaligned with its tokens."""
 
 
@@ -93,9 +89,6 @@ class Preference(msgspec.Struct, frozen=True, kw_only=True):
 
     is_desirable: bool = True
     """Rating of a single answer; for a pair, the rating of its chosen answer."""
-
-    margin: float | None = None
-    """By how much the chosen answer is better, in the unit of the data. Stored with the document, never trained."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -167,7 +160,7 @@ def tool_parameters(function: Any) -> list[str] | None:
 
 
 def num_common_messages(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """Return how many leading messages two conversations have in common, ignoring weights."""
+    """Return how many leading messages two conversations have in common, whether trained or not."""
     for number, (message, other_message) in enumerate(zip(one, other, strict=False)):
         if not _is_same_message(message.fields, other_message.fields):
             return number
@@ -241,7 +234,6 @@ class TurnBatch:
     turn_message: Int32  # [T] index of the message in its sample; 0 for a completion or a text
     prompt_end: Int64  # [T] bytes
     completion_end: Int64  # [T] bytes
-    weight: Float32  # [T]
     guarded: Int64  # [G, 2] byte ranges of `text`: control tokens typed by a person, to be encoded as ordinary text
     masked: Int64  # [M, 2] byte ranges of `text`: pieces of completions that are not trained
     skipped: Int32  # [A] row of each answer that was to be trained and is not: see `totals.skipped` of the manifest
@@ -280,9 +272,7 @@ class DocumentBatch:
     run_start: Int32  # [U] tokens from the start of the document; at least 1
     run_end: Int32  # [U]
     run_message: Int32  # [U]
-    run_weight: Float32  # [U] in (0, 1]
     side: Int8 | None = None  # [D] index into SIDES; None if the rows have none
-    margin: Float32 | None = None  # [D] of its row, NaN where that has none; None where `side` is
     media: Media | None = None  # None if no document has images
     token_values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [K], or [K, width]
     values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)  # [D]
@@ -303,9 +293,6 @@ class DocumentColumns:
 
     input_ids: tuple[Int32, ...]
     labels: tuple[Int32, ...]
-    loss_weights: tuple[Float32, ...] | None
-    """None unless some weight is fractional."""
-
     chunk: Int32  # [N] index of the chunk a document is in
     start: Int64  # [N] place of its first token in the chunk's flat columns
     length: Int32  # [N] tokens
@@ -354,7 +341,6 @@ class BlockBatch:
     input_ids: Int32  # [B, L]
     labels: Int32  # [B, L]
     position_ids: Int32  # [B, L]
-    loss_weights: Float32 | None  # [B, L], only if a weight is fractional
     seq_lengths: Int32  # [M] slots of each run; sums to L in each block
     seq_offsets: Int64  # [B + 1] entries of seq_lengths of each block
     doc_ids: Int64  # [P] identity of the document of each piece

@@ -1,4 +1,4 @@
-"""Arrays: ranges and runs, labels, weights and positions with one definition for all that read them, numbers of Arrow.
+"""Arrays: ranges and runs, labels and positions with one definition for all that read them, numbers of Arrow.
 
 Labels are unshifted: ``labels[t]`` is ``input_ids[t]`` or -100, and the consumer shifts, as Hugging Face models do.
 The first token of every document, piece and block is -100, so that no shifting or flattening can turn another
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Float32, Int8, Int32, Int64
+from packer.batches import CHOSEN, REJECTED, SIDES, Bool, DocumentBatch, Int8, Int32, Int64
 from packer.media.carried import Media
 
 MASKED = -100
@@ -88,13 +88,6 @@ def document_labels(documents: DocumentBatch) -> Int32:
     return np.where(trained_tokens(documents), documents.input_ids, np.int32(MASKED))
 
 
-def document_weights(documents: DocumentBatch) -> Float32:
-    """Return the loss weights of the flat batch: the run's weight if trained, 0 otherwise.  # float32[K]"""
-    weights = np.zeros(len(documents.input_ids), np.float32)
-    weights[_run_tokens(documents)] = np.repeat(documents.run_weight, documents.run_end - documents.run_start)
-    return weights
-
-
 def positions(seq_lengths: npt.NDArray[np.integer]) -> Int32:
     """Return the position of each token in its sequence: [3, 2] gives [0, 1, 2, 0, 1].  # int32[Σ seq_lengths]"""
     offsets = offsets_of(seq_lengths)
@@ -120,9 +113,7 @@ def select_documents(documents: DocumentBatch, numbers: Int64) -> DocumentBatch:
         run_start=documents.run_start[runs],
         run_end=documents.run_end[runs],
         run_message=documents.run_message[runs],
-        run_weight=documents.run_weight[runs],
         side=None if documents.side is None else documents.side[numbers],
-        margin=None if documents.margin is None else documents.margin[numbers],
         media=None if documents.media is None else documents.media.take(numbers),
         token_values={name: taken_ranges(each, starts, lengths) for name, each in documents.token_values.items()},
         values={name: values[numbers] for name, values in documents.values.items()},
@@ -182,13 +173,6 @@ def misplaced_sides(row: npt.NDArray[np.integer], side: Int8) -> Bool:
 def first_trained(labels: Int32) -> int:
     """Return the index of the first trained token, which is the length of the prompt."""
     return int((labels != MASKED).argmax())
-
-
-def _run_tokens(documents: DocumentBatch) -> Int64:
-    """Indices into the flat batch of every trained token, run by run."""
-    runs_of_document = np.diff(documents.run_offsets)
-    document_start = np.repeat(documents.offsets[:-1], runs_of_document)
-    return concatenated_ranges(document_start + documents.run_start, documents.run_end - documents.run_start)
 
 
 def numbers_of(column: Any) -> npt.NDArray[Any]:

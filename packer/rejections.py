@@ -54,7 +54,7 @@ CODES: dict[str, str] = {
     "pair_empty_side": "an answer of a pair, or the rated answer, is empty",
     # tokens of the row's own
     "no_labels": "the row is already tokenized, but nothing says which tokens are trained",
-    "lengths_differ": "labels, a mask or weights of the row are not as long as its input_ids",
+    "lengths_differ": "labels or a mask of the row are not as long as its input_ids",
     "labels_differ": "a label is neither -100 nor the id at its place",
     "labels_shifted": "the labels, or the mask, are shifted by one token from the tokens they belong to",
     "bad_spans": "`train_detail` names the characters of an answer that are trained, and is not read",
@@ -140,7 +140,9 @@ _HINTS = {
     "prompt that both contain in other words",
     "pair_empty_side": "leave the row out, or write the missing answer",
     "bad_spans": "give the content as parts of type `text`, each with its own `train`",
-    "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end",
+    "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end. Other numbers beside the "
+    "ids are columns: --columns loss_weights=null leaves such a field out, `labels` or a mask say what is trained, and "
+    "`token_columns` carries the numbers, as docs/how-to/columns.md shows",
     "template_error": "the message is the template's own. Write the row as the template expects it, or use another "
     "template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "

@@ -8,7 +8,6 @@ from packer.batches import DocumentBatch
 from packer.layout import (
     concatenated_ranges,
     document_labels,
-    document_weights,
     offsets_of,
     positions,
     taken_ranges,
@@ -27,10 +26,7 @@ def documents(draw):
         borders = sorted(draw(st.sets(st.integers(1, length), max_size=6)))
         if len(borders) % 2:
             borders.pop()
-        runs = [
-            (start, end, draw(st.floats(0.125, 1, width=32)))
-            for start, end in zip(borders[::2], borders[1::2], strict=True)
-        ]
+        runs = [*zip(borders[::2], borders[1::2], strict=True)]
         plain.append(([100 * number + t for t in range(length)], runs))
     runs = [run for _, document_runs in plain for run in document_runs]
     batch = DocumentBatch(
@@ -42,7 +38,6 @@ def documents(draw):
         run_start=np.array([run[0] for run in runs], np.int32),
         run_end=np.array([run[1] for run in runs], np.int32),
         run_message=np.zeros(len(runs), np.int32),
-        run_weight=np.array([run[2] for run in runs], np.float32),
     )
     return batch, plain
 
@@ -99,12 +94,3 @@ def test_labels_are_the_ids_of_the_trained_runs(case):
     assert result.dtype == np.int32
     assert result.tolist() == expected
     assert trained_tokens(batch).tolist() == [label != -100 for label in expected]
-
-
-@given(documents())
-def test_weights_are_those_of_the_runs_and_zero_elsewhere(case):
-    batch, plain = case
-    expected = [run[2] if (run := run_of(runs, t)) else 0.0 for ids, runs in plain for t in range(len(ids))]
-    result = document_weights(batch)
-    assert result.dtype == np.float32
-    assert result.tolist() == expected

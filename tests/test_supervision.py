@@ -165,17 +165,13 @@ def _agree(cases: dict[str, tuple[Stages, Oracle, set[str]]]) -> None:
 
 
 @given(st.data())
-def test_stages_agree_on_the_turns_that_weights_choose(data: st.DataObject) -> None:
+def test_stages_agree_on_the_turns_that_flags_choose(data: st.DataObject) -> None:
     stages, oracle = _chatml()
     messages = data.draw(conversations())
-    weights = {
-        k: data.draw(st.sampled_from([0.0, 0.5, 1.0]))
-        for k, message in enumerate(messages)
-        if message["role"] == "assistant"
-    }
-    sample = chat(*messages, weights=weights)
+    flags = {k: data.draw(st.booleans()) for k, message in enumerate(messages) if message["role"] == "assistant"}
+    sample = chat(*messages, flags=flags)
     want = oracle.documents(
-        [message.fields for message in sample.messages], trained=[k for k, weight in weights.items() if weight]
+        [message.fields for message in sample.messages], trained=[k for k, flag in flags.items() if flag]
     )
     assert stages.outcomes([sample]) == [want]
 

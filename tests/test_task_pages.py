@@ -158,7 +158,7 @@ def rollout(number):
 
 
 @pytest.mark.slow
-def test_the_page_on_columns_distills_and_trains_on_rollouts(model, tmp_path, monkeypatch, capsys):
+def test_the_page_on_columns_distills_trains_on_rollouts_and_weighs_tokens(model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "YOUR_MODEL").symlink_to(model)
     small_model(tmp_path / "YOUR_TEACHER", model, vocab_size=4096, seed=1)
@@ -168,9 +168,18 @@ def test_the_page_on_columns_distills_and_trains_on_rollouts(model, tmp_path, mo
     rows = [rollout(number) for number in range(40)]
     write_rows("conversations.jsonl", [conversation(number) for number in range(42)])  # the last batch is not full
     write_rows("rollouts.jsonl", rows)
+    weighted = [
+        {"input_ids": ids, "labels": ids, "loss_weights": [t % 3 / 2 for t in range(len(ids))]}
+        for ids in (row["input_ids"] for row in rows)
+    ]
+    write_rows("weighted.jsonl", weighted)
+    options = {"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1}
+    monkeypatch.setattr(transformers, "TrainingArguments", partial(transformers.TrainingArguments, **options))
     names = run_page("columns.md", monkeypatch)
     losses = losses_of(capsys.readouterr().out)
     assert len(losses) >= 3 and 0 < losses[-1] < losses[0]
+    logged = [each["loss"] for each in names["trainer"].state.log_history if "loss" in each]
+    assert logged and logged[-1] < logged[0]
     student, total = names["model"].double().eval(), 0.0
     for step in packer.PackedLoader("rollouts", end="short", columns=["logps", "advantage"]):
         total += sum(names["policy_loss"](student, micro_batch).item() for micro_batch in step)

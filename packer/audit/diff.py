@@ -1,6 +1,6 @@
 """Why two caches differ: fingerprints, then what they were made from and what they hold.
 
-Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and weights. Side and margin, where
+Documents are the same if their doc_ids are: a doc_id is a digest of ids and labels. Side and margin, where
 there are any, must be the same too.
 """
 
@@ -193,8 +193,7 @@ def _documents(cache: Cache, split: str) -> tuple[Int64, Int64]:
     found = cache.documents(split) if split in cache.splits("documents") else DocumentShards(cache.folder, ())
     ids = found.doc_ids()
     if found.has_sides:
-        margins = found.margins().view(np.int32)
-        ids = digest_rows(np.column_stack([ids, found.sides(), margins]), []).view(np.int64)
+        ids = digest_rows(np.column_stack([ids, found.sides()]), []).view(np.int64)
     source, row = found.origins()
     return ids, (source << _ROW_BITS) | row
 

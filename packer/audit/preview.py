@@ -208,7 +208,7 @@ def _previewed(
     source, row = entry.name, raw.number
     with overruns_at(recipe, f"{source} (row {row})"):
         done = stages.run(raw.batch)
-        made = rows_of(done.documents, weighted=True)
+        made = rows_of(done.documents)
         view = partial(make_document_view, texts, made, split=entry.split, source=source, row=row, schema=entry.schema)
         documents = tuple(map(view, range(done.documents.num_documents)))
         rejected: tuple[Rejected, ...] = ()

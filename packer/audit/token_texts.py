@@ -109,9 +109,6 @@ class Run:
     """Index of the message of its row that it is trained from; a row's `system` field is message 0. None if the run is
     not trained, and for rows that have no messages."""
 
-    weight: float | None = None
-    """Loss weight of its tokens; None if the run is not trained."""
-
     input_ids: tuple[int, ...]
     """The labels are the same ids if trained, -100 otherwise."""
 
@@ -123,13 +120,12 @@ def make_runs(
     spans: Int32,
     *,
     messages: Sequence[int | None],
-    weights: Sequence[float],
 ) -> tuple[Run, ...]:
     """Split a document, or a piece of one, into runs: they begin where training begins or ends, or the span changes.
 
     `input_ids` are those of the document up to the end of the piece, so that a character within which the piece begins
     is wholly in its text; one that it ends within is U+FFFD there. `labels` and `spans` are those of the piece, which
-    span has each token or -1, `messages` and `weights` those of every span.  # int32[n] each
+    span has each token or -1, `messages` those of every span.  # int32[n] each
 
     Worked example: labels . . x x x . of the spans - - 0 0 1 1 give runs that begin at 0, 2, 4 and 5.
     """
@@ -146,7 +142,6 @@ def make_runs(
                 num_tokens=end - first,
                 text=text,
                 message=messages[span] if span >= 0 else None,
-                weight=weights[span] if span >= 0 else None,
                 input_ids=tuple(input_ids[start + first : start + end].tolist()),
             )
         )

@@ -53,7 +53,6 @@ class DocumentView:
     side: Side | None = None
     """Which answer of its row this is; None in a cache without sides."""
 
-    margin: float | None = None
     images: tuple[ImageView, ...] = ()
     values: Mapping[str, int | float] = field(default_factory=dict)  # of the columns that the recipe declares
     token_columns: tuple[str, ...] = ()  # those with a value for each token
@@ -271,8 +270,6 @@ def make_document_view(
     spans = np.full(start + len(input_ids), -1, np.int32)
     for span, (begin, end) in enumerate(zip(starts, ends, strict=True)):
         spans[begin:end] = span
-    # The shortest decimal of a float32: 0.3, not 0.30000001192092896.
-    weights = None if rows.loss_weights is None else [float(str(each)) for each in rows.loss_weights[number][starts]]
     return DocumentView(
         doc_id=int(rows.doc_id[number]),
         split=split,
@@ -284,7 +281,6 @@ def make_document_view(
         length=len(input_ids),
         num_trained=int((labels != MASKED).sum()),
         side=None if rows.side is None else SIDES[int(rows.side[number])],
-        margin=None if rows.margin is None or np.isnan(rows.margin[number]) else float(rows.margin[number]),
         images=tuple(
             ImageView(sha256=each.sha256.hex(), height=each.height, width=each.width, tokens=each.length)
             for each in (() if rows.media is None else rows.media[number])
@@ -297,7 +293,6 @@ def make_document_view(
             labels,
             spans[start:],
             messages=[message if _is_message(schema, message) else None for message in messages],
-            weights=[1.0] * len(starts) if weights is None else weights,
         ),
     )
 

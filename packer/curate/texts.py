@@ -60,17 +60,17 @@ def sides(sample: Sample) -> tuple[Sample, ...]:
 def content_key(sample: Sample, *, folded: bool = False) -> bytes:
     """Return xxh3-128 of everything in a row that is trained, and everything that precedes it.
 
-    Covers messages with their calls and reasoning, tools, trained marks, texts, ids; for a pair both sides and the
-    margin; the rating of an answer; but not the row's own name. If `folded`, texts are normalized.
+    Covers messages with their calls and reasoning, tools, trained marks, texts, ids; for a pair both sides; the
+    rating of an answer; but not the row's own name. If `folded`, texts are normalized.
     """
     pretokenized = sample.pretokenized
     if pretokenized is not None:
-        return xxh3_128_digest(pretokenized.input_ids.tobytes() + pretokenized.weight.tobytes())
+        return xxh3_128_digest(pretokenized.input_ids.tobytes() + pretokenized.trained.tobytes())
     content = _content(sample, folded=folded)
     preference = sample.preference
     if preference is not None:
         rejected = None if preference.rejected is None else _content(preference.rejected, folded=folded)
-        content += (rejected, preference.is_desirable, preference.margin)
+        content += (rejected, preference.is_desirable)
     return xxh3_128_digest(_encode(content))
 
 
@@ -79,7 +79,7 @@ def _content(sample: Sample, *, folded: bool) -> tuple[Any, ...]:
     texts += [sample.prompt, sample.text]
     fields, *rest = _folded(texts) if folded else texts
     return (
-        [*zip(fields, (message.pieces or message.spans or message.weight for message in sample.messages), strict=True)],
+        [*zip(fields, (message.spans or message.trained for message in sample.messages), strict=True)],
         *rest,
     )
 

@@ -28,7 +28,7 @@ from packer.recipe.groups import Declared, declared
 from packer.store.shards import block_values, document_values
 
 _BLOCKS = ("input_ids", "labels", "position_ids", "seq_lengths")
-_TYPES = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32()}
+_TYPES = {"attention_mask": pa.int8(), "loss_mask": pa.int8()}
 _MEDIA = ("images", "videos", "audios")
 _FILE = "data-00000-of-00001.arrow"
 
@@ -74,8 +74,6 @@ def notes(rows: SplitRows, *, as_mask: bool = False) -> Iterator[str]:
         if not rows.is_alone:
             yield "name the folder of a split: SkyRL reads all files below the one that it is given, as one dataset"
         return
-    if rows.weighted:
-        yield "TRL, axolotl and LLaMA-Factory do not read loss_weights: they train every label with weight 1"
     if rows.unit == "blocks":
         reads = "seq_lengths or position_ids (TRL: padding_free)"
         yield f"blocks keep documents apart only if the trainer reads {reads}"
@@ -85,7 +83,6 @@ def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict
     """Return the name and type of each column."""
     names = ["input_ids", "loss_mask"] if as_mask else ["input_ids", "attention_mask", "labels"]
     names = [*_BLOCKS] if rows.unit == "blocks" else names
-    names += ["loss_weights"] * rows.weighted
     columns: dict[str, pa.DataType] = {name: pa.list_(_TYPES.get(name, pa.int32())) for name in names}
     for each in own:
         number = pa.type_for_alias(each.rule.kind)
@@ -93,9 +90,7 @@ def _columns(rows: SplitRows, own: Sequence[Declared], *, as_mask: bool) -> dict
         columns[each.name] = pa.list_(inner) if each.of_tokens or rows.unit == "blocks" else inner
     if rows.cache.is_paired:
         sided = {f"{side}_{name}": kind for side in ("chosen", "rejected") for name, kind in columns.items()}
-        margins = rows.cache.documents(rows.split).margins()
-        margin = {} if np.isnan(margins).all() else {"margin": pa.float32()}
-        return sided | margin | {name: pa.null() for name in _MEDIA}
+        return sided | {name: pa.null() for name in _MEDIA}
     return columns | ({"kto_tags": pa.bool_()} if rows.cache.has_sides else {})
 
 
@@ -109,8 +104,6 @@ def _documents(rows: SplitRows, numbers: Int64, own: Sequence[Declared]) -> dict
         "labels": labels,
         "loss_mask": (labels != MASKED).view(np.int8),
     }
-    if rows.weighted:
-        flat["loss_weights"] = np.concatenate(found.values("loss_weights"), dtype=np.float32)
     offsets = offsets_of(found.values("length"))
     columns = {name: lists(values, offsets) for name, values in flat.items()}
     for each in own:
@@ -120,7 +113,6 @@ def _documents(rows: SplitRows, numbers: Int64, own: Sequence[Declared]) -> dict
         sides = {"chosen": pa.array(range(0, len(numbers), 2)), "rejected": pa.array(range(1, len(numbers), 2))}
         columns = {f"{side}_{name}": column.take(at) for side, at in sides.items() for name, column in columns.items()}
         columns |= {name: pa.nulls(len(numbers) // 2) for name in _MEDIA}
-        columns["margin"] = pa.array(shards.margins()[numbers[::2]], pa.float32(), from_pandas=True)
     elif rows.cache.has_sides:
         columns["kto_tags"] = pa.array(shards.sides()[numbers] == DESIRABLE)
     return columns
@@ -133,8 +125,6 @@ def _blocks(rows: SplitRows, numbers: Int64, own: Sequence[Declared]) -> dict[st
     offsets = np.arange(B + 1, dtype=np.int64) * L
     columns = {name: lists(getattr(batch, name).reshape(-1), offsets) for name in _BLOCKS[:3]}
     columns["seq_lengths"] = lists(batch.seq_lengths, batch.seq_offsets)
-    if batch.loss_weights is not None:
-        columns["loss_weights"] = lists(batch.loss_weights.reshape(-1), offsets)
     if own:
         found = block_values(shards.locate(numbers), L, rows.cache.documents(rows.split), own)
         for name, values in found.items():

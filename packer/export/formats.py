@@ -13,7 +13,6 @@ NEEDS = {
     "documents": "documents: its trainer reads blocks",
     "blocks": "blocks: its trainer packs documents itself",
     "sides": "which answer was chosen",
-    "weights": "fractional loss weights",
 }
 """What the format of a cache's export may need a place for, and how an error names it."""
 
@@ -55,7 +54,7 @@ FORMATS: dict[str, Format] = {
     "datasets": Format(
         module="datasets_folder",
         help="a folder for load_from_disk (TRL, axolotl, LLaMA-Factory)",
-        holds=("documents", "blocks", "weights", "sides"),
+        holds=("documents", "blocks", "sides"),
         writes_columns=True,
     ),
     "megatron-bridge": Format(

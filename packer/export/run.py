@@ -50,11 +50,6 @@ class SplitRows:
     def shards(self) -> DocumentShards | BlockShards:
         return self.cache.documents(self.split) if self.unit == "documents" else self.cache.blocks(self.split)
 
-    @property
-    def weighted(self) -> bool:
-        """Whether some rows have fractional loss weights."""
-        return self.shards.weighted
-
     def __len__(self) -> int:
         return len(self.shards)
 
@@ -279,13 +274,8 @@ def _splits(cache: Cache, split: str | None, unit: Unit) -> list[str]:
 
 def _refuse_unsupported(to: str, form: Format, rows: Sequence[SplitRows]) -> None:
     """Refuse what the format has no place for: without sides, rejected answers would be imitated."""
-    cache, weighted = rows[0].cache, any(each.weighted for each in rows)
-    if cache.has_sides and weighted:
-        raise UsageError(
-            f"{cache.folder} has fractional loss weights, and trainers of pairs and rated answers read none",
-            hint="build it without weights",
-        )
-    needed = {rows[0].unit: True, "sides": cache.has_sides, "weights": weighted}
+    cache = rows[0].cache
+    needed = {rows[0].unit: True, "sides": cache.has_sides}
     wanted = [name for name, is_needed in needed.items() if is_needed]
     for name in (name for name in wanted if name not in form.holds):
         able = ", ".join(f"--to {other}" for other, each in FORMATS.items() if {*wanted} <= {*each.holds})

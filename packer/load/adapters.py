@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from packer.batches import CHOSEN, REJECTED
 from packer.errors import UsageError
 from packer.load.attention import documents_of
-from packer.load.step import MicroBatch, shift_labels
+from packer.load.step import MicroBatch
 from packer.media.processor import first_with_state, text_config, wrong_when_packed
 
 
@@ -64,7 +64,7 @@ def huggingface(
 
     Raises:
         UsageError: something these models would silently get wrong: several documents in one of several rows, a
-            flattened micro-batch with a mask, shifted labels, loss weights, ``seq_idx`` for padded rows or where
+            flattened micro-batch with a mask, shifted labels, ``seq_idx`` for padded rows or where
             transformers ignores it.
     """
     state = first_with_state(config)
@@ -147,37 +147,6 @@ def summed_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) ->
     return loss
 
 
-def weighted_loss(logits: Tensor, micro_batch: MicroBatch, *, num_items_in_batch: float | None = None) -> Tensor:
-    """Compute the weighted cross-entropy of a micro-batch with ``loss_weights``: a sum over targets, normalized.
-
-    In bfloat16 and float16 it is computed in float32, as Hugging Face models do.
-
-    Args:
-        logits: of the model, [B, T, V].
-        micro_batch: as the loader returns it, labels shifted or not.
-        num_items_in_batch: divisor of the sum, ``step.num_items_in_batch``: the summed weights of the whole step, so
-            that losses of its micro-batches add up to the weighted mean. None divides by the weights of this
-            micro-batch.
-
-    Raises:
-        UsageError: a micro-batch without weights.
-
-    Example:
-        >>> arguments = {name: value for name, value in micro_batch.items() if name != "loss_weights"}  # doctest: +SKIP
-        >>> logits = model(**huggingface(arguments, model.config)).logits  # doctest: +SKIP
-        >>> weighted_loss(logits, micro_batch, num_items_in_batch=step.num_items_in_batch)  # doctest: +SKIP
-    """
-    shifted = micro_batch if "shift_labels" in micro_batch else shift_labels(micro_batch)
-    if "shift_loss_weights" not in shifted:
-        raise UsageError("a micro-batch without loss_weights", hint="open the loader with weights='use'")
-    targets, weights = shifted["shift_labels"].flatten(), shifted["shift_loss_weights"].flatten()
-    scores = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
-    losses = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
-    divisor = weights.sum() if num_items_in_batch is None else num_items_in_batch
-    loss: Tensor = (losses * weights).sum() / divisor
-    return loss
-
-
 def answer_logps(logits: Tensor, micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities of the chosen and of the rejected answers of a micro-batch, in float32 at least.
 
@@ -246,10 +215,6 @@ def _check(micro_batch: MicroBatch, *, seq_idx: bool, state: str) -> None:
         "the labels are already shifted, but Hugging Face models shift them again": (
             "shift_labels" in micro_batch,
             "open the loader with labels='unshifted'",
-        ),
-        "Hugging Face models compute their loss without loss_weights": (
-            "loss_weights" in micro_batch,
-            "take weighted_loss(model(...).logits, micro_batch), or remove loss_weights to train all turns alike",
         ),
     }
     for what, (applies, hint) in refused.items():

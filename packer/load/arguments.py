@@ -91,7 +91,6 @@ class LoaderOptions:
     flatten: bool
     static_shapes: bool
     labels: Literal["unshifted", "shifted"]
-    weights: Literal["refuse", "use"]
     prefetch: Annotated[int, Meta(ge=0)]
     images: bool
     columns: tuple[str, ...]

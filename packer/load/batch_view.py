@@ -94,7 +94,6 @@ def view_batch(
         "world_size": world_size,
         "prefetch": 0,
         "images": False,
-        "weights": "use" if shards.weighted else "refuse",
     }
     loaders = [PackedLoader(cache, rank=each, **arguments) for each in range(world_size)]
     loaders[0].set_epoch(epoch)

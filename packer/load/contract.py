@@ -26,7 +26,6 @@ _DTYPES = {
     "attention_mask": ("int64", "int32", "bool"),
     "document_ids": ("int32", "int64"),
     **dict.fromkeys(("seq_idx", *_BOUNDS), ("int32",)),
-    **dict.fromkeys(("loss_weights", "shift_loss_weights"), ("float32",)),
     **dict.fromkeys(("max_length_q", "max_length_k"), ("int",)),
 }
 """Columns that are checked, with the dtypes that losses and kernels need: int64 labels, int32 boundaries, ints."""
@@ -83,7 +82,7 @@ def check_batch(
     | positions | positions count from 0 in each sequence |
     | mask | a mask is 1 on one run of each row, 0 on padding, and never combined with several sequences in one row |
     | padding_targets | no target is padding |
-    | num_items | targets, or their weights, add up to what the loss is divided by |
+    | num_items | targets add up to what the loss is divided by |
 
     A label on a row's first token is not a target: shifting drops it. transformers counts in the same way.
 
@@ -330,21 +329,12 @@ def _padding_targets(batch: _Columns) -> int:
 
 def _num_items(batches: Sequence[_Columns], expected: float | None) -> ContractLine:
     """Compare the sum over all micro-batches with the divisor of their loss."""
-    found: float = sum(_weight(batch) for batch in batches)
+    found = sum(int(batch.targets.sum()) for batch in batches)
     if expected is None:
         return ContractLine(code="num_items", level="skipped", message=f"{found:,} targets; no number to compare with")
     level: Any = "ok" if found > 0 and np.isclose(found, expected, rtol=1e-6, atol=0) else "failure"
     message = f"{found:,} targets, num_items_in_batch is {expected:,}"
     return ContractLine(code="num_items", level=level, message=message)
-
-
-def _weight(batch: _Columns) -> float:
-    """Return the number of targets, or the sum of their weights."""
-    name = "shift_loss_weights" if batch.is_shifted else "loss_weights"
-    if name not in batch.arrays:
-        return int(batch.targets.sum())
-    weights = batch[name][:, :-1] if batch.is_shifted else batch[name][:, 1:]
-    return float(weights.sum(dtype=np.float64, where=batch.targets[:, 1:]))
 
 
 _LINES: dict[str, tuple[Callable[[_Columns], int | str], Callable[[int], str]]] = {

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from packer.load.arguments import check_instance, checked, open_cache
 from packer.load.attention import boundaries
 from packer.load.layouts import PREFIX, asked_columns
 from packer.load.loader import PackedLoader, loader_of_examples
-from packer.load.ordered_rows import check_weights, content_of, require_examples
+from packer.load.ordered_rows import content_of, require_examples
 from packer.load.ordering import UNCHANGED
 from packer.load.step import MicroBatch, Step
 from packer.store.cache import Cache
@@ -46,15 +46,11 @@ class PackedDataset(Dataset[Item]):
     | input_ids, labels, position_ids | int64 [L] |
     | seq_lengths | int64 [S], sums to L; a padding run is its last entry |
     | num_trained | int64 [] |
-    | loss_weights, with ``weights="use"`` | float32 [L] |
     | columns.NAME, of `columns` that the recipe declares | int64 or float32 [L] or [L, width] |
 
     It pickles as the cache's folder and fingerprint, so workers reopen the same bytes. A DataLoader turns it into
     flattened micro-batches, see :func:`collate`. A sampler offers none of the order, resume and global step of
     :class:`PackedLoader`.
-
-    Raises:
-        UsageError: the cache contains fractional weights and `weights` is ``refuse``.
     """
 
     def __init__(
@@ -62,16 +58,13 @@ class PackedDataset(Dataset[Item]):
         cache: str | Path | Cache,
         split: str = "train",
         *,
-        weights: Literal["refuse", "use"] = "refuse",
         columns: Sequence[str] = (),
     ) -> None:
         self._cache = open_cache(cache)
         require_examples(content_of(self._cache), "PackedDataset")
         self._cache.refuse_images("PackedDataset")
         self._split = checked("split", split, str)
-        self._weighted = checked("weights", weights, Literal["refuse", "use"]) == "use"
         self._rows = self._cache.blocks(split)
-        check_weights(weighted=self._rows.weighted, wanted=self._weighted)
         self._declared = asked_columns([self._cache], checked("columns", columns, tuple[str, ...]))
 
     def __len__(self) -> int:
@@ -98,17 +91,14 @@ class PackedDataset(Dataset[Item]):
         found = self._rows.locate(np.where(requested < 0, requested + size, requested))
         names = ("input_ids", "labels", "position_ids", "seq_lengths")
         columns: dict[str, Any] = {name: [values.astype(np.int64) for values in found.values(name)] for name in names}
-        if self._weighted:
-            columns["loss_weights"] = [values.astype(np.float32) for values in found.values("loss_weights")]
         columns["num_trained"] = np.array(found.values("num_trained"), np.int64)
         columns |= self._values_beside(found)
         rows_of_columns = zip(*columns.values(), strict=True)
         return [Item(zip(columns, map(torch.as_tensor, values), strict=True)) for values in rows_of_columns]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        weights: Literal["refuse", "use"] = "use" if self._weighted else "refuse"
         names = [each.name for each in self._declared]
-        return partial(type(self), weights=weights, columns=names), (self._cache, self._split)
+        return partial(type(self), columns=names), (self._cache, self._split)
 
     def _values_beside(self, found: Any) -> dict[str, Any]:
         columns = self._declared
@@ -129,9 +119,8 @@ def collate(items: Sequence[Item]) -> dict[str, Any]:
     """
     if not items:
         raise ValueError("items is empty; expected blocks of a PackedDataset")
-    has_weights = any("loss_weights" in item for item in items)
     beside = [name for name in items[0] if name.startswith(PREFIX)]
-    names = ("input_ids", "labels", "position_ids", *(("loss_weights",) if has_weights else ()), *beside)
+    names = ("input_ids", "labels", "position_ids", *beside)
     missing = {name for item in items for name in (*names, "seq_lengths") if name not in item}
     if missing:
         raise ValueError(

@@ -50,8 +50,6 @@ class Layout:
         self._fill: dict[str, npt.NDArray[Any]] = {"input_ids": ones * pad_id, "labels": ones * MASKED}
         if block_len:
             self._fill["position_ids"] = np.arange(block_len, dtype=np.int32)
-        if options.weights == "use":
-            self._fill["loss_weights"] = np.zeros(len(ones), np.float32)
         self._pool = ArrayPool()
 
     def micro_batches(
@@ -294,13 +292,9 @@ def with_sides(micro_batches: list[MicroBatch], parts: list[Int64], rows: Ordere
     for micro_batch, documents in zip(micro_batches, parts, strict=True):
         is_real = documents != PADDING_ROW
         columns = {"sides": np.where(is_real, rows.sides[documents], -1)}
-        firsts = documents
         if rows.content == "pairs":
             firsts = documents[: len(documents) // 2]
             columns["pair_ids"] = np.where(firsts == PADDING_ROW, -1, firsts // 2)
-        if rows.margins is not None:
-            margins: Any = np.where(is_real, rows.margins[documents], np.float32(np.nan))
-            columns["margins"] = margins[: len(firsts)]
         trained = {"completion_mask": (micro_batch["labels"] != MASKED).to(torch.int64)}
         extended.append(micro_batch | {name: torch.from_numpy(each) for name, each in columns.items()} | trained)
     return extended

@@ -72,7 +72,6 @@ class PackedLoader:
         static_shapes: for blocks: every micro-batch has equal shapes and ``max_length_*``, as CUDA graphs and compiled
             models want them. ``cu_seq_lens_*`` end in empty sequences; opening looks at all blocks for the most.
         labels: ``unshifted``, for models that shift, or ``shifted``: under the name ``shift_labels``.
-        weights: ``use`` adds ``loss_weights``; ``refuse`` raises if the cache contains fractional weights.
         prefetch: steps prepared ahead in one background thread; 0 prepares them on demand. From a bucket, an iteration
             begins once all shards of the split are here; with 0, each is fetched when it is needed.
         images: add the tensors of images, if the cache has any; False gives the tokens alone.
@@ -88,14 +87,13 @@ class PackedLoader:
     | max_length_q, max_length_k | int | | | int |
     | document_ids | | int32 [B, L] | | |
     | attention_mask | | | int64 [B, longest] | |
-    | loss_weights, with ``weights="use"`` | float32, as input_ids | | | |
 
-    With ``labels="shifted"``, labels, loss_weights and columns become shift_labels and so on. Of pairs and rated
-    answers, there are also ``sides``, ``pair_ids``, ``completion_mask`` and ``margins``, and all sizes count pairs.
+    With ``labels="shifted"``, labels and columns become shift_labels and shift_columns. Of pairs and rated
+    answers, there are also ``sides``, ``pair_ids`` and ``completion_mask``, and all sizes count pairs.
 
     Raises:
-        UsageError: sizes that cannot be divided among ranks, loss weights that would be ignored, several processes that
-            would read the same rows, caches that cannot be mixed, documents that fit into no micro-batch.
+        UsageError: sizes that cannot be divided among ranks, several processes that would
+            read the same rows, caches that cannot be mixed, documents that fit into no micro-batch.
         InputError: the split has no blocks.
         ValueError: an argument is out of range, or of the wrong type.
     """
@@ -119,7 +117,6 @@ class PackedLoader:
         flatten: bool = True,
         static_shapes: bool = False,
         labels: Literal["unshifted", "shifted"] = "unshifted",
-        weights: Literal["refuse", "use"] = "refuse",
         prefetch: int = 2,
         images: bool = True,
         columns: Sequence[str] = (),

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from packer.batches import CHOSEN, REJECTED, Float32, Int32, Int64
+from packer.batches import CHOSEN, REJECTED, Int32, Int64
 from packer.errors import InputError, UsageError
 from packer.layout import offsets_of
 from packer.load.arguments import LoaderOptions
@@ -20,7 +19,6 @@ from packer.store.numbered_rows import FoundRows
 
 RowKind: TypeAlias = Literal["blocks", "documents"]
 Content: TypeAlias = Literal["examples", "pairs", "rated answers"]
-Float64: TypeAlias = npt.NDArray[np.float64]
 
 PADDING_ROW = -1
 """Placeholder among a step's row numbers for a fully masked row."""
@@ -50,8 +48,6 @@ class OrderedRows:
                 raise InputError(f"split '{split}' of {cache.folder} has no {kind}")
         self.bounds = offsets_of([len(shards) // self.num_sides for shards in self.shards])
         self.block_len = _block_len(self.shards) if kind == "blocks" else 0
-        self.weighted = any(shards.weighted for shards in self.shards)
-        self._weight_sums: Float64 | None = None  # NaN if not yet known
         read = [shards.stored_together({"length": np.int32, "num_trained": np.int32}) for shards in self.shards]
         lengths, trained = (np.concatenate(column).reshape(-1, self.num_sides) for column in zip(*read, strict=True))
         self.num_trained: Int32 = trained.sum(1, dtype=np.int32)
@@ -61,7 +57,7 @@ class OrderedRows:
         """Tokens of each document of a row, or of all documents of a block; without padding.  # int32[N, 1 or 2]"""
 
         if self.content != "examples":
-            _ = self.sides, self.margins  # read now: forked workers would each read them again
+            _ = self.sides  # read now: forked workers would each read them again
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
@@ -82,12 +78,6 @@ class OrderedRows:
     def sides(self) -> Int64:
         """Side of each document, such as chosen or rejected.  # int64[documents]"""
         return np.concatenate([part.sides() for part in self.shards]).astype(np.int64)
-
-    @cached_property
-    def margins(self) -> Float32 | None:
-        """Margin of the row of each document; None if no row has one.  # float32[documents]"""
-        found = np.concatenate([part.margins() for part in self.shards])
-        return None if np.isnan(found).all() else found
 
     def documents_of(self, rows: Int64) -> Int64:
         """Return the blocks or documents that make up some rows, which may include padding rows."""
@@ -121,17 +111,6 @@ class OrderedRows:
         """Return the most sequences that a block has."""
         counts = (np.diff(blocks.seq_lengths.offsets).max() for part in self.shards for blocks, _ in part.chunks())
         return int(max(counts))
-
-    def weight_sums(self, rows: Int64) -> Float64:
-        """Sum the loss weights of some rows; each row of any rank is read once for this.  # float64[R]"""
-        if self._weight_sums is None:
-            self._weight_sums = np.full(len(self), np.nan)
-        unknown = np.unique(rows[np.isnan(self._weight_sums[rows])])
-        if len(unknown):
-            of_sides = self.locate(self.documents_of(unknown)).weight_sums()
-            self._weight_sums[unknown] = of_sides.reshape(self.num_sides, -1).sum(0)
-        sums: Float64 = self._weight_sums[rows]
-        return sums
 
     def locate(self, rows: Int64) -> FoundRows[Any]:
         """Find and check some blocks or documents, ready to be copied."""
@@ -187,15 +166,6 @@ def require_examples(content: Content, what: str) -> None:
             f"{what} trains examples, and this cache holds {content}: it would imitate rejected answers too",
             hint="a loop of your own over PackedLoader gives them with their sides; trainers of pairs are in "
             "packer.load.trainers",
-        )
-
-
-def check_weights(*, weighted: bool, wanted: bool) -> None:
-    """Refuse a cache with loss weights for a consumer that does not declare that it uses them."""
-    if weighted and not wanted:
-        raise UsageError(
-            "this cache has fractional loss weights, which would be ignored",
-            hint="pass weights='use' and multiply each target's loss by micro_batch['loss_weights']",
         )
 
 

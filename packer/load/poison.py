@@ -38,7 +38,7 @@ _SEED = 20  # for the replacement ids; arbitrary
 # computes its softmax in float32 even in a float64 model.
 _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
-_TARGETS = ("labels", "shift_labels", "loss_weights", "shift_loss_weights")
+_TARGETS = ("labels", "shift_labels")
 
 
 def poison_test(

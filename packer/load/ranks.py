@@ -222,7 +222,7 @@ class Agreement:
     def __init__(self, options: LoaderOptions) -> None:
         self._rank, self._world_size = options.rank, options.world_size
         names = ("world_size", "micro_batch_size", "global_batch_size", "padded", "balance", "flatten")
-        self._form = msgspec.to_builtins({name: getattr(options, name) for name in (*names, "labels", "weights")})
+        self._form = msgspec.to_builtins({name: getattr(options, name) for name in (*names, "labels")})
         self._loader: int | None = None
         self._begun: ReaderState | None = None
         self._num_begun = 0

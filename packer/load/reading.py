@@ -59,7 +59,6 @@ class StepReader:
         self.images = images_of(source, options) if has_images else None
         self._columns = BatchColumns(source, options) if options.columns else None
         self._shifted = options.labels == "shifted"
-        self._sums_weights = options.weights == "use" and source.rows.weighted  # else every target has weight 1
         self._pin = options.device.type == "cuda"
         most_tokens = 0 if self.images else _MAX_TOKENS  # pixels take a thousand times as much memory as ids
         self._max_rows = max(int(most_tokens * options.world_size / source.rows.lengths.mean()), 1)
@@ -76,7 +75,7 @@ class StepReader:
                     index=state.counters.steps,
                     epoch=plan.epoch,
                     block_ids=np.concatenate(share.parts),
-                    num_items_in_batch=self._num_items(plan, trained),
+                    num_items_in_batch=trained,
                     coverage=plan.coverage,
                     size=tokens if self._counts_tokens else plan.num_rows,
                     num_tokens=tokens,
@@ -87,11 +86,11 @@ class StepReader:
                 yield step, state
 
     def summary(self, plans: Iterable[StepPlan]) -> EpochSummary:
-        """Return totals over the steps of some plans. Reads no rows, unless weights are summed."""
-        steps, micro_batches, num_items = 0, 0, 0.0 if self._sums_weights else 0
+        """Return totals over the steps of some plans. Reads no rows."""
+        steps = micro_batches = num_items = 0
         for steps, plan in enumerate(plans, start=1):  # noqa: B007 - their number
             micro_batches += self._dealer.num_micro_batches(plan.rows)
-            num_items += self._num_items(plan, int(self._rows.num_trained[plan.real_rows].sum(dtype=np.int64)))
+            num_items += int(self._rows.num_trained[plan.real_rows].sum(dtype=np.int64))
         return EpochSummary(steps, micro_batches, num_items)
 
     def _counts(self, plans: Sequence[StepPlan]) -> tuple[list[int], list[int]]:
@@ -102,10 +101,6 @@ class StepReader:
         sums = (np.add.reduceat(counts, firsts, dtype=np.int64) for counts in of_rows)
         of_trained, of_tokens = (each.tolist() for each in sums)
         return of_trained, of_tokens
-
-    def _num_items(self, plan: StepPlan, num_trained: int) -> int | float:
-        """Return the number that the summed losses of a whole step are divided by."""
-        return float(self._rows.weight_sums(plan.real_rows).sum()) if self._sums_weights else num_trained
 
     def _micro_batches(self, rows: list[Int64]) -> list[MicroBatch]:
         """Read all rows of this rank at once, which spreads the fixed cost over them, and lay them out."""

@@ -28,7 +28,7 @@ from packer.batches import Int32, Int64
 from packer.errors import UsageError
 from packer.load.arguments import LoaderOptions
 from packer.load.mixture import Mixture, MixtureOrder
-from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit, check_weights
+from packer.load.ordered_rows import PADDING_ROW, OrderedRows, RowKind, check_rows_fit
 from packer.load.ordering import (
     STATE_VERSION,
     ZERO_COUNTERS,
@@ -93,7 +93,6 @@ class RowSource:
             self._num_items = self._mixture.num_items(self._shares, sizes)
         else:
             self._num_items = self._order().num_items
-        check_weights(weighted=rows.weighted, wanted=options.weights == "use")
         self._check_size()
         check_rows_fit(rows, options)
         if self._is_function and (np.diff(self._order().rows(0)) > 0).all() and self._num_items > 1:

@@ -36,8 +36,8 @@ class Step:
     documents these are document numbers, with pairs pair numbers. In a mixture they are numbered consecutively across
     its caches."""
 
-    num_items_in_batch: int | float
-    """Trained targets of the whole step, over all ranks and micro-batches; with ``weights="use"`` their summed weights.
+    num_items_in_batch: int
+    """Trained targets of the whole step, over all ranks and micro-batches.
 
     Divide summed losses by it. A mean of micro-batch means is a different number: it gives tokens of micro-batches with
     few trained targets more weight.
@@ -104,7 +104,7 @@ class Step:
 
 
 def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
-    """Return a copy with ``shift_labels`` (``shift_loss_weights``, ``shift_columns``) for ``labels`` (and so on).
+    """Return a copy with ``shift_labels`` and ``shift_columns`` for ``labels`` and ``columns``.
 
     ``shift_labels[..., t] == labels[..., t + 1]``; the last one has no target, and 0 in columns. The first label of
     a document is -100 in every cache, so no target crosses a document boundary, flattened or not.
@@ -116,11 +116,8 @@ def shift_labels(micro_batch: MicroBatch) -> MicroBatch:
         raise ValueError("the labels of this micro-batch are shifted already")
     if "labels" not in micro_batch:
         raise ValueError("this micro-batch has no labels")
-    is_shifted = ("labels", "loss_weights", "columns")
-    shifted = {name: value for name, value in micro_batch.items() if name not in is_shifted}
+    shifted = {name: value for name, value in micro_batch.items() if name not in ("labels", "columns")}
     shifted["shift_labels"] = _shifted(micro_batch["labels"], MASKED)
-    if "loss_weights" in micro_batch:
-        shifted["shift_loss_weights"] = _shifted(micro_batch["loss_weights"], 0)
     if "columns" in micro_batch:
         columns = micro_batch["columns"].items()
         shifted["shift_columns"] = {

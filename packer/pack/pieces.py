@@ -214,8 +214,8 @@ def gather(
 ) -> BlockBatch:
     """Lay out the blocks of a plan.
 
-    A block consists of its pieces one after another and then a padding run: ``pad_id``, label -100, weight 0, positions
-    of its own. The first token of every piece is masked, whatever its label in the columns. The result does not
+    A block consists of its pieces one after another and then a padding run: ``pad_id``, label -100, positions of its
+    own. The first token of every piece is masked, whatever its label in the columns. The result does not
     depend on how the documents are divided into chunks.
 
     If a piece takes more slots than it has tokens, the extra slots are filled with ``pad_id`` and masked. They
@@ -244,19 +244,14 @@ def gather(
     seq_lengths, seq_offsets = _runs(filled, slots, offsets, block_len, one_run=one_run)
     shape = (plan.num_blocks, block_len)
     input_ids, labels = np.full(shape, pad_id, np.int32), np.full(shape, MASKED, np.int32)
-    weights = None if columns.loss_weights is None else np.zeros(shape, np.float32)
     copies = _copies(plan, place, columns)
     _copy(copies, columns.input_ids, input_ids)
     _copy(copies, columns.labels, labels)
     labels.reshape(-1)[place] = MASKED
-    if columns.loss_weights is not None and weights is not None:
-        _copy(copies, columns.loss_weights, weights)
-        weights.reshape(-1)[place] = 0
     return BlockBatch(
         input_ids=input_ids,
         labels=labels,
         position_ids=positions(seq_lengths).reshape(shape),
-        loss_weights=weights,
         seq_lengths=seq_lengths,
         seq_offsets=seq_offsets,
         doc_ids=columns.doc_id[plan.document],

@@ -38,9 +38,6 @@ class BlockTask:
     documents: DocumentShards
     """The split's document shards from the first to the last one that these blocks use."""
 
-    weighted: bool
-    """Whether some document of the split has fractional loss weights."""
-
     index: int
     """Of the block shard within the split."""
 
@@ -107,9 +104,9 @@ def cuts_of(groups: Iterable[PackedGroup], before: Mapping[str, Cut] | None = No
     return dict(sorted(cuts.items()))
 
 
-def tokens_per_shard(shard_bytes: int, *, weighted: bool = False) -> int:
-    """Return how many slots a block shard has: id, label and position of four bytes each, and the weight."""
-    return max(1, shard_bytes // (16 if weighted else 12))
+def tokens_per_shard(shard_bytes: int) -> int:
+    """Return how many slots a block shard has: id, label and position of four bytes each."""
+    return max(1, shard_bytes // 12)
 
 
 def pack_split(
@@ -121,17 +118,14 @@ def pack_split(
     """
     if not len(documents):
         return
-    weighted = documents.weighted
     opened = lru_cache(1)(lambda first, last: _OpenShards(*documents.of_shards(first, last)))
-    blocks_per_shard = max(1, tokens_per_shard(shard_bytes, weighted=weighted) // pack.block_len)
+    blocks_per_shard = max(1, tokens_per_shard(shard_bytes) // pack.block_len)
     index = first_row = 0
     bounds = [*range(0, len(documents), pack.group_documents), len(documents)]
     for number, (first, last) in enumerate(pairwise(bounds)):
         own = opened(documents.shard_of(first), documents.shard_of(last - 1))
         packed, plan = own.packed(split, first - own.before, last - own.before, pack, group=number)
-        whole = BlockTask(
-            split=split, documents=own.documents, weighted=weighted, index=index, first_row=first_row, plan=plan
-        )
+        whole = BlockTask(split=split, documents=own.documents, index=index, first_row=first_row, plan=plan)
         yield packed, own.by_shard(whole, blocks_per_shard)
         index += -(-plan.num_blocks // blocks_per_shard)
         first_row += plan.num_blocks
@@ -223,14 +217,13 @@ def block_worker(folder: Path, pack: Pack, pad_id: int) -> Callable[[BlockTask],
         partitions = (task.split, first.source, first.first_row, len(documents.shards))
         if partitions not in opened:
             opened.clear()
-            columns = documents.columns(weighted=task.weighted)
+            columns = documents.columns()
             documents.verify_files()  # in file order: the pages are in memory when they are gathered in random order
             opened[partitions] = columns
         shard = write_blocks(
             folder,
             batches_of(task.plan, opened[partitions], pack, pad_id),
             block_len=pack.block_len,
-            weighted=task.weighted,
             split=task.split,
             index=task.index,
         )

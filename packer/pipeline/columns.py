@@ -193,7 +193,7 @@ class _Filled:
         if (unknown := self._ids[at] != ids).any():
             raise InputError(
                 f"{where}: no document has the doc_id {ids[unknown.argmax()]}",
-                hint="a document whose ids, labels or weights change gets another doc_id: leave its old values out",
+                hint="a document whose ids or labels change gets another doc_id: leave its old values out",
             )
         is_there, begin = np.array(values.is_valid(), np.bool_), np.zeros_like(ids)
         length, is_whole = is_there.astype(np.int64), is_there

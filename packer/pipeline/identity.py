@@ -34,7 +34,7 @@ from packer.tokenize.fast import differences
 from packer.tokenize.reference_encoder import ReferenceEncoder
 from packer.version import library_version
 
-RULES_VERSION = 28
+RULES_VERSION = 29
 """Raised when the same rows, recipe and engine would produce different documents."""
 
 CODE_VERSION = "packer_code"

@@ -208,7 +208,7 @@ def names_in(samples: Sequence[Sample], roles: Collection[str]) -> Iterator[Unre
         names: set[str] = set()
         for message in sample.messages:
             role, text = message.fields["role"], message.fields.get("content")
-            if role not in labels or type(text) is not str or message.weight == 0 or not text or text.isspace():
+            if role not in labels or type(text) is not str or message.trained is False or not text or text.isspace():
                 continue
             num_texts[role] += 1
             if (found := LABEL.match(text)) is not None:

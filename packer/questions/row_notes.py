@@ -235,7 +235,7 @@ def begun_rows(samples: Sequence[Sample], num_rows: int) -> Iterator[Note]:
             if is_trained:
                 begun.add(value)
             value = hash((value, _words_of(message)))
-            is_trained |= message.role == "assistant" and message.weight != 0
+            is_trained |= message.role == "assistant" and message.trained is not False
         whole += [value] * is_trained
     num_begin = sum(map(begun.__contains__, whole))
     if num_begin * _MOST_ROWS_PER_BEGUN > num_rows:

@@ -281,14 +281,14 @@ def _listed(values: Sequence[Any]) -> str:
     return ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
 
 
-def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "weights", "words"] | None:
+def _kind(values: Sequence[Any]) -> Literal["flags", "signs", "fractions", "words"] | None:
     """Return what values are: each a yes or no, around zero, from 0 to 1, or one of two words, or of some verdicts."""
     if all(as_flag(value) is not None for value in values):
         return "flags"
     numbers = [*map(as_number, values)]
     if not any(map(math.isnan, numbers)):
-        is_weight = min(numbers) >= 0 and max(numbers) <= 1
-        return "signs" if min(numbers) < 0 < max(numbers) else "weights" if is_weight else None
+        is_fraction = min(numbers) >= 0 and max(numbers) <= 1
+        return "signs" if min(numbers) < 0 < max(numbers) else "fractions" if is_fraction else None
     words = {_word(value) for value in values}
     is_verdict = {"true", "false"} <= words or verdicts([*map(str, words)])[1]  # such as yes, no and maybe
     most = _MOST_VERDICTS if is_verdict else 2
@@ -341,7 +341,7 @@ def _flag(place: Place, said: _Said, says: str) -> UnreadField:
 
 
 def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
-    """Return the flag in which answers differ: in weights, and in words of a list, those of one conversation."""
+    """Return the flag in which answers differ: in fractions, and in words of a list, those of one conversation."""
     kind = _kind(values)
     written = {str(_word(value)): str(value).lower() for value in reversed(values)}
     words = sorted(written.values() if kind == "words" else written)
@@ -349,6 +349,6 @@ def _of_answers(place: Place, said: _Said, values: Sequence[Any], num_silent: in
     differ |= kind == "words" and len(words) > 1 and place.of == "message"
     if kind is None or not differ:
         return None
-    says = {"signs": SIGNS, "weights": "a number from 0 to 1"}.get(kind, " or ".join(words))
+    says = {"signs": SIGNS, "fractions": "a number from 0 to 1"}.get(kind, " or ".join(words))
     says = "the numbers of some messages" if place.of == "numbers" else says + " or nothing" * (num_silent > 0)
     return _flag(place, said, says)

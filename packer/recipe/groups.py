@@ -140,8 +140,8 @@ MAX_WIDTH = 256
 """A limit, as a batch has so many numbers for each slot, and a cache may come from anybody."""
 
 TAKEN = frozenset({
-    "doc_id", "input_ids", "labels", "loss_weights", "spans", "length", "num_trained", "row", "sample_id", "side",
-    "margin", "media", "digest", "attention_mask", "position_ids", "seq_lengths", "kto_tags", "images", "videos",
+    "doc_id", "input_ids", "labels", "spans", "length", "num_trained", "row", "sample_id", "side",
+    "media", "digest", "attention_mask", "position_ids", "seq_lengths", "kto_tags", "images", "videos",
     "audios",
 })  # fmt: skip
 """Names that shards or exports have for something else."""

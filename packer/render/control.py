@@ -221,7 +221,7 @@ def revealed(document: Document, stand_ins: StandIns, hidden: Conversation, orig
                 "a control token typed in a message changes how the template renders the row", code="control_render"
             )
     text, guarded, moved = stand_ins.reveal(document.text)
-    turns = [(message, moved(a), moved(b), weight) for message, a, b, weight in document.turns]
+    turns = [(message, moved(a), moved(b)) for message, a, b in document.turns]
     masked = [(moved(a), moved(b)) for a, b in document.masked]
     return encoded(text, turns, guarded=guarded, masked=masked)
 

@@ -1,9 +1,6 @@
 """One conversation: which of its answers are trained, and what a template renders of it, in which form of its messages
 and in which modes.
 
-ms-swift and LLaMA-Factory write a text and each of its calls as messages, each with its own flag. The model generates
-them in one turn, which is trained whole or not at all: a row whose flags differ within a turn is rejected.
-
 A template may accept messages only with other nulls, arguments or contents than the row has (:func:`renderable`). A
 *mode* is a setting of a variable that chooses between prompts with and without reasoning. A reasoned answer is trained
 in none in which the template is asked for an answer without.
@@ -12,7 +9,7 @@ in none in which the template is asked for an answer without.
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -29,9 +26,6 @@ Mode: TypeAlias = Mapping[str, Any]
 Change: TypeAlias = tuple[Callable[[JSONMessage], JSONMessage], ...]
 Turns = Literal["all", "last", "marked", "conversation"]
 
-_NOTHING = 2.0**-150
-"""The largest number that is stored as zero."""
-
 MAX_TURN_MESSAGES = 2**22
 """Largest product of a row's trained answers and the messages up to the last of them: about how many messages the
 definition renders, for each mode of the template. That takes ten to twenty seconds."""
@@ -40,47 +34,28 @@ MAX_TOOLS_AND_CALLS = 2**12
 """Largest number of a row's tools and calls together: each is looked for in a prompt that has them all."""
 
 
-def turn_weights(sample: Sample, turns: Turns) -> dict[int, float]:
-    """Return the loss weight of every assistant message to be trained, by message number.
-
-    A message's own weight takes precedence over the rule.
-    """
-    return {k: max(each) for k, each in _weights_of_turns(sample, turns) if max(each) > _NOTHING}
-
-
-def _weights_of_turns(sample: Sample, turns: Turns) -> Iterator[tuple[int, set[float]]]:
-    """Yield the number of every assistant message, and the weights of its text and its calls; mostly one."""
+def trained_turns(sample: Sample, turns: Turns) -> list[int]:
+    """Return the numbers of the assistant messages to be trained. What a message itself says precedes the rule."""
     assistants = [k for k, message in enumerate(sample.messages) if message.fields["role"] == "assistant"]
     by_rule = {*{"last": assistants[-1:], "marked": []}.get(turns, assistants)}
-    for k in assistants:
-        message = sample.messages[k]
-        given = [own for _, own in message.pieces] or [message.weight]
-        yield k, {float(k in by_rule) if own is None else own for own in given}
+    flags = [(k, sample.messages[k].trained) for k in assistants]
+    return [k for k, trained in flags if (k in by_rule if trained is None else trained)]
 
 
-def refusal_of_weights(sample: Sample, turns: Turns) -> Rejection | None:
-    """Return why what a row says itself of what is trained of it cannot be done, or None."""
+def refusal_of_flags(sample: Sample, turns: Turns) -> Rejection | None:
+    """Return why a row that leaves some of it untrained cannot be trained as a whole, or None."""
     for k, message in enumerate(sample.messages if turns == "conversation" else ()):
-        if message.weight not in (None, 1) or message.pieces or message.spans is not None:
-            return _refused(sample, k, "the row says what of it is trained; supervision.turns=conversation trains all")
-    if any(message.pieces for message in sample.messages):
-        for k, weights in _weights_of_turns(sample, turns):
-            if len(weights) > 1:
-                given = " and ".join(f"{weight:g}" for weight in sorted(weights))
-                reason = f"its text and its calls are one turn, and have the loss weights {given}; give them one flag"
-                return _refused(sample, k, reason)
+        if message.trained is False or message.spans is not None:
+            reason = "the row says what of it is trained; supervision.turns=conversation trains all"
+            return Rejection(row=sample.row, code="wrong_type", reason=f"messages[{k}]: {reason}", message=k)
     return None
 
 
-def _refused(sample: Sample, message: int, reason: str) -> Rejection:
-    return Rejection(row=sample.row, code="wrong_type", reason=f"messages[{message}]: {reason}", message=message)
-
-
-def too_many(sample: Sample, weights: Mapping[int, float]) -> str | None:
+def too_many(sample: Sample, trained: Sequence[int]) -> str | None:
     """Return what a row has too many of to be rendered in seconds, or None."""
-    num_messages = max(weights) + 1
-    if len(weights) * num_messages > MAX_TURN_MESSAGES:
-        return f"{len(weights)} trained answers among {num_messages} messages: each is rendered with all before it"
+    num_messages = trained[-1] + 1
+    if len(trained) * num_messages > MAX_TURN_MESSAGES:
+        return f"{len(trained)} trained answers among {num_messages} messages: each is rendered with all before it"
     number = len(sample.tools or ()) + sum(len(each.fields.get("tool_calls") or ()) for each in sample.messages)
     if number > MAX_TOOLS_AND_CALLS:
         return f"{number} tools and calls: each is looked for in the whole prompt"

@@ -302,7 +302,7 @@ def says_nothing(conversation: Conversation, turn: RenderedTurn, rules: TurnRule
     if not calls:
         return turn.whole == shorter.attempt(shorter.messages, turn.mode)
     try:
-        found = turn_of(shorter, k, turn.weight, rules)
+        found = turn_of(shorter, k, rules)
     except RenderError:
         return False
     return found is not None and found.text == turn.text

@@ -37,7 +37,7 @@ class PlainRows:
         guarded = self._control.guarded(sample.prompt + sample.text)
         self._control.refuse_foreign(sample.text, sample.kind, trained=sample.text)
         whole = f"{sample.prompt}{sample.text}{close}"
-        return encoded(whole, ((0, len(sample.prompt), len(whole), 1.0),), raw=True, guarded=guarded)
+        return encoded(whole, ((0, len(sample.prompt), len(whole)),), raw=True, guarded=guarded)
 
     def batch(self, samples: Sequence[Sample]) -> TurnBatch:
         """Render rows; what cannot be rendered correctly is rejected."""
@@ -60,7 +60,7 @@ class PlainRows:
             prompt, rest = sample.prompt.encode(), f"{sample.text}{self._close[sample.kind]}".encode()
         except UnicodeEncodeError:
             return self.rendered(sample)  # which says so
-        return EncodedText(prompt + rest, ((0, len(prompt), len(prompt) + len(rest), 1.0),), raw=True)
+        return EncodedText(prompt + rest, ((0, len(prompt), len(prompt) + len(rest)),), raw=True)
 
     def _unclear(self, samples: Sequence[Sample]) -> Collection[int]:
         """Return the numbers of the rows that may be read as more than text, or that lack something."""

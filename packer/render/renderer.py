@@ -23,12 +23,12 @@ from packer.render.clear.rows import ClearRows, ComparedRows, DifferenceError
 from packer.render.control import TypedControl, revealed
 from packer.render.conversation import (
     Conversation,
-    refusal_of_weights,
+    refusal_of_flags,
     refuse_empty_question,
     refuse_unread_variables,
     renderable,
     too_many,
-    turn_weights,
+    trained_turns,
 )
 from packer.render.drawn import Drawing
 from packer.render.dropped import ConversationLosses, refusal, says_nothing
@@ -144,7 +144,7 @@ class Renderer:
         rejections: list[Rejection] = []
         for number, sample in enumerate(rows.samples):
             RENDERING.row = sample.row
-            plain = refusal_of_weights(sample, self._rules.turns) or unframed(sample, self._recipe)
+            plain = refusal_of_flags(sample, self._rules.turns) or unframed(sample, self._recipe)
             rendered = plain if isinstance(plain, Rejection) else render(number, plain)
             if isinstance(rendered, Rejection):
                 rejections.append(rendered)
@@ -178,18 +178,18 @@ class Renderer:
             or strings(list(sample.template_kwargs.values()))
         ):
             return None
-        weights = self._weights(sample)
-        if not weights or not all(has_content(sample.messages[k].fields) for k in weights):
+        trained = self._trained(sample)
+        if not trained or not all(has_content(sample.messages[k].fields) for k in trained):
             return None
-        if too_many(sample, weights):
+        if too_many(sample, trained):
             return None
         try:
-            mask, conversation = self._masking(sample, max(weights)), self.conversation(sample)
+            mask, conversation = self._masking(sample, trained[-1]), self.conversation(sample)
         except RenderError:
             return None
-        if self._call_ids.refusal(conversation.messages[: max(weights)], template) is not None:
+        if self._call_ids.refusal(conversation.messages[: trained[-1]], template) is not None:
             return None
-        return self._clear_rows_of(template).rendered(conversation, weights, mask=mask)
+        return self._clear_rows_of(template).rendered(conversation, trained, mask=mask)
 
     def _worded(self, sample: Sample) -> tuple[RenderedRow | None, set[str]]:
         """Render a sample of words for filling, and return what the template looked for in them."""
@@ -216,9 +216,9 @@ class Renderer:
         rendered = self._rendered(sample, draw=False)
         return None if isinstance(rendered, Rejection) else rendered
 
-    def _weights(self, sample: Sample) -> dict[int, float]:
-        weights, parts = turn_weights(sample, self._rules.turns), self._rules.parts
-        return weights if parts is None else having_parts(weights, sample, parts)
+    def _trained(self, sample: Sample) -> list[int]:
+        trained, parts = trained_turns(sample, self._rules.turns), self._rules.parts
+        return trained if parts is None else having_parts(trained, sample, parts)
 
     def _masking(self, sample: Sample, last: int, drawing: Drawing | None = None) -> Mask | None:
         """Return what masks the parts of turns that are not trained; None if all are."""
@@ -286,27 +286,27 @@ class Renderer:
 
     def _render_chat(self, sample: Sample, *, draw: bool) -> RenderedRow:
         self._refuse(sample)
-        wanted = self._weights(sample)
-        weights = {k: weight for k, weight in wanted.items() if has_content(sample.messages[k].fields)}
-        if not weights:
+        wanted = self._trained(sample)
+        trained = [k for k in wanted if has_content(sample.messages[k].fields)]
+        if not trained:
             raise RenderError("no assistant turn to train on", code="nothing_trained")
-        last = max(weights)
-        if (reason := too_many(sample, weights)) is not None:
+        last = trained[-1]
+        if (reason := too_many(sample, trained)) is not None:
             raise RenderError(reason, code="too_many_turns")
-        _refuse_reasoning(sample, weights)
+        _refuse_reasoning(sample, trained)
         if self._rules.turns == "conversation":
             self._control.refuse_all(sample.messages[: last + 1], sample.tools)
         original = self.conversation(sample)
         if (foreign := self._call_ids.refusal(original.messages[:last], original.template)) is not None:
             raise foreign
         stand_ins, conversation = self._control.hide(original, sample.template_kwargs)
-        if at := [k for k in weights if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
+        if at := [k for k in trained if sample.images and has_marks(sample.messages[k].fields.get("content"))]:
             raise RenderError(f"messages[{at[0]}]: an image in a trained turn", code="media_in_turn", message=at[0])
         conversation = renderable(conversation, last)
         drawing = self._drawing(sample, conversation.template)
         shown = replace(conversation, write=drawing.render if drawing else self._write)
         mask = self._masking(sample, last, drawing)
-        documents, num_trained = self._assigned(shown, weights, mask)
+        documents, num_trained = self._assigned(shown, trained, mask)
         if not documents:
             raise RenderError("no assistant turn that the template can prompt for", code="nothing_trained")
         num_skipped = len(wanted) - num_trained
@@ -328,7 +328,7 @@ class Renderer:
     def _assigned(
         self,
         conversation: Conversation,
-        weights: Mapping[int, float],
+        trained: Sequence[int],
         mask: Mask | None,
     ) -> tuple[tuple[Document, ...], int]:
         """Render turn after turn, and assign each to a text; also return the number of trained turns.
@@ -337,8 +337,8 @@ class Renderer:
         """
         num_trained, losses = 0, ConversationLosses(self._turn_rules, conversation)
         assigner = TurnAssigner(self._turn_rules)
-        for message, weight in weights.items():
-            turn = turn_of(conversation, message, weight, self._turn_rules)
+        for message in trained:
+            turn = turn_of(conversation, message, self._turn_rules)
             if turn is None:
                 continue
             lost = losses.find(turn)
@@ -352,9 +352,9 @@ class Renderer:
         return assigner.documents(), num_trained
 
 
-def _refuse_reasoning(sample: Sample, weights: Iterable[int]) -> None:
+def _refuse_reasoning(sample: Sample, trained: Iterable[int]) -> None:
     """Refuse trained answers whose generation was cut off within their reasoning, or that have two."""
-    for k in weights:
+    for k in trained:
         if (how := cut_off(sample.messages[k].fields)) is not None:
             raise RenderError(f"messages[{k}]: {how}", code="open_reasoning", message=k)
         if has_two_reasonings(sample.messages[k].fields):

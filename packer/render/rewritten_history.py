@@ -30,8 +30,8 @@ Range: TypeAlias = tuple[int, int]
 Mask: TypeAlias = Callable[[RenderedTurn], RenderedTurn]
 """Adds the ranges of a turn that are not trained."""
 
-EncodedTurn: TypeAlias = tuple[int, int, int, float]
-"""Message, end of the prompt, end of the completion, weight."""
+EncodedTurn: TypeAlias = tuple[int, int, int]
+"""Message, end of the prompt, end of the completion."""
 
 
 class EncodedText(NamedTuple):
@@ -48,7 +48,7 @@ class EncodedText(NamedTuple):
         """Return a text with other content, whose positions `to` gives."""
         return self._replace(
             content=content,
-            turns=tuple([(message, to(a), to(b), weight) for message, a, b, weight in self.turns]),
+            turns=tuple([(message, to(a), to(b)) for message, a, b in self.turns]),
             guarded=tuple([(to(a), to(b)) for a, b in self.guarded]),
             masked=tuple([(to(a), to(b)) for a, b in self.masked]),
         )
@@ -70,7 +70,7 @@ def encoded(
     found = EncodedText(content, tuple(turns), raw, tuple(guarded), tuple(masked))
     if len(content) == len(text):
         return found
-    places = {place for _, *each, _ in found.turns for place in each}
+    places = {place for _, *each in found.turns for place in each}
     places |= {place for each in (*found.guarded, *found.masked) for place in each}
     in_bytes: dict[int, int] = {}
     num_bytes = last = 0
@@ -93,7 +93,6 @@ class PlacedTurn(NamedTuple):
     """A turn and its position in the text that it is trained in, in characters."""
 
     message: int
-    weight: float
     mode: Mode
     prompt_end: int
     completion_end: int
@@ -119,7 +118,7 @@ class Document:
     @property
     def turns(self) -> list[EncodedTurn]:
         """The turns; positions are in characters."""
-        return [(turn.message, turn.prompt_end, turn.completion_end, turn.weight) for turn in self.placed]
+        return [(turn.message, turn.prompt_end, turn.completion_end) for turn in self.placed]
 
     @property
     def masked(self) -> list[Range]:
@@ -170,7 +169,7 @@ class TurnAssigner:
     def add(self, turn: RenderedTurn) -> None:
         """Add the next turn; earlier turns that its text begins with move to that text."""
         text, placed = turn.text, (turn.prompt_end, len(turn.text), turn.prompt_ends, turn.masked)
-        own = PlacedTurn(turn.message, turn.weight, turn.mode, *placed)
+        own = PlacedTurn(turn.message, turn.mode, *placed)
         if len(self._kept) == 1 and text.startswith(self._kept[0].text):  # nearly always
             self._kept[0].extend(text, own)
             return
@@ -253,7 +252,7 @@ def turn_batch(
     guarded = [(starts[n] + a, starts[n] + b) for n, text in enumerate(texts) for a, b in text.guarded]
     masked = [(starts[n] + a, starts[n] + b) for n, text in enumerate(texts) for a, b in text.masked]
     turns = [(number, *turn) for number, text in enumerate(texts) for turn in text.turns]
-    columns = list(zip(*turns, strict=True)) if turns else [()] * 5
+    columns = list(zip(*turns, strict=True)) if turns else [()] * 4
     return TurnBatch(
         text=b"".join([text.content for text in texts]),
         text_offsets=offsets,
@@ -263,7 +262,6 @@ def turn_batch(
         turn_message=np.array(columns[1], np.int32),
         prompt_end=np.array(columns[2], np.int64),
         completion_end=np.array(columns[3], np.int64),
-        weight=np.array(columns[4], np.float32),
         skipped=np.array(skipped, np.int32),
         guarded=np.array(guarded, np.int64).reshape(-1, 2),
         masked=np.array(masked, np.int64).reshape(-1, 2),

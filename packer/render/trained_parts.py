@@ -33,13 +33,13 @@ from packer.render.rewritten_history import Range
 from packer.render.turns import RenderedTurn, TurnRules, turn_of
 
 
-def having_parts(weights: Mapping[int, float], sample: Sample, parts: Collection[Part]) -> dict[int, float]:
-    """Return the weights of those messages that have one of the parts.
+def having_parts(trained: Sequence[int], sample: Sample, parts: Collection[Part]) -> list[int]:
+    """Return those of the messages that have one of the parts.
 
     One with spans, which are of its text, has no other.
     """
-    own = {k: {"text"} if sample.messages[k].spans else parts_of(sample.messages[k].fields) for k in weights}
-    return {k: weights[k] for k, each in own.items() if not each.isdisjoint(parts)}
+    own = {k: {"text"} if sample.messages[k].spans else parts_of(sample.messages[k].fields) for k in trained}
+    return [k for k, each in own.items() if not each.isdisjoint(parts)]
 
 
 Mark = Part | Literal["span"]
@@ -180,9 +180,7 @@ class TrainedParts:
     def _marks_in(self, turn: RenderedTurn) -> Mapping[Mark, Sequence[int]]:
         text, places = self._whole
         if not text.startswith(turn.text):
-            text, places = self._read(
-                lambda: getattr(turn_of(self.marked, turn.message, turn.weight, self.rules), "text", "")
-            )
+            text, places = self._read(lambda: getattr(turn_of(self.marked, turn.message, self.rules), "text", ""))
         if not text.startswith(turn.text):
             raise _not_found(turn, "writes it in another way when its parts are marked")
         return {mark: [each for each in at if turn.prompt_end <= each <= len(turn.text)] for mark, at in places.items()}

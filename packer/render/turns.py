@@ -50,7 +50,6 @@ class RenderedTurn(NamedTuple):
     prompt_end: int
     """Length of the prompt within `text`, in characters."""
 
-    weight: float
     prompt_ends: tuple[int, ...]
     """Lengths of all modes' prompts that `text` begins with, longest first."""
 
@@ -128,7 +127,7 @@ class _Attempt(NamedTuple):
         return self.whole[len(self.prompt) :]
 
 
-def turn_of(conversation: Conversation, k: int, weight: float, rules: TurnRules) -> RenderedTurn | None:
+def turn_of(conversation: Conversation, k: int, rules: TurnRules) -> RenderedTurn | None:
     """Return the turn of message k, or None for an opening message whose prompt the template cannot render."""
     try:
         prompts = conversation.prompts(k)
@@ -156,7 +155,6 @@ def turn_of(conversation: Conversation, k: int, weight: float, rules: TurnRules)
         message=k,
         text=text,
         prompt_end=len(prompt),
-        weight=weight,
         prompt_ends=tuple(dict.fromkeys(len(other) for other, _ in prompts if text.startswith(other))),
         whole=whole,
         mode=mode,

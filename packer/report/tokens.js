@@ -66,8 +66,8 @@
     const spans = [];
     for (const owner of item.documents) {
       let at = owner.at;
-      for (const [kind, length, message, weight] of owner.spans) {
-        spans.push({ kind, message, weight, start: at, end: (at += length), owner });
+      for (const [kind, length, message] of owner.spans) {
+        spans.push({ kind, message, start: at, end: (at += length), owner });
       }
     }
     return spans;
@@ -205,7 +205,6 @@
     line("label", span.kind === "t" ? id : -100);
     line("is", KINDS[span.kind] + (table.control.has(place) ? ", control token" : ""));
     if (span.message !== null) line("message", span.message);
-    if (span.weight !== null && span.weight !== 1) line("weight", span.weight);
     const place_in_piece = token - owner.at;
     line("position", place_in_piece + owner.position);
     if (owner.length < owner.document_length && place_in_piece < owner.length) line("token", `${grouped.format(place_in_piece + owner.piece_start)} of its document, from 0`);

@@ -189,7 +189,7 @@ def _described(item: Item, thumbnails: Thumbnails) -> dict[str, Any]:
                 "position": at if item.positions_run_on else 0,
                 "doc_id": str(document.doc_id),  # too large for a JavaScript number
                 "images": list(map(thumbnails.of, document.images)),
-                "spans": [(run.kind[0], run.num_tokens, run.message, run.weight) for run in document.slots],
+                "spans": [(run.kind[0], run.num_tokens, run.message) for run in document.slots],
             }
         )
         at += document.num_slots

@@ -2,8 +2,9 @@
 
 The fields of a message keep their names and values, with these exceptions: the role gets its OpenAI name; a content
 list becomes a string; a refusal becomes content; calls are normalized; reasoning is stored where templates look for it;
-fields that weight the message are removed; a null counts as absent, except as the `content` of a message with calls or
-reasoning. A message without content, calls and reasoning is refused: its text may be stored under another key.
+fields that say whether a message is trained are removed; a null counts as absent, except as the `content` of a message
+with calls or reasoning. A message without content, calls and reasoning is refused: its text may be stored under another
+key.
 """
 
 import re
@@ -26,7 +27,7 @@ from packer.source.message_parts import (
     holds_results,
     is_reasoning,
     joined_with_answers,
-    own_weight,
+    own_flag,
     read_content,
     read_results,
     read_system,
@@ -152,8 +153,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
     fields |= {key: value for key, value in raw.items() if value is not None and key not in _READ_FIELDS}
     if calls:  # no empty list: a template that tests `is defined` would see calls
         fields["tool_calls"] = calls
-    weight, spans = own_weight(shape, content.trained if role == "assistant" else (), where=where), None
-    if role == "assistant" and weight != 0:
+    trained, spans = own_flag(shape, content.trained if role == "assistant" else (), where=where), None
+    if role == "assistant" and trained is not False:
         if not raw.keys() <= _OF_ANY_ANSWER:
             refuse_cut(raw, where=where)
             if as_flag(raw.get("prefix")):
@@ -164,7 +165,8 @@ def read_message(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Mess
             reason = f"`train_detail` at {where} is not read; give the content as parts, each with `train`"
             raise Refused("bad_spans", reason)
         spans = content.spans
-    return Message(fields=_merge_reasoning(fields, content.reasoning, where=where), weight=weight, spans=spans or None)
+    fields = _merge_reasoning(fields, content.reasoning, where=where)
+    return Message(fields=fields, trained=trained, spans=spans or None)
 
 
 def _calls(
@@ -192,9 +194,9 @@ def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages with every answer in one: calls alone belong to the answer before them.
 
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
-    model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A call
-    with another weight than the text makes pieces: the row is rejected later if the recipe does not treat them alike.
-    Anything else that follows an answer is refused: no server asks for two answers in a row.
+    model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A turn
+    is trained whole or not at all, so their flags must be the same. Anything else that follows an answer is refused: no
+    server asks for two answers in a row.
     """
     if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):
         return messages
@@ -203,6 +205,9 @@ def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
         if not joined or {joined[-1].role, message.role} != {"assistant"}:
             joined.append(message)
         elif not has_content({**message.fields, "tool_calls": None}) and message.fields.get("tool_calls"):
+            if message.trained != joined[-1].trained:
+                reason = f"a call at $.messages[{number}] with another flag than what the turn begins with"
+                raise Refused("wrong_type", f"{reason}; a turn is trained whole or not at all: give both one flag")
             joined[-1] = _joined(joined[-1], message)
         else:
             reason = f"two answers in a row, the second of them at $.messages[{number}]"
@@ -211,17 +216,9 @@ def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _joined(turn: Message, call: Message) -> Message:
-    """Return a turn with a further piece."""
-    own = turn.fields.get("tool_calls", ())
-    calls = [*own, *call.fields["tool_calls"]]
-    pieces = (*(turn.pieces or ((len(own), turn.weight),)), (len(calls), call.weight))
-    weights = [weight for _, weight in pieces]
-    return msgspec.structs.replace(
-        turn,
-        fields={**call.fields, **turn.fields, "tool_calls": calls},
-        weight=max((weight for weight in weights if weight is not None), default=None),
-        pieces=pieces if len({*weights}) > 1 else (),
-    )
+    """Return a turn with further calls."""
+    calls = [*turn.fields.get("tool_calls", ()), *call.fields["tool_calls"]]
+    return msgspec.structs.replace(turn, fields={**call.fields, **turn.fields, "tool_calls": calls})
 
 
 def _content(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Content:
@@ -311,9 +308,9 @@ def with_reasoning_fields(fields: dict[str, Any], reasoning: str) -> dict[str, A
     return {"thinking": reasoning, **others, "reasoning_content": reasoning}
 
 
-def with_weight(message: Message, weight: float) -> Message:
-    """Return the message with another loss weight; only the assistant's messages have one."""
-    return msgspec.structs.replace(message, weight=weight, pieces=()) if message.role == "assistant" else message
+def with_flag(message: Message, *, trained: bool) -> Message:
+    """Return the message as one that is trained, or not; only the assistant's messages are."""
+    return msgspec.structs.replace(message, trained=trained) if message.role == "assistant" else message
 
 
 def chat_sample(row: dict[str, Any], fields: RowFields, messages: Sequence[Message], *, number: int) -> Sample:

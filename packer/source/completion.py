@@ -8,7 +8,7 @@ import msgspec
 
 from packer.batches import Sample
 from packer.recipe.named_options import flow_mapping
-from packer.source.chat import ChatMessage, chat_sample, read_messages, with_weight
+from packer.source.chat import ChatMessage, chat_sample, read_messages, with_flag
 from packer.source.decode import Refused, type_name, typed
 from packer.source.message_parts import is_setting
 from packer.source.row import RowFields, RowSchema, drop_empty_optional_fields, sample_id
@@ -91,9 +91,11 @@ def _chat(row: dict[str, Any], number: int) -> Sample:
     shape = typed(row, MessagesRow)
     if not shape.completion:
         raise Refused("empty", "`completion` has no messages")
-    prompt = [with_weight(message, 0.0) for message in read_messages(row["prompt"], shape.prompt, where="$.prompt")]
+    prompt = [
+        with_flag(message, trained=False) for message in read_messages(row["prompt"], shape.prompt, where="$.prompt")
+    ]
     completion = read_messages(row["completion"], shape.completion, where="$.completion")
-    trained = [message if message.weight is not None else with_weight(message, 1.0) for message in completion]
+    trained = [message if message.trained is not None else with_flag(message, trained=True) for message in completion]
     return chat_sample(row, shape, [*prompt, *trained], number=number)
 
 

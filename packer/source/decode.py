@@ -1,4 +1,4 @@
-"""Values of JSON: decodes them from the bytes of a row or a text in it, types them, and tells flags and weights."""
+"""Values of JSON: decodes them from the bytes of a row or a text in it, types them, and tells flags and numbers."""
 
 import math
 import re
@@ -198,7 +198,7 @@ TRAIN_FIELDS = ("train", "training", "trainable", "loss", "loss_mask", "masked")
 a mask, and torchtune's, which says the contrary."""
 
 WEIGHT_FIELDS = ("weight", "loss_weight")
-"""Fields that say how much a message, or a row, is trained."""
+"""Fields that say how much a message, or a row, is trained: 0 or 1."""
 
 YES = ("true", "1", "1.0", "yes")
 NO = ("false", "0", "0.0", "-1", "-1.0", "no")

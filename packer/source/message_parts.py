@@ -11,19 +11,27 @@ messages of their own.
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from packer.batches import REASONING_FIELDS, Message
-from packer.source.decode import TRAIN_FIELDS, Refused, coalesce_aliases, decoded_json, type_reason, typed
+from packer.source.decode import (
+    TRAIN_FIELDS,
+    WEIGHT_FIELDS,
+    Refused,
+    coalesce_aliases,
+    decoded_json,
+    type_reason,
+    typed,
+)
 from packer.source.file_bytes import quoted
 from packer.source.forms import known_parts
 from packer.source.roles import REASONING_ROLES
 from packer.source.tools_and_calls import read_call, read_calls
 from packer.source.unsupported_rows import is_media_part, refuse_media_tags
 
-Weight = Annotated[float, msgspec.Meta(ge=0, le=1)]
+FRACTIONS = "a message is trained or not, and docs/how-to/columns.md shows how to carry other numbers"
 
 
 class TrainFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +47,8 @@ class TrainFields(msgspec.Struct, frozen=True, kw_only=True):
     masked: bool | Literal[0, 1] | None = None
     """torchtune's: whether the message is left out of the loss."""
 
-    weight: Weight | None = None
-    loss_weight: Weight | None = None
+    weight: bool | float | None = None
+    loss_weight: bool | float | None = None
 
 
 class Part(TrainFields, frozen=True, kw_only=True):
@@ -194,30 +202,28 @@ def _used(part: Part, *, where: str) -> dict[str, Any]:
     return {key: value for key, value in call.items() if value is not None}
 
 
-def own_weight(shape: TrainFields, of_parts: Collection[bool] = (), *, where: str) -> float | None:
-    """Return the weight that a message, or a part, has: 0 for `train: false`, else its own, else 1 for `train: true`.
+def own_flag(shape: TrainFields, of_parts: Collection[bool] = (), *, where: str) -> bool | None:
+    """Return whether a message, or a part, says of itself that it is trained; None if it says nothing.
 
     `of_parts` are the settings of the parts of a message, which are to agree with its own.
     """
-    weight = shape.weight if shape.weight is not None else shape.loss_weight
-    if shape.loss_weight is not None and weight != shape.loss_weight:
-        raise Refused("wrong_type", f"`weight` and `loss_weight` say different things at {where}")
-    flags = [getattr(shape, name) for name in TRAIN_FIELDS if name not in ("loss", "masked")] + [*of_parts]
-    flags += [bool(shape.loss)] if shape.loss in {0, 1} else []
+    for name in WEIGHT_FIELDS:
+        if (number := getattr(shape, name)) not in (None, 0, 1):
+            raise Refused("wrong_type", f"expected 0 or 1, got {number:g} at {where}.{name}; {FRACTIONS}")
+    flags = [getattr(shape, name) for name in (*TRAIN_FIELDS, *WEIGHT_FIELDS) if name not in ("loss", "masked")]
+    flags += [shape.loss] if shape.loss in {0, 1} else []
     flags += [not shape.masked] if shape.masked is not None else []
-    trained = {bool(flag) for flag in flags if flag is not None}
+    own = {bool(flag) for flag in flags if flag is not None}
+    trained = own.union(of_parts)
     if len(trained) > 1:
-        raise Refused("wrong_type", f"part of the message is trained and part is not at {where}")
-    if False in trained:
-        return 0.0
-    return 1.0 if trained and weight is None else weight
+        what = "flags that say different things" if len(own) > 1 else "part of the message is trained and part is not"
+        raise Refused("wrong_type", f"{what} at {where}")
+    return next(iter(trained), None)
 
 
 def _flags(parts: list[Part], *, where: str) -> list[bool]:
-    weights = [own_weight(part, where=f"{where}[{i}]") for i, part in enumerate(parts)]
-    if any(weight not in (None, 0, 1) for weight in weights):
-        raise Refused("wrong_type", f"a part with a weight of its own at {where}; give the message one weight")
-    return [] if all(weight is None for weight in weights) else [weight != 0 for weight in weights]
+    flags = [own_flag(part, where=f"{where}[{i}]") for i, part in enumerate(parts)]
+    return [] if all(flag is None for flag in flags) else [flag is not False for flag in flags]
 
 
 def _spans(parts: list[Part], texts: list[str], flags: list[bool]) -> tuple[tuple[int, int], ...]:
@@ -326,10 +332,10 @@ def joined_with_answers(messages: Sequence[Message]) -> Sequence[Message]:
             joined.append(message)
             continue
         spans = message.spans
-        if joined[-1].weight != message.weight:
+        if joined[-1].trained != message.trained:
             text = message.fields["content"]
-            if more or joined[-1].weight != 0 or message.fields.get("tool_calls") or not isinstance(text, str):
-                reason = f"an answer at $.messages[{number}] with another weight than its reasoning before it"
+            if more or joined[-1].trained is not False or message.fields.get("tool_calls") or not isinstance(text, str):
+                reason = f"an answer at $.messages[{number}] with another flag than its reasoning before it"
                 raise Refused("wrong_type", f"{reason}; both are one turn")
             spans = spans or ((0, len(text)),)
         both = {name: f"{text}\n\n{more[name]}" if name in more else text for name, text in reasoning.items()}

@@ -13,11 +13,10 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 
 from packer.batches import Message, Preference, Sample, has_content, num_common_messages
 from packer.source import alpaca, chat, completion, sharegpt
-from packer.source.chat import with_weight
+from packer.source.chat import with_flag
 from packer.source.decode import Refused, as_number, coalesce_aliases, decoded_json, parse_cell_json, type_name
 from packer.source.roles import CALL_ROLES, ROLES
 from packer.source.row import ID_FIELDS, RowFields, RowSchema
@@ -47,7 +46,6 @@ _AS_ALPACA = {"instruction": "prompt"}
 """Columns that make a pair of texts one of schema `alpaca`, which has a place for all that a chat has."""
 
 _IDENTICAL = "`chosen` and `rejected` say the same"
-_LARGEST_MARGIN = float(np.finfo(np.float32).max)
 _SPEAKER_PATTERN = re.compile(r"\n\n(Human|Assistant):")
 _REQUEST_START = re.compile(r"\s*\{(?=.*[\"']messages[\"'])", re.DOTALL)
 _MESSAGE_KEYS = ({"from", "value"}, {"role", "content"})
@@ -82,7 +80,8 @@ def read(row: dict[str, Any], number: int) -> Sample:
         chosen = msgspec.structs.replace(chosen, messages=context + ours)
     elif chosen.text == rejected.text:
         raise Refused("pair_identical", _IDENTICAL)
-    return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=_margin(row)))
+    _refuse_better_rejected(row)
+    return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected))
 
 
 def _with_request(row: dict[str, Any]) -> dict[str, Any]:
@@ -218,7 +217,7 @@ def untrained_context(messages: Messages) -> Messages:
     """Return the messages before a compared or rated answer, none of them trained."""
     if not any(message.role in {"user", "tool"} for message in messages):
         raise Refused("pair_no_prompt", "no user message precedes the answer")
-    return tuple(with_weight(message, 0.0) for message in messages)
+    return tuple(with_flag(message, trained=False) for message in messages)
 
 
 def refuse_empty_answer(answer: Messages, reason: str) -> None:
@@ -265,25 +264,16 @@ def _speaker(turn: Any) -> str | None:
     return "assistant" if name in CALL_ROLES else ROLES.get(name.lower())
 
 
-def _margin(row: dict[str, Any]) -> float | None:
-    """Return how much better the chosen answer is: `margin`, or the difference of two scores.
-
-    Below zero, one of the two says that the other answer is better.
-    """
-    raw = row.get("margin")
-    found = [("margin", as_number(raw))]
-    if raw is None or raw == "":
-        scored = (names for names in _SCORES if row.keys() >= {*names})
-        found = [(name, as_number(row[name]) - as_number(row[other])) for name, other in scored]
-    elif not abs(found[0][1]) <= _LARGEST_MARGIN:
-        raise Refused("wrong_type", f"expected `float`, got `{type_name(raw)}` at $.margin")
-    name, margin = next((each for each in found if not math.isnan(each[1])), ("", math.nan))
-    if not abs(margin) <= _LARGEST_MARGIN:
-        return None
-    if margin < 0:
-        reason = f"by `{name}`, the rejected answer is better by {-margin:g}"
-        raise Refused("wrong_type", f"{reason}; `columns: {{{name}: null}}` takes the row without it")
-    return margin
+def _refuse_better_rejected(row: dict[str, Any]) -> None:
+    """Refuse a pair of which a `margin`, or else two scores, say that the rejected answer is better."""
+    present = ((name, other) for name, other in _SCORES if {name, other} <= row.keys())
+    scored = ((name, as_number(row[name]) - as_number(row[other])) for name, other in present)
+    for name, margin in (("margin", as_number(row.get("margin"))), *scored):
+        if margin < 0:
+            reason = f"by `{name}`, the rejected answer is better by {-margin:g}"
+            raise Refused("wrong_type", f"{reason}; `columns: {{{name}: null}}` takes the row without it")
+        if not math.isnan(margin):
+            return
 
 
 SCHEMA = RowSchema(

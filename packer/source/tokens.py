@@ -1,10 +1,11 @@
 """Schema `tokens`: a row that has token ids already, and says which of them are trained.
 
 The field names are those that tools write: `labels` of Hugging Face collators, axolotl and LLaMA-Factory; `loss_mask`
-of verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL. slime's
-mask covers the response only, whose length is `response_length`. If a row has several of them, a token is trained only
-if all say so. TRL combines masks in this way, but uses labels alone if there are any. A field `mask` is ignored: in
-torchtune it is true for tokens that are *not* trained.
+of verl, slime and AReaL; `response_mask` of verl; `assistant_masks` of transformers; `completion_mask` of TRL;
+`loss_weights` and `weights`, if all of them are 0 or 1. slime's mask covers the response only, whose length is
+`response_length`. If a row has several of them, a token is trained only if all say so. TRL combines masks in this way,
+but uses labels alone if there are any. A field `mask` is ignored: in torchtune it is true for tokens that are *not*
+trained.
 """
 
 from collections.abc import Mapping
@@ -14,19 +15,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from packer.batches import Bool, Float32, Int64, PretokenizedTokens, Sample
+from packer.batches import Bool, Int64, PretokenizedTokens, Sample
 from packer.source.decode import Refused, typed
 from packer.source.row import RowSchema, sample_id
 
-MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask")
-WEIGHTS = ("loss_weights", "weights")
-LABEL_FIELDS = ("labels", *MASKS, *WEIGHTS)
+MASKS = ("loss_mask", "assistant_masks", "completion_mask", "response_mask", "loss_weights", "weights")
+LABEL_FIELDS = ("labels", *MASKS)
 """Fields that say what is trained; a row has at least one of them."""
 
 _MASKED = -100
 _MAX_ID = np.iinfo(np.int32).max
 
-_Flags: TypeAlias = list[int | bool] | None
+_Flags: TypeAlias = list[int | float | bool] | None
 
 
 class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +38,8 @@ class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
     assistant_masks: _Flags = None
     completion_mask: _Flags = None
     response_mask: _Flags = None
-    loss_weights: list[float] | None = None
-    weights: list[float] | None = None
+    loss_weights: _Flags = None
+    weights: _Flags = None
     attention_mask: _Flags = None
     position_ids: list[int] | None = None
     seq_lengths: list[int] | None = None
@@ -47,6 +47,7 @@ class TokensRow(msgspec.Struct, frozen=True, kw_only=True):
     """Number of tokens in the response, which ends `input_ids`; a mask may cover the response only."""
 
 
+_FLAGS = (*MASKS, "attention_mask")
 _LISTS = tuple(name for name in TokensRow.__struct_fields__ if name != "response_length")
 
 
@@ -77,7 +78,7 @@ def read(row: dict[str, Any], number: int) -> Sample:
         _refuse_other_labels(ids, fields["labels"])
     pretokenized = PretokenizedTokens(
         input_ids=np.minimum(ids[kept], _MAX_ID).astype(np.int32),
-        weight=_weight(fields)[kept],
+        trained=_trained(fields)[kept],
         by_labels="labels" in fields,
         num_padding=kept.start,
         num_given=len(ids),
@@ -86,11 +87,11 @@ def read(row: dict[str, Any], number: int) -> Sample:
 
 
 def _arrays(row: TokensRow) -> dict[str, npt.NDArray[Any]]:
-    """Return the fields that the row has.  # int64[N], weights float64[N]"""
+    """Return the fields that the row has.  # int64[N], masks float64[N]"""
     arrays = {}
     for name in (name for name in _LISTS if getattr(row, name) is not None):
         try:
-            arrays[name] = np.array(getattr(row, name), np.float64 if name in WEIGHTS else np.int64)
+            arrays[name] = np.array(getattr(row, name), np.float64 if name in _FLAGS else np.int64)
         except OverflowError:
             raise Refused("wrong_type", f"a number is out of range at $.{name}") from None
     return arrays
@@ -101,7 +102,7 @@ def _pad_response_masks(fields: dict[str, npt.NDArray[Any]], response_length: in
     num_prompt = len(fields["input_ids"]) - (response_length or 0)
     for name in MASKS:
         if name in fields and len(fields[name]) == response_length and num_prompt > 0:
-            fields[name] = np.concatenate([np.zeros(num_prompt, np.int64), fields[name]])
+            fields[name] = np.concatenate([np.zeros(num_prompt), fields[name]])
 
 
 def _refuse_other_labels(ids: Int64, labels: Int64) -> None:
@@ -120,27 +121,22 @@ def _refuse_other_labels(ids: Int64, labels: Int64) -> None:
     raise Refused("labels_differ", f"labels[{at}] is {labels[at]}, but input_ids[{at}] is {ids[at]}")
 
 
-def _weight(fields: Mapping[str, npt.NDArray[Any]]) -> Float32:
-    """Return the loss weight of each token.  # float32[N]"""
-    weight = np.ones(len(fields["input_ids"]), np.float32)
-    for name in WEIGHTS:
-        if name in fields:
-            if not np.all((fields[name] >= 0) & (fields[name] <= 1)):
-                raise Refused("wrong_type", f"expected weights from 0 to 1 at $.{name}")
-            weight *= fields[name].astype(np.float32)
+def _trained(fields: Mapping[str, npt.NDArray[Any]]) -> Bool:
+    """Return whether each token is trained.  # bool[N]"""
+    trained: Bool = np.ones(len(fields["input_ids"]), np.bool_)
     if "labels" in fields:
-        weight *= fields["labels"] != _MASKED
+        trained &= fields["labels"] != _MASKED
     for name in MASKS:
         if name in fields:
-            weight *= _checked_mask(fields, name)
-    return weight
+            trained &= _checked_mask(fields, name)
+    return trained
 
 
 def _checked_mask(fields: Mapping[str, npt.NDArray[Any]], name: str) -> Bool:
     values = fields[name]
     wrong = np.flatnonzero((values != 0) & (values != 1))
     if len(wrong):
-        raise Refused("bad_mask", f"{name}[{wrong[0]}] is {values[wrong[0]]}; expected 0 or 1")
+        raise Refused("bad_mask", f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; expected 0 or 1")
     flags: Bool = values == 1
     return flags
 
@@ -165,7 +161,7 @@ SCHEMA = RowSchema(
     rows=(TokensRow,),
     read=read,
     help="`input_ids`, and what is trained of them: `labels` (unshifted, -100 elsewhere), a mask of 0 and 1 "
-    "(`loss_mask`, `assistant_masks`, `completion_mask`, `response_mask`) or `loss_weights` (also `weights`) from 0 to "
-    "1; `attention_mask`, `id`",
+    "(`loss_mask`, `assistant_masks`, `completion_mask`, `response_mask`, `loss_weights`, `weights`); "
+    "`attention_mask`, `id`",
     json_fields=TokensRow.__struct_fields__,
 )

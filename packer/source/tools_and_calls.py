@@ -230,7 +230,7 @@ def with_ids_of_results(messages: Sequence[Message]) -> Sequence[Message]:
             called.add(call["function"]["name"])
         is_result = message.role == "tool" and called
         fields = _named(message.fields, made, called, of_others) if is_result else message.fields
-        found.append(message if fields is message.fields else Message(fields=fields, weight=message.weight))
+        found.append(message if fields is message.fields else Message(fields=fields, trained=message.trained))
     return found
 
 

@@ -99,7 +99,7 @@ def _is_rating(value: Any) -> bool:
 
 
 def _refuse_weight(field: str, value: Any) -> None:
-    """Refuse a row that is not to be trained, or only with a fraction of its weight, which is not supported for rows.
+    """Refuse a row that is not to be trained, or with a fraction of its weight.
 
     The value may be a text, as in cells of CSV.
     """
@@ -107,8 +107,8 @@ def _refuse_weight(field: str, value: Any) -> None:
     if number == 0:
         raise Refused("nothing_trained", f"the field `{field}` says that the row is not to be trained")
     if 0 < number < 1:
-        leave_out = f"`columns: {{{field}: null}}` leaves it out"
-        raise Refused("wrong_type", f"`{field}` weights the whole row; weight its messages instead; {leave_out}")
+        carried = f"`columns: {{{field}: null}}` trains it as any other, and `document_columns` carries the number"
+        raise Refused("wrong_type", f"`{field}` weights the whole row; {carried}")
 
 
 def is_preference(row: Mapping[str, Any]) -> bool:

@@ -180,7 +180,7 @@ def _read(message: Message, functions: Mapping[str, Any], *, where: str) -> Mess
     if [call["function"] for call in own] != [call["function"] for call in read]:
         return message
     before = message.fields["content"].removesuffix(text) + text[:start]
-    return Message(fields={**message.fields, "content": before.rstrip(), "tool_calls": own}, weight=message.weight)
+    return Message(fields={**message.fields, "content": before.rstrip(), "tool_calls": own}, trained=message.trained)
 
 
 def _values(text: str) -> list[Any]:

@@ -4,11 +4,10 @@ A reader's arrays are views of the record batch's own memory. Arrow keeps no che
 metadata can result in any length and any offset: a batch of a file is validated before it is viewed. The values
 themselves are checked by the digests.
 
-**doc_id**: xxh3-64 of int64 (number of tokens, then 1 with weights or 0 without), input_ids, labels and, only if a
-weight of this document is neither 0 nor 1, its loss weights; interpreted as int64. If it has images, the second number
-is 2 more, and the sha256 and then the five int32 of each follow. If the recipe takes columns from rows, it is 4 more,
-and the document's values of each follow, by name. It depends on the document alone, not on its row, its file, its
-neighbors, or the columns that files give.
+**doc_id**: xxh3-64 of int64 (number of tokens, then 0), input_ids and labels; interpreted as int64. If it has images,
+the second number is 2 more, and the sha256 and then the five int32 of each follow. If the recipe takes columns from
+rows, it is 4 more, and the document's values of each follow, by name. It depends on the document alone, not on its row,
+its file, its neighbors, or the columns that files give.
 
 **Row digest**: xxh3-64 (seed 0) of one row's bytes, little-endian as Arrow stores them.
 
@@ -16,14 +15,12 @@ First a header of int64 values, then the bytes of each list column of the row, i
 contains the length of every list, so that no two different rows have the same bytes. The digest is stored in the column
 ``digest``, which it does not cover.
 
-- documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, loss_weights (-1 if the
-  file has no such column), spans and sample_id (UTF-8 bytes; -1 for null); only if the file has these columns, also
-  side, and the four bytes of margin as an int32. Bytes: input_ids, labels, loss_weights, spans' messages, starts and
-  ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each; then its values of
-  columns that the recipe declares, by name.
-- blocks: header = length, num_trained, L, 1 with loss_weights or 0 without, then the lengths of doc_ids, doc_starts,
-  doc_lengths, doc_places and seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths,
-  doc_places, seq_lengths, loss_weights.
+- documents: header = doc_id, length, num_trained, row, then the lengths of input_ids, labels, spans and sample_id
+  (UTF-8 bytes; -1 for null); only if the file has this column, also side. Bytes: input_ids, labels, spans' messages,
+  starts and ends, sample_id; then, of a document with images, the sha256 of each, and the five int32 of each; then its
+  values of columns that the recipe declares, by name.
+- blocks: header = length, num_trained, L, then the lengths of doc_ids, doc_starts, doc_lengths, doc_places and
+  seq_lengths. Bytes: input_ids, labels, position_ids, doc_ids, doc_starts, doc_lengths, doc_places, seq_lengths.
 """
 
 import hashlib
@@ -37,15 +34,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh3_64
 
-from packer.batches import BlockBatch, Float32, Int8, Int32, Int64, UInt64
-from packer.layout import MASKED, numbers_of
+from packer.batches import BlockBatch, Int8, Int32, Int64, UInt64
+from packer.layout import numbers_of
 from packer.media.carried import Media
 from packer.store.entries import BLOCK_PIECES, VALUES_OF_FILES, value_fields
 
 Pieces: TypeAlias = tuple[npt.NDArray[Any], Int64, Int64]
 """A flat array, with the start and end of each row's piece of it (counted in values)."""
 
-_BLOCK_HEADER = struct.Struct("<9q")
+_BLOCK_HEADER = struct.Struct("<8q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +76,6 @@ class DocumentRows:
     doc_id: Int64  # [R]
     input_ids: Ragged  # int32
     labels: Ragged  # int32
-    loss_weights: Ragged | None  # float32
     span_offsets: Int32  # [R + 1]
     span_message: Int32  # [U]
     span_start: Int32  # [U]
@@ -90,7 +86,6 @@ class DocumentRows:
     sample_id: Ragged  # uint8, UTF-8
     has_sample_id: npt.NDArray[np.bool_]  # [R]
     side: Int8 | None  # [R] index into SIDES; None if the rows have none
-    margin: Float32 | None  # [R] NaN if a row has none; None if `side` is None
     media: Media | None = None  # of R documents; None if the shard has no images
     values: Mapping[str, npt.NDArray[Any] | Ragged] = field(default_factory=dict)
     """Columns that the recipe declares: a number for each document, or those of its tokens."""
@@ -105,9 +100,9 @@ class DocumentRows:
         media = () if self.media is None else (self.media.sha256, self.media.places)
         return (
             *(self.doc_id, self.length, self.num_trained, self.row),
-            *(self.input_ids, self.labels, self.loss_weights),
+            *(self.input_ids, self.labels),
             *(Ragged(values=values, offsets=self.span_offsets) for values in spans),
-            *(self.sample_id, self.has_sample_id, self.side, self.margin),
+            *(self.sample_id, self.has_sample_id, self.side),
             *(Ragged(values=values, offsets=self.media.offsets) for values in media if self.media is not None),
             *self.values.values(),
         )
@@ -128,18 +123,15 @@ class DocumentRows:
     def digests(self, indices: Int64 | None = None) -> UInt64:
         """Compute row digests as defined above; by default of all rows.  # uint64[R]"""
         rows = np.arange(len(self.length)) if indices is None else indices
-        lists = [self.input_ids, self.labels, *([] if self.loss_weights is None else [self.loss_weights])]
         spans = (self.span_message, self.span_start, self.span_end)
-        columns = [_pieces(each.values, each.offsets, rows) for each in lists]
+        columns = [_pieces(each.values, each.offsets, rows) for each in (self.input_ids, self.labels)]
         columns += (_pieces(each, self.span_offsets, rows) for each in spans)
         columns.append(_pieces(self.sample_id.values, self.sample_id.offsets, rows))
         lengths = [ends - starts for _, starts, ends in columns]
         header: list[npt.NDArray[Any]] = [self.doc_id[rows], self.length[rows], self.num_trained[rows], self.row[rows]]
-        header += lengths[:2]
-        header.append(np.full(len(rows), -1) if self.loss_weights is None else lengths[2])
-        header += lengths[-2], np.where(self.has_sample_id[rows], lengths[-1], -1)
-        if self.side is not None and self.margin is not None:
-            header += self.side[rows], self.margin.view(np.int32)[rows]
+        header += *lengths[:2], lengths[-2], np.where(self.has_sample_id[rows], lengths[-1], -1)
+        if self.side is not None:
+            header.append(self.side[rows])
         if self.media is not None:
             columns += (_pieces(each, self.media.offsets, rows) for each in (self.media.sha256, self.media.places))
         columns += ((values, starts[rows], ends[rows]) for values, starts, ends in value_pieces(self.values))
@@ -176,13 +168,12 @@ class BlockRows:
     seq_lengths: Ragged  # int32
     length: Int32  # [R]
     num_trained: Int32  # [R]
-    loss_weights: Float32 | None  # [R, L]
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns."""
         return (
-            *(self.length, self.num_trained, self.input_ids, self.labels, self.position_ids, self.loss_weights),
+            *(self.length, self.num_trained, self.input_ids, self.labels, self.position_ids),
             *(self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths),
         )
 
@@ -191,11 +182,8 @@ class BlockRows:
         return self.doc_ids[row]
 
     @classmethod
-    def of(cls, batch: BlockBatch, *, weighted: bool) -> Self:
-        """Return the rows of a batch; if ``weighted``, with its weights, or 1 for trained tokens if it has none."""
-        weights = batch.loss_weights if weighted else None
-        if weighted and weights is None:
-            weights = (batch.labels != MASKED).astype(np.float32)
+    def of(cls, batch: BlockBatch) -> Self:
+        """Return the rows of a batch."""
         return cls(
             input_ids=batch.input_ids,
             labels=batch.labels,
@@ -204,7 +192,6 @@ class BlockRows:
             seq_lengths=Ragged(values=batch.seq_lengths, offsets=batch.seq_offsets),
             length=batch.length,
             num_trained=batch.num_trained,
-            loss_weights=weights,
         )
 
     def digests(self, indices: Int64 | None = None) -> UInt64:
@@ -216,15 +203,12 @@ class BlockRows:
         """Compute the digest of one row."""
         columns = (self.doc_ids, self.doc_starts, self.doc_lengths, self.doc_places, self.seq_lengths)
         lists = [column[row] for column in columns]
-        weighted = self.loss_weights is not None
-        sizes = (self.input_ids.shape[1], weighted, *(len(values) for values in lists))
+        sizes = (self.input_ids.shape[1], *(len(values) for values in lists))
         state = xxh3_64(_BLOCK_HEADER.pack(self.length.item(row), self.num_trained.item(row), *sizes))
         for tokens in (self.input_ids, self.labels, self.position_ids):
             state.update(tokens[row].data)
         for values in lists:
             state.update(values.data)
-        if self.loss_weights is not None:
-            state.update(self.loss_weights[row].data)
         return state.intdigest()
 
 
@@ -232,25 +216,18 @@ def document_ids(
     *,
     input_ids: Int32,
     labels: Int32,
-    loss_weights: Float32 | None,
     offsets: Int64,
     media: Media | None = None,
     values: Sequence[Pieces] = (),
 ) -> Int64:
     """Compute the doc_id of each of D documents of K tokens, as defined above.  # int64[D]
 
-    `loss_weights` may be None if every weight is 0 or 1; `values` are of columns that come from rows.
+    `values` are of columns that come from rows.
     """
     starts, ends = offsets[:-1], offsets[1:]
     header = np.zeros((len(starts), 2), np.int64)
     header[:, 0] = ends - starts
     columns: list[Pieces] = [(input_ids, starts, ends), (labels, starts, ends)]
-    if loss_weights is not None:
-        fractional = np.zeros(len(loss_weights) + 1, np.int64)
-        np.cumsum((loss_weights != 0) & (loss_weights != 1), out=fractional[1:])
-        has = fractional[ends] > fractional[starts]
-        header[:, 1] = has
-        columns.append((loss_weights, starts, np.where(has, ends, starts)))
     if media is not None:
         first, last = media.offsets[:-1], media.offsets[1:]
         header[:, 1] += 2 * (last > first)
@@ -303,7 +280,7 @@ def digest_values(digest: "hashlib._Hash", rows: DocumentRows | BlockRows) -> No
 
 def shard_rows(batch: pa.RecordBatch, kind: Literal["documents", "blocks"]) -> DocumentRows | BlockRows:
     """Return the rows of a record batch of a shard, which Arrow has validated; ValueError if it is not valid."""
-    return document_rows(batch) if kind == "documents" else BlockRows(**{"loss_weights": None} | _columns(batch))
+    return document_rows(batch) if kind == "documents" else BlockRows(**_columns(batch))
 
 
 def document_rows(batch: pa.RecordBatch) -> DocumentRows:
@@ -318,7 +295,7 @@ def document_rows(batch: pa.RecordBatch) -> DocumentRows:
     return DocumentRows(
         values={name: columns.pop(name) for name in values},
         joined=frozenset(name for name, each in values.items() if each.metadata == VALUES_OF_FILES),
-        **{"loss_weights": None, "side": None, "margin": None} | columns,
+        **{"side": None} | columns,
         span_offsets=span_offsets,
         span_message=numbers_of(message),
         span_start=numbers_of(start),

@@ -14,7 +14,7 @@ from msgspec import Meta
 from packer.names import FilePath, SplitName
 from packer.rejections import ROW_REASONS
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 """Version of shards and manifest; raised when a reader of the previous one would fail or misread them."""
 
 Kind: TypeAlias = Literal["documents", "blocks"]
@@ -26,13 +26,13 @@ Hex = Annotated[str, Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """Where in the file one record batch keeps its fixed-width columns and, if it has any, its loss weights."""
+    """Where in the file one record batch keeps its fixed-width columns."""
 
     first_row: Count
     num_rows: Count
     columns: dict[str, Count]
     """Column → byte offset of its values from the start of the file: [num_rows × L] for a list column of a block shard,
-    [num_rows] for a scalar column, one for each token for the loss weights of documents."""
+    [num_rows] for a scalar column."""
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -215,19 +215,17 @@ _DOCUMENTS = (
     pa.field("doc_id", pa.int64()),
     pa.field("input_ids", pa.large_list(pa.int32())),
     pa.field("labels", pa.large_list(pa.int32())),
-    pa.field("loss_weights", pa.large_list(pa.float32())),
     pa.field("spans", pa.list_(_SPAN)),
     pa.field("length", pa.int32()),
     pa.field("num_trained", pa.int32()),
     pa.field("row", pa.int32()),
     pa.field("sample_id", pa.string()),
     pa.field("side", pa.int8()),
-    pa.field("margin", pa.float32()),
     pa.field("media", pa.list_(_IMAGE)),
 )
 
-OPTIONAL_COLUMNS: Final = {"loss_weights": "loss_weights", "side": "side", "margin": "side", "media": "media"}
-"""Columns that a shard has only if its documents have them, each with the one that it comes with."""
+OPTIONAL_COLUMNS: Final = ("side", "media")
+"""Columns that a shard has only if its documents have them."""
 
 
 def documents_schema(present: Collection[str] = (), values: Iterable[pa.Field] = ()) -> pa.Schema:
@@ -235,13 +233,12 @@ def documents_schema(present: Collection[str] = (), values: Iterable[pa.Field] =
 
     `values` are the columns that the recipe declares (:func:`value_fields`).
     """
-    fields = [field for field in _DOCUMENTS if OPTIONAL_COLUMNS.get(field.name) in (None, *present)]
+    fields = [field for field in _DOCUMENTS if field.name not in OPTIONAL_COLUMNS or field.name in present]
     return pa.schema([*fields, *values, pa.field("digest", pa.uint64())], metadata=_metadata("documents"))
 
 
-def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
-    """Return the schema of a shard with blocks of ``block_len`` tokens; ``weighted`` adds loss_weights."""
-    weights = [pa.field("loss_weights", pa.list_(pa.float32(), block_len))] if weighted else []
+def blocks_schema(block_len: int) -> pa.Schema:
+    """Return the schema of a shard with blocks of ``block_len`` tokens."""
     fields = [
         pa.field("input_ids", pa.list_(pa.int32(), block_len)),
         pa.field("labels", pa.list_(pa.int32(), block_len)),
@@ -253,7 +250,6 @@ def blocks_schema(block_len: int, *, weighted: bool) -> pa.Schema:
         pa.field("seq_lengths", pa.list_(pa.int32())),
         pa.field("length", pa.int32()),
         pa.field("num_trained", pa.int32()),
-        *weights,
         pa.field("digest", pa.uint64()),
     ]
     return pa.schema(fields, metadata=_metadata("blocks"))
@@ -278,11 +274,9 @@ _NUMBERS = (pa.int32(), pa.float32())
 
 
 def placed_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns whose places the manifest records, in schema order: those of fixed width, and loss weights."""
+    """Return the columns whose places the manifest records, in schema order: those of fixed width."""
     return tuple(
-        field.name
-        for field in schema
-        if field.name == "loss_weights" or pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
+        field.name for field in schema if pa.types.is_primitive(field.type) or pa.types.is_fixed_size_list(field.type)
     )
 
 

@@ -103,7 +103,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["packer-cache"]
-    format_version: Literal[5]
+    format_version: Literal[6]
     label_shift: Literal["none"]
     recipe: dict[str, Any]
     engine: str

@@ -160,7 +160,7 @@ def check_schema(shard: Shard, schema: pa.Schema) -> int:
     else:
         kind = schema.field("input_ids").type
         block_len = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
-        expected = blocks_schema(block_len, weighted="loss_weights" in schema.names)
+        expected = blocks_schema(block_len)
     if not schema.equals(expected, check_metadata=True) or len({*schema.names}) < len(schema.names):
         raise ValueError(f"its schema is not the one of {shard.kind}")
     return block_len
@@ -245,7 +245,7 @@ def _check_documents(rows: DocumentRows, shard: Shard) -> None:
     for name in ("length", "num_trained", "row", "side"):
         if (values := getattr(rows, name)) is not None:
             check_column(name, values, shard)
-    lists = {"input_ids": rows.input_ids, "labels": rows.labels, "loss_weights": rows.loss_weights, **rows.values}
+    lists = {"input_ids": rows.input_ids, "labels": rows.labels, **rows.values}
     for name, column in lists.items():
         if isinstance(column, Ragged):
             _check(_counts(name, column) == rows.length, f"length is not the number of {name}")

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from packer.batches import Bool, Int64, UInt64
-from packer.layout import MASKED, offsets_of
+from packer.layout import offsets_of
 from packer.store.arrow_columns import BlockRows, DocumentRows
-from packer.store.entries import Kind, has_column
+from packer.store.entries import Kind
 from packer.store.files import CacheFiles, damage
 from packer.store.manifest import Shard
 from packer.store.mapping import MappedShard, map_shard, read_columns
@@ -47,28 +47,12 @@ class FoundRows(Generic[Rows]):
         return len(self.rows)
 
     def values(self, name: str) -> list[Any]:
-        """Return a column's values: an array or a number per row.
-
-        For ``loss_weights``: 1 for trained tokens if none are stored, and 0 for masked ones.
-        """
-        pairs = zip(self.opened, self.rows, strict=True)
-        if name == "loss_weights":
-            return [_weights(opened, row) for opened, row in pairs]
-        return [getattr(opened, name)[row] for opened, row in pairs]
+        """Return a column's values: an array or a number per row."""
+        return [getattr(opened, name)[row] for opened, row in zip(self.opened, self.rows, strict=True)]
 
     def doc_ids(self) -> list[Int64]:
         """Return the ids of the documents in each row: of a document its own, of a block those of its pieces."""
         return [opened.ids_of(row) for opened, row in zip(self.opened, self.rows, strict=True)]
-
-    def weight_sums(self) -> npt.NDArray[np.float64]:
-        """Return the summed loss weights of each row.  # float64[R]"""
-        weights = self.values("loss_weights")
-        return np.fromiter((each.sum(dtype=np.float64) for each in weights), np.float64, len(weights))
-
-
-def _weights(opened: DocumentRows | BlockRows, row: int) -> npt.NDArray[Any]:
-    trained = opened.labels[row] != MASKED
-    return trained if opened.loss_weights is None else np.where(trained, opened.loss_weights[row], 0)
 
 
 def _received(make: Callable[[Path, tuple[Shard, ...]], Any], sent: SentFolder, shards: tuple[Shard, ...]) -> Any:
@@ -102,11 +86,6 @@ class NumberedRows(Generic[Rows]):
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(type(self), chosen=self._chosen)
         return _received, (make, SentFolder.of(self.folder), self.shards)
-
-    @property
-    def weighted(self) -> bool:
-        """Whether some shard has fractional loss weights."""
-        return has_column(self.shards, "loss_weights")
 
     @property
     def num_tokens(self) -> int:

@@ -170,8 +170,8 @@ def content_fingerprint(
 ) -> str:
     """Compute the sha256 over each kind and split of all shards, in row order; digests are not checked here.
 
-    A document contributes its doc_id (a digest of ids, labels, weights and values of its row), its row in the input
-    file, its side and margin if it has them, and with values of files its row digest; a block contributes its
+    A document contributes its doc_id (a digest of ids, labels and values of its row), its row in the input
+    file, its side if it has one, and with values of files its row digest; a block contributes its
     row digest. A document's row digest is not used otherwise, as it also covers the row number within the partition:
     changing `partition_bytes` does not change the content. By default documents belong to the split of their shard.
     """
@@ -194,15 +194,14 @@ def content_fingerprint(
 
 
 def _document_content(documents: DocumentShards) -> Iterator[Int64]:
-    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 5] each"""
+    """Yield what each document contributes, shard by shard.  # int64[rows of the shard, 2 to 4] each"""
     wanted: dict[str, type[np.generic]] = {"doc_id": np.int64, "row": np.int32}
     if any(shard.joined for shard in documents.shards):
         wanted["digest"] = np.uint64
     if has_column(documents.shards, "side"):
-        wanted |= {"side": np.int8, "margin": np.float32}
+        wanted["side"] = np.int8
     for shard, found in documents.by_shard(wanted):
-        bits = (each.view(np.int32) if each.dtype == np.float32 else each for each in found)
-        columns = np.stack([each.astype("<i8") for each in bits], axis=1)
+        columns = np.stack([each.astype("<i8") for each in found], axis=1)
         columns[:, 1] += shard.first_row
         yield columns
 

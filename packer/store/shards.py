@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from packer.batches import CHOSEN, BlockBatch, DocumentColumns, Float32, Int8, Int32, Int64
+from packer.batches import CHOSEN, BlockBatch, DocumentColumns, Int8, Int32, Int64
 from packer.errors import CheckError
-from packer.layout import MASKED, concatenated_ranges, first_trained, misplaced_sides, offsets_of
+from packer.layout import concatenated_ranges, first_trained, misplaced_sides, offsets_of
 from packer.recipe.groups import Declared
 from packer.store.arrow_columns import BlockRows, DocumentRows, Ragged
 from packer.store.entries import BLOCK_PIECES, Kind, has_column
@@ -41,14 +41,12 @@ class BlockShards(NumberedRows[BlockRows]):
         found = self.locate(indices)
         shape = (len(found), self.block_len)
         tokens = {name: _join(found.values(name), np.int32)[0].reshape(shape) for name in _TOKENS}
-        weights = _join(found.values("loss_weights"), np.float32)[0].reshape(shape) if self.weighted else None
         seq_lengths, seq_offsets = _join(found.values("seq_lengths"), np.int32)
         doc_ids, doc_offsets = _join(found.values("doc_ids"), np.int64)
         pieces = {name: _join(found.values(name), np.int32)[0] for name in BLOCK_PIECES[1:]}
         return BlockBatch(
             **tokens,
             **{name: np.array(found.values(name), np.int32) for name in _SCALARS},
-            loss_weights=weights,
             seq_lengths=seq_lengths,
             seq_offsets=seq_offsets,
             doc_ids=doc_ids,
@@ -109,11 +107,7 @@ class DocumentShards(NumberedRows[DocumentRows]):
 
     def sides(self) -> Int8:
         """Return each document's side, an index into `SIDES`; digests are not checked here.  # int8[N]"""
-        return self._answers[0]
-
-    def margins(self) -> Float32:
-        """Margin of each document's row, NaN where it has none; digests are not checked here.  # float32[N]"""
-        return self._answers[1]
+        return self._sides
 
     def prompts(self) -> Int64:
         """Return a digest of each document's prompt: the ids before its first trained one.  # int64[N]"""
@@ -164,20 +158,16 @@ class DocumentShards(NumberedRows[DocumentRows]):
         runs = concatenated_ranges(offsets[self._chosen], number)
         return offsets_of(number), start[runs], end[runs]
 
-    def columns(self, *, weighted: bool = False) -> DocumentColumns:
+    def columns(self) -> DocumentColumns:
         """Return all tokens as one flat array per record batch, backed by the files' own pages.
 
-        No digest is checked: call :meth:`verify` with the documents that are about to be used. If only some shards have
-        loss weights, or `weighted` says that other documents of the split do, the missing ones are created in memory (1
-        for trained tokens), at four bytes per token.
+        No digest is checked: call :meth:`verify` with the documents that are about to be used.
         """
         opened = [rows for rows, _ in self.chunks()]
         starts = [rows.input_ids.offsets[:-1].astype(np.int64) for rows in opened]
-        weighted = weighted or any(rows.loss_weights is not None for rows in opened)
         return DocumentColumns(
             input_ids=tuple(rows.input_ids.values for rows in opened),
             labels=tuple(rows.labels.values for rows in opened),
-            loss_weights=tuple(_flat_weights(rows) for rows in opened) if weighted else None,
             chunk=self._of_chunks(np.arange(len(opened), dtype=np.int32)),
             start=self.own(np.concatenate([np.zeros(0, np.int64), *starts])),
             length=self.lengths(),
@@ -209,24 +199,18 @@ class DocumentShards(NumberedRows[DocumentRows]):
         return lengths
 
     @cached_property
-    def _answers(self) -> tuple[Int8, Float32]:
-        """Sides and margins, read together: one request to a bucket per record batch."""
-        rows, sides, margins = self.stored_together({"row": np.int32, "side": np.int8, "margin": np.float32})
+    def _sides(self) -> Int8:
+        rows, sides = self.stored_together({"row": np.int32, "side": np.int8})
         if misplaced_sides(rows, sides).any():
             raise damage(self.folder, "", "is damaged: the two answers of a pair stand apart")
-        sides.flags.writeable = margins.flags.writeable = False
-        return sides, margins
+        sides.flags.writeable = False
+        return sides
 
     @cached_property
     def _doc_ids(self) -> Int64:
         ids = self.stored("doc_id", np.int64)
         ids.flags.writeable = False
         return ids
-
-
-def _flat_weights(rows: DocumentRows) -> Float32:
-    weights = rows.loss_weights
-    return (rows.labels.values != MASKED).astype(np.float32) if weights is None else weights.values
 
 
 def document_values(found: FoundRows[DocumentRows], column: Declared) -> list[Any]:

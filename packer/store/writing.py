@@ -5,8 +5,7 @@ uncompressed, no dictionaries, no time, no host. A file has a temporary name unt
 first digits of its sha256.
 
 Record batches of documents are cut by content, not by the batches in which documents arrive: one ends with the row that
-brings it to 16,384 rows or to 2^20 tokens. The column ``loss_weights`` exists exactly if some weight of the partition
-is fractional.
+brings it to 16,384 rows or to 2^20 tokens.
 """
 
 import hashlib
@@ -27,7 +26,6 @@ from packer.layout import (
     MASKED,
     concatenate_documents,
     document_labels,
-    document_weights,
     dtype_of,
     last_of_rows,
     numbers_of,
@@ -124,7 +122,7 @@ def write_shard(
 
 
 def find_places(path: Path) -> tuple[Place, ...]:
-    """Return where each record batch of an Arrow file keeps its fixed-width columns and loss weights."""
+    """Return where each record batch of an Arrow file keeps its fixed-width columns."""
     mapped = CacheFiles(path.parent).map(path.name)
     reader = pa.ipc.open_file(pa.BufferReader(mapped))
     places: list[Place] = []
@@ -154,11 +152,11 @@ def _record_batches(documents: DocumentBatch) -> Iterator[pa.RecordBatch]:
     Worked example: with a limit of 4 tokens and documents that end at offsets [0, 3, 5, 6], row 1 brings the first
     record batch to 5 tokens, so it ends before row 2.
     """
-    first, offsets, weighted = 0, documents.offsets, bool((documents.run_weight != 1).any())
+    first, offsets = 0, documents.offsets
     while first < documents.num_documents:
         by_tokens = int(np.searchsorted(offsets, offsets[first] + BATCH_TOKENS, side="left"))
         last = min(by_tokens, first + BATCH_ROWS, documents.num_documents)
-        yield record_batch(rows_of(select_documents(documents, np.arange(first, last)), weighted=weighted))
+        yield record_batch(rows_of(select_documents(documents, np.arange(first, last))))
         first = last
 
 
@@ -176,11 +174,9 @@ def rewrite_documents(
     return msgspec.structs.replace(shard, joined=joined, **{name: getattr(written, name) for name in of_file})
 
 
-def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
-    """Convert documents to rows of a shard, `weighted` or not; a doc_id includes fractional weights in any case."""
+def rows_of(documents: DocumentBatch) -> DocumentRows:
+    """Convert documents to rows of a shard."""
     labels, offsets = document_labels(documents), documents.offsets
-    fractional = weighted or bool((documents.run_weight != 1).any())
-    weights = document_weights(documents) if fractional else None
     trained = offsets_of(labels != MASKED)
     sample_id, has_sample_id = _texts(documents.sample_id)
     values = _values(documents)
@@ -188,14 +184,12 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
         doc_id=document_ids(
             input_ids=documents.input_ids,
             labels=labels,
-            loss_weights=weights,
             offsets=offsets,
             media=documents.media,
             values=value_pieces(values),
         ),
         input_ids=Ragged(values=documents.input_ids, offsets=offsets),
         labels=Ragged(values=labels, offsets=offsets),
-        loss_weights=Ragged(values=weights, offsets=offsets) if weighted and weights is not None else None,
         span_offsets=documents.run_offsets.astype(np.int32),
         span_message=documents.run_message,
         span_start=documents.run_start,
@@ -206,7 +200,6 @@ def rows_of(documents: DocumentBatch, *, weighted: bool) -> DocumentRows:
         sample_id=sample_id,
         has_sample_id=has_sample_id,
         side=documents.side,
-        margin=documents.margin,
         media=documents.media,
         values=values,
     )
@@ -233,7 +226,7 @@ def fields_of(values: Mapping[str, npt.NDArray[Any] | Ragged], joined: Collectio
 def record_batch(rows: DocumentRows | BlockRows) -> pa.RecordBatch:
     """Convert rows of a shard to Arrow, with their digests; every buffer starts at its first row."""
     if isinstance(rows, BlockRows):
-        schema = blocks_schema(rows.input_ids.shape[1], weighted=rows.loss_weights is not None)
+        schema = blocks_schema(rows.input_ids.shape[1])
     else:
         present = [name for name in OPTIONAL_COLUMNS if getattr(rows, name) is not None]
         schema = documents_schema(present, fields_of(rows.values, rows.joined))
@@ -303,19 +296,18 @@ def write_blocks(
     batches: Iterable[BlockBatch],
     *,
     block_len: int,
-    weighted: bool,
     split: str,
     index: int,
 ) -> Shard:
-    """Write a block shard, the `index`-th of its split; if `weighted`, with weights of 1 where a batch has none.
+    """Write a block shard, the `index`-th of its split.
 
     Each batch becomes one record batch of the file, so the caller's batching affects the bytes: cut it by a constant of
     the recipe or the format, never by the number of workers.
     """
     return write_shard(
         cache,
-        (record_batch(BlockRows.of(batch, weighted=weighted)) for batch in batches if batch.num_blocks),
-        empty=blocks_schema(block_len, weighted=weighted),
+        (record_batch(BlockRows.of(batch)) for batch in batches if batch.num_blocks),
+        empty=blocks_schema(block_len),
         kind="blocks",
         split=split,
         index=index,

@@ -71,7 +71,6 @@ def join_sides(
     prompts = _prompts(turns)
     kept: list[int] = []
     side: list[int] = []
-    margin: list[float] = []
     rejected: list[Rejection] = []
     for sample in rows.samples:
         preference = sample.preference
@@ -89,14 +88,12 @@ def join_sides(
             continue
         kept += [first_document[each] for each in sides]
         side += names
-        margin += [np.nan if preference.margin is None else preference.margin] * len(sides)
     chosen = select_documents(documents, np.array(kept, np.int64))
     return (
         replace(
             chosen,
             sample=(chosen.sample // _SIDES_PER_ROW).astype(np.int32),
             side=np.array(side, np.int8),
-            margin=np.array(margin, np.float32),
         ),
         tuple(rejected),
     )

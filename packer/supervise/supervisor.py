@@ -23,7 +23,7 @@ from packer.batches import (
     TokenBatch,
     TurnBatch,
 )
-from packer.layout import begins_run, distinct, offsets_of, select_documents, taken_ranges
+from packer.layout import distinct, offsets_of, select_documents, taken_ranges
 from packer.model.backend import definition_of, vocabulary_of
 from packer.model.model import TOKENIZER_FILE, Model
 from packer.model.token_bytes import TokenBytes
@@ -161,7 +161,6 @@ def _trained_whole(documents: DocumentBatch) -> DocumentBatch:
         run_start=np.ones(documents.num_documents, np.int32),
         run_end=np.diff(documents.offsets).astype(np.int32),
         run_message=documents.run_message[documents.run_offsets[1:] - 1],
-        run_weight=np.ones(documents.num_documents, np.float32),
     )
 
 
@@ -214,7 +213,6 @@ def _documents(
         run_start=start.astype(np.int32),
         run_end=stop.astype(np.int32),
         run_message=turns.turn_message[run_turns].astype(np.int32),
-        run_weight=turns.weight[run_turns],
     )
     return documents, tokens.sequence_text[used]
 
@@ -324,23 +322,19 @@ _SHIFTED_MASK = (
 
 
 def _no_target(pretokenized: PretokenizedTokens) -> str:
-    return _FIRST_ONLY if pretokenized.weight[0] > 0 else "no token of the row is trained"
+    return _FIRST_ONLY if pretokenized.trained[0] else "no token of the row is trained"
 
 
 def _given_documents(samples: Sequence[Sample], pretokenized: Sequence[PretokenizedTokens]) -> DocumentBatch:
-    """Return a document for each row, which has a run for the longest ranges of equal positive weight.
+    """Return a document for each row, with its ranges of trained tokens as runs.
 
-    Worked example: weights 0 1 0 1 .5 .5 of one row have the runs [1, 2), [3, 4) and [4, 6).
+    Worked example: flags 0 1 0 1 1 of one row have the runs [1, 2) and [3, 5).
     """
     offsets = offsets_of([len(each.input_ids) for each in pretokenized])
-    weight = np.concatenate([each.weight for each in pretokenized])
-    weight[offsets[:-1]] = 0
-    begins = begins_run(weight)
-    begins[offsets[:-1]] = True
-    starts = np.flatnonzero(begins)
-    ends = np.append(starts[1:], len(weight))
-    trained = weight[starts] > 0
-    starts, ends = starts[trained], ends[trained]
+    trained = np.concatenate([*(each.trained for each in pretokenized), [False]])
+    trained[offsets] = False
+    edges = np.flatnonzero(np.diff(trained)) + 1
+    starts, ends = edges[::2], edges[1::2]
     document = np.searchsorted(offsets, starts, side="right") - 1
     return DocumentBatch(
         input_ids=np.concatenate([each.input_ids for each in pretokenized]),
@@ -351,5 +345,4 @@ def _given_documents(samples: Sequence[Sample], pretokenized: Sequence[Pretokeni
         run_start=(starts - offsets[document]).astype(np.int32),
         run_end=(ends - offsets[document]).astype(np.int32),
         run_message=np.zeros(len(starts), np.int32),
-        run_weight=weight[starts],
     )

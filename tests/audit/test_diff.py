@@ -246,7 +246,7 @@ def test_every_file_of_a_tokenizer_that_changed_is_named_and_every_id(starter_ca
 @pytest.mark.parametrize(
     "rows",
     [
-        {"weight": [{"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2", "weight": w}]} for w in (0.5, 0.25)]},
+        {"labels": [{"input_ids": [5, 6, 7], "loss_mask": mask} for mask in ([0, 1, 1], [0, 0, 1])]},
         {"side": [{"prompt": [{"role": "user", "content": "1?"}], "completion": [{"role": "assistant", "content": "2"}], "label": label} for label in (True, False)]},
         {"margin": [{"chosen": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2"}], "rejected": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "3"}], "margin": margin} for margin in (1, 0)]},
     ],
@@ -258,7 +258,9 @@ def test_documents_of_the_same_ids_are_others_if_they_train_otherwise(starter, t
         (tmp_path / name).mkdir()
         (tmp_path / name / "rows.jsonl").write_text(json.dumps(row))
         source = str(tmp_path / name / "rows.jsonl")
-        packer.build(source, tmp_path / name / "cache", tokenizer=str(starter / "tokenizer"), pack={"block_len": 64})
+        columns = {"document_columns": {"margin": {"kind": "float32"}}} if what == "margin" else {}
+        options = {"tokenizer": str(starter / "tokenizer"), "pack": {"block_len": 64}}
+        packer.build(source, tmp_path / name / "cache", **options, **columns)
     found = diff(tmp_path / "old/cache", tmp_path / "new/cache")
     (train,) = found.documents
     num_answers = 2 if what == "margin" else 1

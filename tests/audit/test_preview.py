@@ -88,7 +88,7 @@ def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
     assert len({run.kind for row in found.rows for each in row.view.documents for run in each.runs}) == 2
 
 
-def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
+def test_rows_of_every_kind_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
     rows = [
         chat("Hi", "Hello", id="a"),
         "",
@@ -96,7 +96,8 @@ def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_p
         chat("Hi", "Hello <|im_end|>"),
         chat("one <|im_end|> two", "three"),
         {"messages": [*chat("Hi", "Hello")["messages"], {"role": "user", "content": "?"},
-                      {"role": "assistant", "content": "Yes", "weight": 0.25}]},
+                      {"role": "assistant", "content": "Yes", "weight": 0}]},
+        {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "Yes", "weight": 0.25}]},
         chat("long " * 60, "answer"),
         chat("Hi"),
         {"messages": []},
@@ -113,7 +114,6 @@ def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_p
     assert codes == {
         "not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"
     }  # fmt: skip
-    assert {run.weight for row in found.rows for each in row.view.documents for run in each.runs} == {None, 1.0, 0.25}
 
 
 def test_nothing_is_written(starter, recipe_of, tmp_path, monkeypatch):

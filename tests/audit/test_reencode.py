@@ -26,19 +26,18 @@ from packer.recipe.recipe import load_recipe, make_recipe
 from packer.source.partition import partition_file
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.row_tables import content_fingerprint, read_rejected
-from packer.store.shards import DocumentShards
 from packer.store.writing import write_documents
 
 NUM_CHATS, NUM_MIXED = 30, 65
 
 
 def chat(k, **fields):
-    """Two turns, of which the second has another weight in every fifth row."""
+    """Two turns, of which the second is flagged in every fifth row."""
     turns = [
         {"role": "user", "content": f"What is {k} plus 30?"},
         {"role": "assistant", "content": f"The answer is {k + 30}.", "reasoning_content": "Think first."},
         {"role": "user", "content": "How are you today?"},
-        {"role": "assistant", "content": f"I am fine, {k} times."} | ({"weight": 0.5} if k % 5 == 0 else {}),
+        {"role": "assistant", "content": f"I am fine, {k} times."} | ({"weight": 1} if k % 5 == 0 else {}),
     ]
     return {"id": f"chat-{k}", "messages": turns, **fields}
 
@@ -108,7 +107,7 @@ def rows_of(report):
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """Everything rows can be: rewritten history, weights, text, completions, an array, limits, a file for two splits.
+    """Everything rows can be: rewritten history, flags, text, completions, an array, limits, a file for two splits.
 
     Four of the chats are bad, blank lines stand between them, and partitions are small.
     """
@@ -147,7 +146,6 @@ def test_rows_of_every_kind_yield_their_documents_again(mixed, threads):
     assert totals.documents > 1.5 * totals.kept, "history is rewritten"
     assert sum(totals.rejected.values()) == 6, "of a file for two splits, four rows and two"
     assert Counter(shard.source for shard in documents)[0] > 4, "there are many partitions"
-    assert any(DocumentShards(mixed, [shard]).weighted for shard in documents)
     report = verify(mixed, level="full", sources=["/"], reencode=True, threads=threads)
     assert report.findings == ()
     assert report.num_reencoded == totals.rows == NUM_MIXED == 24 + 16 + 13 + 7 + 5
@@ -189,7 +187,6 @@ def test_a_sample_finds_the_chosen_rows_where_all_are_wrong_and_chooses_the_same
 CHANGES = {
     "one id": lambda row: row["messages"][0].update(content="What is 4 plus 30?"),
     "a label": lambda row: row["messages"][1].update(train=False),
-    "a weight": lambda row: row["messages"][1].update(weight=0.25),
     "a name": lambda row: row.update(id="chat-4"),
     "no name": lambda row: row.pop("id"),
     "a shorter answer": lambda row: row["messages"][3].update(content="I am fine."),

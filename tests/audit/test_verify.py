@@ -243,10 +243,10 @@ def test_document_rules_name_what_is_broken_and_the_row(starter_cache):
     assert rules(shorter_span) == {"spans": [2]}
 
 
-@pytest.mark.parametrize("column", ["length", "labels", "loss_weights", "spans"])
-def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(weighted_cache, column):
-    (shard, *_) = read_manifest(weighted_cache).document_shards
-    rows = writable(document_rows(first_batch(weighted_cache, "documents")))
+@pytest.mark.parametrize("column", ["length", "labels", "spans"])
+def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(chat_cache, column):
+    (shard, *_) = read_manifest(chat_cache).document_shards
+    rows = writable(document_rows(first_batch(chat_cache, "documents")))
     check_rows(rows, shard)
     if column == "length":
         rows.length[2] -= 1
@@ -260,15 +260,15 @@ def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(weighted_
 
 
 @pytest.fixture(scope="module")
-def weighted_cache(tmp_path_factory):
-    """Six chats, every second turn of them trained by a quarter."""
-    folder = tmp_path_factory.mktemp("weighted")
+def chat_cache(tmp_path_factory):
+    """Six chats of growing length."""
+    folder = tmp_path_factory.mktemp("chats")
     write_starter(folder / "starter")
     chats = [
         {
             "messages": [
                 {"role": "user", "content": f"count to {k}"},
-                {"role": "assistant", "content": " ".join(map(str, range(k + 3))), "weight": 0.25 if k % 2 else 1},
+                {"role": "assistant", "content": " ".join(map(str, range(k + 3)))},
             ]
         }
         for k in range(6)
@@ -285,8 +285,7 @@ def forge_blocks(cache, split, change):
     with Cache.open(cache) as opened:
         blocks = opened.blocks(split)
         batch = change(blocks.read(np.arange(len(blocks))))
-    weighted = batch.loss_weights is not None
-    shard = write_blocks(cache, [batch], block_len=batch.input_ids.shape[1], weighted=weighted, split=split, index=0)
+    shard = write_blocks(cache, [batch], block_len=batch.input_ids.shape[1], split=split, index=0)
     others = tuple(each for each in manifest.shards if (each.kind, each.split) != ("blocks", split))
     forged = msgspec.structs.replace(manifest, shards=(*others, shard))
     content = content_fingerprint(cache, forged.shards)
@@ -297,7 +296,6 @@ def forge_blocks(cache, split, change):
 # column, where (a trained token, the head or the padding of a row, its first run or piece), new value, what is found
 BLOCK_CHANGES = {
     "another token": ("input_ids labels", "trained", lambda old, _: old ^ 1, "other input_ids, labels"),
-    "another weight": ("loss_weights", "trained", lambda *_: 0.5, "other loss_weights"),
     "a trained head": ("labels", "head", lambda _, token: token, "other labels"),
     "another padding": ("input_ids", "padding", lambda old, _: old + 1, "other input_ids"),
     "trained padding": ("labels", "padding", lambda _, token: token, "other labels"),
@@ -311,8 +309,8 @@ BLOCK_CHANGES = {
 
 
 @pytest.mark.parametrize("change", BLOCK_CHANGES)
-def test_a_block_that_is_not_what_its_pieces_make_is_named(change, weighted_cache, tmp_path):
-    cache = Path(shutil.copytree(weighted_cache, tmp_path / "cache"))
+def test_a_block_that_is_not_what_its_pieces_make_is_named(change, chat_cache, tmp_path):
+    cache = Path(shutil.copytree(chat_cache, tmp_path / "cache"))
     columns, where, value, said = BLOCK_CHANGES[change]
     changed = {}
 
@@ -332,12 +330,12 @@ def test_a_block_that_is_not_what_its_pieces_make_is_named(change, weighted_cach
     found = [finding for finding in verify(cache, level="full").findings if finding.what in {"block", "bounds"}]
     assert [(finding.path, finding.row) for finding in found] == [(path, changed["row"])]
     assert said in found[0].found
-    if change in ("another token", "another weight", "another position"):
+    if change in ("another token", "another position"):
         assert verify(cache).ok, "every digest is right"
 
 
-def test_blocks_in_another_order_than_packing_gives_are_found(weighted_cache, tmp_path):
-    cache = Path(shutil.copytree(weighted_cache, tmp_path / "cache"))
+def test_blocks_in_another_order_than_packing_gives_are_found(chat_cache, tmp_path):
+    cache = Path(shutil.copytree(chat_cache, tmp_path / "cache"))
     with Cache.open(cache) as opened:
         blocks = opened.blocks("train")
         backwards = blocks.read(np.arange(len(blocks))[::-1])

@@ -130,7 +130,7 @@ def _loaded(twin, tmp_path_factory):
 
 def trained_run(texts, ids):
     """The one run of a document whose tokens are all trained."""
-    (run,) = make_runs(texts, ids, ids, np.zeros(len(ids), np.int32), messages=[None], weights=[1.0])
+    (run,) = make_runs(texts, ids, ids, np.zeros(len(ids), np.int32), messages=[None])
     return run
 
 
@@ -181,15 +181,9 @@ BARE = "{% for m in messages %}{% if loop.index != 3 %}{{ m.content }}<|im_end|>
 """A template without headers, which leaves out a message: the turns before and behind it touch."""
 
 
-def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
-    turns = [
-        ("user", "Hi", 1),
-        ("assistant", "Hello", 1),
-        ("user", "-", 1),
-        ("assistant", "there", 0.3),
-        ("user", "!", 1),
-    ]
-    messages = [{"role": role, "content": text, "weight": weight} for role, text, weight in turns]
+def test_trained_runs_that_touch_are_two(starter, tmp_path):
+    turns = [("user", "Hi"), ("assistant", "Hello"), ("user", "-"), ("assistant", "there"), ("user", "!")]
+    messages = [{"role": role, "content": text} for role, text in turns]
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
     (tmp_path / "bare.jinja").write_text(BARE)
     recipe = make_recipe(
@@ -204,10 +198,10 @@ def test_trained_runs_that_touch_are_two_with_their_weights(starter, tmp_path):
     with Cache.open(tmp_path / "cache") as cache:
         (alone,) = view_row(cache, "a.jsonl", 0).documents
         (in_block,) = view_block(cache, "train", 0).documents
-    assert [(run.kind, run.text, run.message, run.weight) for run in alone.runs] == [
-        ("masked", "Hi<|im_end|>", None, None),
-        ("trained", "Hello<|im_end|>", 1, 1.0),
-        ("trained", "there<|im_end|>", 3, 0.3),
+    assert [(run.kind, run.text, run.message) for run in alone.runs] == [
+        ("masked", "Hi<|im_end|>", None),
+        ("trained", "Hello<|im_end|>", 1),
+        ("trained", "there<|im_end|>", 3),
     ]
     assert in_block == alone
 

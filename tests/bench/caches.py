@@ -62,7 +62,6 @@ def of_one_document(num_blocks: int, block_len: int) -> Iterator[BlockBatch]:
             input_ids=ids,
             labels=labels,
             position_ids=np.tile(np.arange(block_len, dtype=np.int32), (B, 1)),
-            loss_weights=None,
             seq_lengths=whole,
             seq_offsets=np.arange(B + 1),
             doc_ids=np.arange(first, first + B),
@@ -83,7 +82,7 @@ def write_blocks(folder: Path, batches: Iterable[BlockBatch], *, like: Cache) ->
         if not part:
             break
         block_len = part[0].input_ids.shape[1]
-        shard = stored.write_blocks(folder, part, block_len=block_len, weighted=False, split="train", index=index)
+        shard = stored.write_blocks(folder, part, block_len=block_len, split="train", index=index)
         shards.append(msgspec.structs.replace(shard, first_row=num_blocks))
         num_blocks += sum(batch.num_blocks for batch in part)
     manifest = like.manifest

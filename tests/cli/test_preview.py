@@ -59,12 +59,12 @@ def test_the_page_shows_what_is_trained_from_which_message_and_what_is_left_out(
     assert shown.endswith("rows rejected\n  1  not_json  the row is not valid JSON\n")
 
 
-def test_json_has_the_message_and_weight_of_every_run(rows, tokenizer):
+def test_json_has_the_message_of_every_run(rows, tokenizer):
     found = fields("preview", rows, "--tokenizer", tokenizer, "--ids")
     assert found["inputs"] == [{"path": str(rows), "split": "train", "format": "jsonl", "schema": "messages"}]
     runs = found["rows"][0]["documents"][0]["runs"]
-    assert [(run["kind"], run["message"], run["weight"]) for run in runs] == [
-        ("masked", None, None), ("trained", 1, 1.0), ("masked", None, None), ("trained", 3, 1.0)
+    assert [(run["kind"], run["message"]) for run in runs] == [
+        ("masked", None), ("trained", 1), ("masked", None), ("trained", 3)
     ]  # fmt: skip
     assert all(len(run["labels"]) == len(run["input_ids"]) == run["num_tokens"] for run in runs)
     assert found["rows"][1]["excerpts"] == [{"label": "the row", "text": "not json", "mark": [0, 8], "note": ""}]
@@ -106,14 +106,13 @@ def test_rejected_rows_alone(rows, tokenizer):
     assert "would be left out" not in run("preview", rows, "--tokenizer", tokenizer, "--row", f"{rows}:0").stdout
 
 
-def test_many_messages_are_counted_and_weights_are_reported(tokenizer, tmp_path):
-    many, weighted = row(*("x" for _ in range(30))), json.loads(row("Hi", "Hello", "?", "Yes"))
-    weighted["messages"][3]["weight"] = 0.3
-    (tmp_path / "a.jsonl").write_text(f"{many}\n{json.dumps(weighted)}\n")
+def test_many_messages_are_counted_and_a_few_are_listed(tokenizer, tmp_path):
+    many, few = row(*("x" for _ in range(30))), row("Hi", "Hello", "?", "Yes")
+    (tmp_path / "a.jsonl").write_text(f"{many}\n{few}\n")
     shown = run("preview", tmp_path / "a.jsonl", "--tokenizer", tokenizer).stdout
     assert "trains 15 messages, 1 to 29\n" in shown
     assert "\n29▌ x<|im_end|>\n" in shown
-    assert "trains messages 1, 3 (weight 0.3)\n" in shown
+    assert "trains messages 1, 3\n" in shown
 
 
 def test_quiet_leaves_out_the_summary_and_verbose_says_how_files_are_read(rows, tokenizer):

@@ -52,7 +52,7 @@ def local(tmp_path_factory):
     one = random_blocks(4, 1024)
     for index in range(NUM_SHARDS):
         batches = [repeated(one, 64) for _ in range(NUM_BATCHES)]
-        shard = write_blocks(folder, batches, block_len=1024, weighted=False, split="train", index=index)
+        shard = write_blocks(folder, batches, block_len=1024, split="train", index=index)
         assert len(shard.places) == NUM_BATCHES
         shards.append(msgspec.structs.replace(shard, first_row=index * NUM_BATCHES * 256))
     whole = manifest_of(shards, num_blocks=NUM_SHARDS * NUM_BATCHES * 256)

@@ -36,7 +36,6 @@ def blocks(number):
         input_ids=ids,
         labels=labels,
         position_ids=np.tile(np.arange(LENGTH, dtype=np.int32), (BLOCKS, 1)),
-        loss_weights=None,
         seq_lengths=full,
         seq_offsets=ones,
         doc_ids=ones[:-1] + number * BLOCKS,

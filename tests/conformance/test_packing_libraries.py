@@ -70,7 +70,6 @@ def packed(documents, pack, labels=None):
     columns = make_columns(
         [(ids, mine, [1.0] * len(ids)) for ids, mine in zip(documents, labels, strict=True)],
         [0] * len(documents),
-        weighted=False,
     )
     planned, _ = arrange(np.array(lengths, np.int32), pack, counter_of(lengths, trained))
     return gather(planned, columns, block_len=pack.block_len, pad_id=PAD, **MODES[pack.mode])

@@ -52,12 +52,11 @@ def test_a_pair_passes_where_both_sides_do():
 
 
 @pytest.mark.parametrize("folded", [False, True])
-def test_pairs_are_the_same_content_only_where_both_sides_and_the_margin_are(folded):
+def test_pairs_are_the_same_content_only_where_both_sides_are(folded):
     others = [
         ROW,
         ROW | {"chosen": REJECTED, "rejected": CHOSEN},
         ROW | {"rejected": REJECTED[:1]},
-        ROW | {"margin": 1},
         TEXTS,
         TEXTS | {"rejected": "Never."},
     ]

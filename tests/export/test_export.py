@@ -196,26 +196,13 @@ def test_what_is_not_there_is_refused_with_a_way_out(starter_cache, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_fractional_weights_have_a_column_and_a_warning(starter, tmp_path):
-    turns = [said("user", "hi"), said("assistant", "well") | {"weight": 0.5}]
-    rows = [{"messages": [turns[0], turns[1] | {"content": "well " * i}]} for i in range(1, 5)]
-    weighted_cache = built(tmp_path / "cache", rows, starter / "tokenizer")
-    for unit in ("documents", "blocks"):
-        found = export(weighted_cache, tmp_path / unit, to="datasets", unit=unit)
-        assert any("loss_weights" in note for note in found.notes)
-        rows = readers.datasets_rows(tmp_path / unit)
-        kept = readers.cache_documents if unit == "documents" else readers.cache_blocks
-        assert len(rows) == len(kept(weighted_cache, "train")) > 0
-        for row in rows:
-            assert row["loss_weights"] == [0.5 if label != -100 else 0.0 for label in row["labels"]]
-
-
 # Preference data
 
 
 @pytest.fixture(scope="module")
 def pairs(starter, tmp_path_factory):
-    return built(tmp_path_factory.mktemp("pairs") / "cache", [pair(n) for n in range(9)], starter / "tokenizer")
+    folder, margin = tmp_path_factory.mktemp("pairs") / "cache", {"margin": {"kind": "float32"}}
+    return built(folder, [pair(n) for n in range(9)], starter / "tokenizer", document_columns=margin)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +217,7 @@ def test_pairs_have_the_columns_of_documents_for_each_side(pairs, tmp_path, monk
     expected = readers.cache_documents(pairs, "train")
     assert [(row["chosen_input_ids"], row["chosen_labels"]) for row in rows] == expected[0::2]
     assert [(row["rejected_input_ids"], row["rejected_labels"]) for row in rows] == expected[1::2]
-    assert [row["margin"] for row in rows] == [n / 2 for n in range(9)]
+    assert [(row["chosen_margin"], row["rejected_margin"]) for row in rows] == [(n / 2, n / 2) for n in range(9)]
     for row in rows:
         assert row["chosen_attention_mask"] == [1] * len(row["chosen_labels"])
         assert [row[name] for name in ("images", "videos", "audios")] == [None] * 3  # what LLaMA-Factory asks for
@@ -252,10 +239,6 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
         export(pairs, tmp_path / "out", to="datasets", unit="blocks")
     several = built(tmp_path / "several", [long_pair(n) for n in range(3)] + [pair(4)], starter / "tokenizer")
     export(several, tmp_path / "out", to="datasets")
-    rows = [pair(n) | {"chosen": [{"role": "assistant", "content": "Half.", "weight": 0.5}]} for n in range(3)]
-    weighted = built(tmp_path / "weighted", rows, starter / "tokenizer")
-    with pytest.raises(UsageError, match="trainers of pairs and rated answers read none"):
-        export(weighted, tmp_path / "weighted-out", to="datasets")
 
 
 @pytest.mark.parametrize("empty", ["train", "eval"])
@@ -272,7 +255,7 @@ def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empt
     cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
     found = export(cache, tmp_path / "out", to="datasets")
     assert [each.num_rows for each in found.splits] == [12 // (1 + (row is rated)) * (each == full) for each in SPLITS]
-    columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
+    columns_of = [{*each.details["columns"]} for each in found.splits]
     assert columns_of[0] == columns_of[1]
 
 

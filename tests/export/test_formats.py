@@ -63,11 +63,7 @@ def test_one_module_and_one_entry_make_a_format_and_what_it_cannot_hold_is_refus
     with pytest.raises(UsageError, match="no place for which answer was chosen") as caught:
         export(built(tmp_path / "pairs", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
     assert caught.value.hint.endswith(": --to datasets")
-    answer = {"role": "assistant", "content": "Half.", "weight": 0.5}
-    rows = [{"messages": [{"role": "user", "content": f"{n}?"}, answer]} for n in range(3)]
-    with pytest.raises(UsageError, match="lines has no place for fractional loss weights") as caught:
-        export(built(tmp_path / "weighted", rows, starter / "tokenizer"), tmp_path / "no", to="lines")
-    assert "--to datasets" in caught.value.hint and not (tmp_path / "no").exists()
+    assert not (tmp_path / "no").exists()
     with pytest.raises(UsageError, match="no place for documents") as caught:
-        export(tmp_path / "weighted", tmp_path / "no", to="megatron-bridge", unit="documents")
-    assert caught.value.hint.endswith(": --to datasets"), "the others refuse the weights"
+        export(starter_cache, tmp_path / "no", to="megatron-bridge", unit="documents")
+    assert "--to datasets" in caught.value.hint and not (tmp_path / "no").exists()

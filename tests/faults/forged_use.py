@@ -131,7 +131,7 @@ def _uses_of_rows(cache: Cache) -> Iterator[Callable[[], Any]]:
         yield from (getattr(documents, name) for name in names)
         yield lambda documents=documents: [read_document(documents, number) for number in range(len(documents))]
         if documents.has_sides:
-            yield from (documents.sides, documents.margins)
+            yield documents.sides
 
 
 def _loaders(cache: Cache) -> Iterator[Callable[[], None]]:
@@ -149,7 +149,7 @@ def _loaders(cache: Cache) -> Iterator[Callable[[], None]]:
 def _epoch(cache: Cache, arguments: dict[str, Any]) -> None:
     size = 1024 if arguments["batching"] == "token_budget" else 1
     arguments |= {"columns": [name for key in COLUMNS for name in cache.manifest.recipe.get(key, ())]}
-    with PackedLoader(cache, micro_batch_size=size, end="pad", prefetch=0, weights="use", **arguments) as loader:
+    with PackedLoader(cache, micro_batch_size=size, end="pad", prefetch=0, **arguments) as loader:
         for step in loader:
             loader.doc_ids(step)
             for micro_batch in step:

@@ -63,13 +63,15 @@ def write_jobs(folder: Path) -> dict[str, Job]:
         shown = [["@a.png"], ["@a.png", "@b.png"], [], ["@b.png"], ["@none.png"]] * 2
         rows["images"] = [{"messages": [user(*each, f"ask {i}"), answer("yes")]} for i, each in enumerate(shown)]
     for i, each in enumerate(rows["ids"]):
-        each["loss_weights"] = [0.0, *(0.5 if i % 2 else 1.0 for _ in each["input_ids"][1:])]
-        each |= {"advantage": each["loss_weights"], "top": [[1, 2]] * len(each["input_ids"]), "reward": i}
+        advantage = [0.0, *(0.5 if i % 2 else 1.0 for _ in each["input_ids"][1:])]
+        each |= {"advantage": advantage, "top": [[1, 2]] * len(each["input_ids"]), "reward": i}
+        each["loss_mask"] = [int(value > 0) for value in advantage]
     rules = {
         "ids": "pack: {block_len: 64, overlong: split}\n"
         "token_columns: {advantage: {kind: float32, missing: -1}, top: {kind: int32, width: 2}}\n"
         "document_columns: {reward: {kind: float32}}\n",
         "chats": "pack: {block_len: 64, align: 8}\n",
+        "pairs": "document_columns: {margin: {kind: float32}}\n",
         "images": "media: {images: read}\npack: {block_len: 128, max_pixels: 100000}\n",
         "selected": "pack: {block_len: 64, mode: stream}\nsplit: {shares: {validation: 0.3}, group: topic}\n"
         "deduplicate: {exact: bytes, near: {}}\nfilters: [{name: short, tokens: {min: 4}}]\n",

@@ -23,7 +23,7 @@ _GOOD: dict[str, list[dict[str, Any]]] = {
                 {"role": "user", "content": [{"type": "text", "text": "find"}]},
                 {"role": "assistant", "content": None, "tool_calls": [_CALL]},
                 {"role": "tool", "content": "found", "tool_call_id": "c1"},
-                {"role": "assistant", "reasoning_content": "well", "content": "there", "weight": 0.5},
+                {"role": "assistant", "reasoning_content": "well", "content": "there", "weight": 1},
             ],
         },
         {

@@ -95,7 +95,7 @@ for seed in range(first, last):
         read_shard(cache, shard)
         if kind == "documents":
             documents = DocumentShards(cache, [shard])
-            documents.runs(), documents.columns(), documents.file_rows(), documents.weighted
+            documents.runs(), documents.columns(), documents.file_rows()
         valid += 1
         deep += bool(findings)
     except PackerError:

@@ -87,10 +87,6 @@ def test_a_config_says_what_keeps_documents_apart(nested):
             assert arguments(flat, layer_types=["full_attention", kind])["seq_idx"].tolist() == [[0, 0, 0, 1, 1]]
 
 
-def weighted(micro_batch):
-    return {**micro_batch, "loss_weights": torch.ones(micro_batch["input_ids"].shape)}
-
-
 @pytest.mark.parametrize(
     ("micro_batch", "options", "message", "hint"),
     [
@@ -98,8 +94,6 @@ def weighted(micro_batch):
         (rows([3, 2]), {"seq_idx": True}, "several rows", "flatten=True"),
         (shift_labels(flattened([3, 2])), {}, "labels are already shifted", "unshifted"),
         (shift_labels(padded([3, 2])), {}, "labels are already shifted", "unshifted"),
-        (weighted(flattened([3, 2])), {}, "without loss_weights", "weighted_loss"),
-        (weighted(padded([3, 2])), {}, "without loss_weights", "weighted_loss"),
         (
             {**flattened([3, 2]), "attention_mask": torch.ones(1, 5)},
             {},

@@ -64,7 +64,6 @@ DIFFERENT = {
     "cursor": lambda rank: resumed(rank, after(2)),
     "flatten": lambda rank: open_rank(rank, flatten=False),
     "labels": lambda rank: open_rank(rank, labels="shifted"),
-    "weights": lambda rank: open_rank(rank, weights="use"),
 }
 
 

@@ -30,7 +30,7 @@ from packer.load import (  # noqa: E402
     poison_test,
     shift_labels,
 )
-from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
 from packer.load.attention import documents_of  # noqa: E402
 from packer.load.trainers import StepBatches  # noqa: E402
 
@@ -167,12 +167,12 @@ def test_indices_and_items_that_are_none_are_refused():
 
 def test_items_that_lost_columns_are_not_collated():
     """A transformers Trainer removes the columns that the model does not take."""
-    plain, weighted = PackedDataset(small_cache(4)), PackedDataset(small_cache(4, weighted=True), weights="use")
-    item = {name: value for name, value in plain[0].items() if name != "seq_lengths"}
+    plain = PackedDataset(small_cache(4))[0]
+    item = {name: value for name, value in plain.items() if name != "seq_lengths"}
     with pytest.raises(ValueError, match=r"lack seq_lengths;.* remove_unused_columns=False"):
         collate([item])
-    for items in ([plain[0], weighted[0]], [weighted[0], plain[0]]):
-        with pytest.raises(ValueError, match="lack loss_weights"):
+    for items in ([plain, item], [item, plain]):
+        with pytest.raises(ValueError, match="lack seq_lengths"):
             collate(items)
 
 
@@ -182,7 +182,6 @@ def test_a_step_is_not_taken_for_a_micro_batch():
         partial(huggingface, config=None),
         shift_labels,
         documents_of,
-        partial(weighted_loss, None),
         partial(poison_test, None),
     )
     for call in (*calls, itemgetter("input_ids")):

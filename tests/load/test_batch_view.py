@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,10 +136,3 @@ def test_what_is_not_there_is_refused_with_what_is(arguments, words):
         view_batch(small_cache(20), **arguments)
     assert caught.value.hint
     assert "global_batch_size" not in arguments or caught.value.hint.startswith("global_batch_size=20 or less")
-
-
-def test_loss_weights_are_used_where_there_are_some():
-    view = view_batch(small_cache(20, weighted=True), micro_batch_size=4)
-    assert view.micro_batch["loss_weights"].dtype == torch.float32
-    assert view.check.ok
-    assert np.isclose(float(view.micro_batch["loss_weights"].sum()), view.step.num_items_in_batch)

@@ -29,15 +29,14 @@ def levels_of(found):
     batching=st.sampled_from(
         ["packed", "padded", "padding_free", Padded(side="left"), Padded(multiple_of=8), "token_budget"]
     ),
-    weighted=st.booleans(),
     flatten=st.booleans(),
     labels=st.sampled_from(["unshifted", "shifted"]),
     world_size=st.integers(1, 3),
     end=st.sampled_from(["pad", "short"]),
 )  # fmt: skip
-def test_every_step_of_the_loader_keeps_the_contract(num_rows, batching, weighted, flatten, labels, world_size, end):
+def test_every_step_of_the_loader_keeps_the_contract(num_rows, batching, flatten, labels, world_size, end):
     packed = batching == "packed"
-    cache = small_cache(num_rows, weighted=weighted) if packed else small_document_cache(num_rows, weighted=weighted)[0]
+    cache = small_cache(num_rows) if packed else small_document_cache(num_rows)[0]
     size = 24 if batching == "token_budget" else 2
     loaders = [
         PackedLoader(
@@ -49,7 +48,6 @@ def test_every_step_of_the_loader_keeps_the_contract(num_rows, batching, weighte
             world_size=world_size,
             flatten=flatten,
             labels=labels,
-            weights="use",
             end=end,
             prefetch=0,
         )
@@ -199,14 +197,6 @@ def test_a_wrong_batch_fails_the_line_that_is_about_it_and_what_follows_alone(co
 )
 def test_sums_other_than_what_the_loss_is_divided_by_fail(batch, expected):
     assert check_batch(batch, num_items_in_batch=expected).failed == ("num_items",)
-
-
-def test_the_sum_of_weights_is_what_the_loss_is_divided_by_where_there_are_some():
-    weights = torch.where(FLAT["labels"] != -100, 0.5, 0.0)
-    weighted = changed(FLAT, loss_weights=weights)
-    assert check_batch(weighted, num_items_in_batch=2.5).ok
-    assert check_batch(shift_labels(weighted), num_items_in_batch=2.5).ok
-    assert check_batch(weighted, num_items_in_batch=5).failed == ("num_items",)
 
 
 def test_each_line_was_made_to_fail_by_five_batches_and_the_right_ones_pass():

@@ -11,7 +11,7 @@ from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
 from small_micro_batches import assert_same  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from packer.errors import CheckError, UsageError  # noqa: E402
+from packer.errors import CheckError  # noqa: E402
 from packer.load import PackedDataset, PackedLoader, collate, shift_labels  # noqa: E402
 
 
@@ -45,11 +45,9 @@ def test_an_index_outside_the_split_is_refused(index):
 
 
 def test_collated_items_equal_a_flattened_micro_batch():
-    cache = small_cache(8, weighted=True)
-    loader = PackedLoader(
-        cache, micro_batch_size=4, global_batch_size=4, order="sequential", rank=0, world_size=1, weights="use"
-    )
-    dataset = PackedDataset(cache, weights="use")
+    cache = small_cache(8)
+    loader = PackedLoader(cache, micro_batch_size=4, global_batch_size=4, order="sequential", rank=0, world_size=1)
+    dataset = PackedDataset(cache)
     num_seen = 0
     for step, collated in zip(loader, DataLoader(dataset, batch_size=4, collate_fn=collate), strict=True):
         (micro_batch,) = step
@@ -65,16 +63,6 @@ def test_a_pickled_dataset_opens_the_same_bytes_or_nothing(tmp_path):
     write_cache(tmp_path, [random_blocks(3, seed=1)])
     with pytest.raises(CheckError, match="built again"):
         pickle.loads(saved)
-
-
-def test_weights_are_refused_or_used():
-    cache = small_cache(3, weighted=True)
-    with pytest.raises(UsageError, match="loss weights"):
-        PackedDataset(cache)
-    with pytest.raises(ValueError, match="refuse, use"):
-        PackedDataset(cache, weights="ignore")
-    stored = cache.blocks("train").read(np.arange(3)).loss_weights
-    assert PackedDataset(cache, weights="use")[2]["loss_weights"].tolist() == stored[2].tolist()
 
 
 # Shifting and adapters

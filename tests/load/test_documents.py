@@ -51,11 +51,11 @@ def omega(num_documents, epoch=0, seed=0):
 
 
 def literal_rows(documents, numbers):
-    """ids, labels, positions, weights of documents as lists; of a padding row one pad token."""
+    """ids, labels, positions of documents as lists; of a padding row one pad token."""
     rows = []
     for number in numbers:
         if number == -1:
-            rows.append(([PAD_ID], [-100], [0], [0.0]))
+            rows.append(([PAD_ID], [-100], [0]))
             continue
         document = documents[number]
         n = len(document.input_ids)
@@ -64,7 +64,6 @@ def literal_rows(documents, numbers):
                 document.input_ids[:n].tolist(),
                 document.labels[:n].tolist(),
                 list(range(n)),
-                document.weights[:n].tolist(),
             )
         )
     return rows
@@ -76,17 +75,16 @@ def literal_padded(rows, *, width, side):
         return padding + values if side == "left" else values + padding
 
     return {
-        "input_ids": [padded(ids, PAD_ID) for ids, _, _, _ in rows],
-        "labels": [padded(labels, -100) for _, labels, _, _ in rows],
-        "position_ids": [padded(positions, 0) for _, _, positions, _ in rows],
-        "attention_mask": [padded([1] * len(ids), 0) for ids, _, _, _ in rows],
-        "loss_weights": [padded(weights, 0.0) for _, _, _, weights in rows],
+        "input_ids": [padded(ids, PAD_ID) for ids, _, _ in rows],
+        "labels": [padded(labels, -100) for _, labels, _ in rows],
+        "position_ids": [padded(positions, 0) for _, _, positions in rows],
+        "attention_mask": [padded([1] * len(ids), 0) for ids, _, _ in rows],
     }
 
 
 def literal_flat(rows):
-    lengths = [len(ids) for ids, _, _, _ in rows]
-    columns = ("input_ids", "labels", "position_ids", "loss_weights")
+    lengths = [len(ids) for ids, _, _ in rows]
+    columns = ("input_ids", "labels", "position_ids")
     flat = {name: [[value for row in rows for value in row[i]]] for i, name in enumerate(columns)}
     bounds = [0, *np.cumsum(lengths).tolist()]
     return flat | {
@@ -128,7 +126,7 @@ def split_by(step, sizes):
     accumulation=st.integers(1, 2),
 )
 def test_micro_batches_are_the_documents_laid_out_literally(batching, num_documents, world_size, micro, accumulation):
-    cache, documents = small_document_cache(num_documents, weighted=True)
+    cache, documents = small_document_cache(num_documents)
     size = world_size * micro * accumulation
     loaders = ranks_of(
         cache,
@@ -137,14 +135,13 @@ def test_micro_batches_are_the_documents_laid_out_literally(batching, num_docume
         global_batch_size=size,
         batching=batching,
         end="pad",
-        weights="use",
         prefetch=0,
     )
     taken, num_steps = [], 0
     places = {number: place for place, number in enumerate(omega(num_documents))}
     for parts in zip(*loaders, strict=True):
         tokens, slots, of_step = 0, 0, []
-        weight = 0.0
+        num_items = 0
         for part in parts:
             assert len(part) == accumulation
             for micro_batch, numbers in zip(part, split_by(part, [micro] * accumulation), strict=True):
@@ -152,12 +149,12 @@ def test_micro_batches_are_the_documents_laid_out_literally(batching, num_docume
                 assert plain(micro_batch) == literal(batching, rows)
                 tokens += sum(len(row[0]) for row, number in zip(rows, numbers, strict=True) if number >= 0)
                 slots += micro_batch["input_ids"].numel()
-                weight += sum(sum(row[3]) for row in rows)
+                num_items += sum(label != -100 for row in rows for label in row[1])
                 of_step += [number for number in numbers if number >= 0]
         taken += sorted(of_step, key=places.get)
         for part in parts:
             assert (part.num_tokens, part.num_slots) == (tokens, slots)
-            assert part.num_items_in_batch == pytest.approx(weight)
+            assert part.num_items_in_batch == num_items
         num_steps += 1
     assert num_steps == -(-num_documents // size)
     assert taken == omega(num_documents)
@@ -189,7 +186,7 @@ def test_token_budgets_hold_every_document_of_the_step_once_and_no_more_than_fit
                 numbers = part.block_ids[place : place + held].tolist()
                 place += held
                 expected = literal_flat(literal_rows(documents, numbers))
-                assert plain(micro_batch) | {"loss_weights": expected["loss_weights"]} == expected
+                assert plain(micro_batch) == expected
                 assert micro_batch["input_ids"].numel() <= max(budget, 1)
                 slots += micro_batch["input_ids"].numel()
                 rows += [number for number in numbers if number >= 0]
@@ -313,18 +310,15 @@ def test_a_step_names_the_documents_of_its_rows(mixed):
 
 
 @pytest.mark.parametrize("batching", ["packed", "padded", "padding_free", "token_budget"], ids=str)
-@pytest.mark.parametrize("weights", ["refuse", "use"])
-def test_a_summary_is_what_iterating_then_gives(batching, weights):
+def test_a_summary_is_what_iterating_then_gives(batching):
     """Steps, micro-batches of a rank and the sum of what losses are divided by; from a place within an epoch too."""
-    cache = small_cache(11, weighted=weights == "use")
-    if batching != "packed":
-        cache, _ = small_document_cache(23, weighted=weights == "use")
+    cache = small_cache(11) if batching == "packed" else small_document_cache(23)[0]
     sizes = {"micro_batch_size": 24, "global_batch_size": 96} if batching == "token_budget" else {}
-    loader = loader_of(cache, rank=0, world_size=2, batching=batching, weights=weights, end="pad", **sizes)
+    loader = loader_of(cache, rank=0, world_size=2, batching=batching, end="pad", **sizes)
     next(iter(loader))
     summary = loader.summary()
     steps = list(loader)
     assert len(steps) > 1
     assert summary.steps == len(steps)
     assert summary.micro_batches == sum(len(step) for step in steps)
-    assert summary.num_items == pytest.approx(sum(step.num_items_in_batch for step in steps))
+    assert summary.num_items == sum(step.num_items_in_batch for step in steps)

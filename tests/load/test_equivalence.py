@@ -22,13 +22,12 @@ def sample_documents(seed=0):
     return random_documents(rng, rng.integers(2, 15, 20).tolist())
 
 
-def packed(documents, *, weighted=False, align=1):
+def packed(documents, *, align=1):
     """The documents, planned and gathered; doc_ids are indices into the list."""
     lengths = np.array([len(document.input_ids) for document in documents], np.int32)
     columns = DocumentColumns(
         input_ids=(np.concatenate([document.input_ids for document in documents]),),
         labels=(np.concatenate([document.labels for document in documents]),),
-        loss_weights=(np.concatenate([document.weights for document in documents]),) if weighted else None,
         chunk=np.zeros(len(documents), np.int32),
         start=np.cumsum(lengths, dtype=np.int64) - lengths,
         length=lengths,
@@ -87,26 +86,3 @@ def test_loss_and_gradients_equal_those_of_documents_run_one_by_one(tmp_path, fl
     assert num_items == sum(int((document.labels != -100).sum()) for document in documents)
     assert abs((actual - expected).item()) < 1e-9
     assert largest_difference(gradients(model, actual), gradients(model, expected)) < 1e-9
-
-
-def test_weighted_loss_equals_that_of_documents_run_one_by_one(tmp_path):
-    documents, model = sample_documents(), TinyDecoder()
-
-    def weighted_loss(logits, labels, weights):
-        losses = torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="none"
-        )
-        return (losses * weights[:, 1:].flatten()).sum().item()
-
-    expected = sum(
-        weighted_loss(alone(model, document), labels_of(document), torch.from_numpy(document.weights)[None])
-        for document in documents
-    )
-    actual, num_items = 0.0, 0.0
-    for step in loader_of(tmp_path, packed(documents, weighted=True), weights="use"):
-        for micro_batch in step:
-            logits = model(micro_batch["input_ids"], micro_batch["position_ids"], mask_of(micro_batch))
-            actual += weighted_loss(logits, micro_batch["labels"], micro_batch["loss_weights"])
-        num_items += step.num_items_in_batch
-    assert abs(actual - expected) < 1e-9
-    assert num_items == sum(float(document.weights.sum(dtype=np.float64)) for document in documents)

@@ -165,46 +165,16 @@ def test_num_items_is_the_literal_count_of_targets_of_all_ranks_and_micro_batche
     assert total > 0
 
 
-def test_weighted_num_items_is_the_literal_sum_of_weights_on_every_rank():
-    cache = small_cache(8, 16, weighted=True)
-    loaders = ranks_of(cache, 2, micro_batch_size=2, global_batch_size=4, weights="use")
-    steps = list(zip(*loaders, strict=True))
-    assert len(steps) == 2
-    for parts in steps:
-        micro_batches = [micro_batch for part in parts for micro_batch in part]
-        literal = sum(
-            float(micro_batch["loss_weights"][micro_batch["labels"] != -100].double().sum())
-            for micro_batch in micro_batches
-        )
-        assert [part.num_items_in_batch for part in parts] == [literal, literal]
-        assert literal != sum(literal_targets(micro_batch["labels"]) for micro_batch in micro_batches)
-        assert {micro_batch["loss_weights"].dtype for micro_batch in micro_batches} == {torch.float32}
-
-
-def test_without_stored_weights_every_target_weighs_one():
-    (step, *_) = list(loader_of(small_cache(4), weights="use", micro_batch_size=2))
-    (micro_batch,) = step
-    assert micro_batch["loss_weights"].tolist() == (micro_batch["labels"] != -100).float().tolist()
-    assert step.num_items_in_batch == literal_targets(micro_batch["labels"])
-
-
-@pytest.mark.parametrize("weighted", [True, False])
-def test_a_rank_reads_a_block_of_another_rank_once_and_only_to_sum_stored_weights(weighted):
-    cache, reads = small_cache(8, weighted=weighted), []
+def test_a_rank_reads_no_block_of_another_rank():
+    cache, reads = small_cache(8), []
     watch(cache, reads.extend)
-    options = {"order": "sequential", "weights": "use", "prefetch": 0, "balance": 0}
+    options = {"order": "sequential", "prefetch": 0, "balance": 0}
     loader = loader_of(cache, rank=1, world_size=2, global_batch_size=4, **options)
     first = [step.num_items_in_batch for step in loader]
-    assert reads == ([2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6, 7] if weighted else [2, 3, 6, 7])
+    assert reads == [2, 3, 6, 7]
     reads.clear()
     assert [step.num_items_in_batch for step in loader] == first
     assert reads == [2, 3, 6, 7]
-
-
-def test_a_cache_with_weights_is_refused_unless_the_consumer_uses_them():
-    with pytest.raises(UsageError, match="loss weights") as caught:
-        loader_of(small_cache(4, weighted=True))
-    assert "weights='use'" in caught.value.hint
 
 
 # Ends of an epoch

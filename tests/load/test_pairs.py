@@ -37,17 +37,17 @@ def answer(rng):
 
 @pytest.fixture(scope="module")
 def caches(starter, tmp_path_factory):
-    """Pairs, some with a margin; rated answers; both of random lengths."""
+    """Pairs with a margin, rated answers; both of random lengths."""
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("preference")
     pairs, rated = [], []
     for number in range(NUM_PAIRS):
         asked = [{"role": "user", "content": f"{number}: {answer(rng)}"}]
         said = [[{"role": "assistant", "content": f"{side} {answer(rng)}"}] for side in ("good", "bad")]
-        margin = {} if number % 3 else {"margin": number / 2}
-        pairs.append({"prompt": asked, "chosen": said[0], "rejected": said[1], **margin})
+        pairs.append({"prompt": asked, "chosen": said[0], "rejected": said[1], "margin": number / 2})
         rated.append({"prompt": asked, "completion": said[0], "label": number % 4 == 0})
     for name, rows in (("pairs", pairs), ("rated", rated)):
-        packer.build(rows, folder / name, tokenizer=str(starter / "tokenizer"))
+        columns = {"margin": {"kind": "float32"}} if name == "pairs" else {}
+        packer.build(rows, folder / name, tokenizer=str(starter / "tokenizer"), document_columns=columns)
     return folder
 
 
@@ -107,8 +107,6 @@ def test_every_pair_is_whole_in_one_micro_batch_chosen_answers_first(
                 assert (ids, labels) == (document.input_ids.tolist(), document.labels.tolist())
                 assert mask == (document.labels != -100).astype(int).tolist()
                 targets += sum(mask)
-                margin = micro_batch["margins"][place % len(own)].item()
-                assert margin == document.margin if pair % 3 == 0 else np.isnan(margin)
             slots += micro_batch["input_ids"].numel()
             pairs += [pair for pair in own if pair >= 0]
         assert [sorted(part.block_ids[part.block_ids >= 0].tolist()) for part in parts] == [
@@ -190,14 +188,14 @@ def test_a_step_of_pairs_is_shown_document_by_document_and_keeps_the_contract(ca
     assert view.check.ok, str(view.check)
 
 
-def test_rated_answers_are_documents_with_a_side_and_margins_nobody_has_are_no_column(caches):
+def test_rated_answers_are_documents_with_a_side(caches):
     cache = Cache.open(caches / "rated")
     num_seen = 0
     for batching in ("padded", "padding_free"):
         for step in loader_of(cache, batching=batching, micro_batch_size=4, global_batch_size=16, end="pad"):
             assert step.num_pairs is None
             for micro_batch in step:
-                assert not {"pair_ids", "margins"} & micro_batch.keys()
+                assert "pair_ids" not in micro_batch
                 for ids, side in zip(
                     (row[0] for row in rows_of(micro_batch)), micro_batch["sides"].tolist(), strict=True
                 ):
@@ -219,25 +217,6 @@ def test_of_pairs_all_that_says_rows_says_pairs(caches):
         assert [pair.tolist() for pair in found] == [ids[2 * pair : 2 * pair + 2].tolist() for pair in step.block_ids]
     both = loader_of(Mixture({caches / "pairs": 1, str(caches / "pairs"): 1}), batching="padding_free", end="short")
     assert {int(number) for step in both for number in step.block_ids} <= set(range(2 * NUM_PAIRS))
-
-
-@pytest.mark.parametrize("batching", BATCHINGS, ids=str)
-def test_weights_of_pairs_are_summed_over_both_answers(batching, starter, tmp_path):
-    rng = np.random.default_rng(0)
-
-    def side(word, weight):
-        return [{"role": "assistant", "content": f"{word} {answer(rng)}", "weight": weight}]
-
-    asked = [{"role": "user", "content": "Which?"}]
-    weights = [(1, 0.5), (0.25, 1), (1, 1), (0.5, 0.75)] * 2
-    rows = [{"prompt": asked, "chosen": side("good", a), "rejected": side("bad", b)} for a, b in weights]
-    packer.build(rows, tmp_path / "cache", tokenizer=str(starter / "tokenizer"))
-    num_steps = 0
-    for step in loader_of(tmp_path / "cache", batching=batching, weights="use", end="short", micro_batch_size=128):
-        found = sum(float(micro_batch["loss_weights"].sum()) for micro_batch in step)
-        assert step.num_items_in_batch == pytest.approx(found) and found > 0
-        num_steps += 1
-    assert num_steps
 
 
 @pytest.mark.parametrize("name", ["pairs", "rated"])

@@ -22,7 +22,7 @@ NUM_BLOCKS = 40
 
 def test_workers_give_the_same_batches_and_items_as_no_workers():
     """Two epochs in a shuffled order; the dataset was read from before the workers were made."""
-    dataset = PackedDataset(small_cache(NUM_BLOCKS, 16, weighted=True), weights="use")
+    dataset = PackedDataset(small_cache(NUM_BLOCKS, 16))
     assert dataset[7]["num_trained"] >= 0
 
     order = torch.randperm(NUM_BLOCKS, generator=torch.Generator().manual_seed(11)).tolist()

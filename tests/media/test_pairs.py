@@ -131,7 +131,7 @@ def test_a_loop_of_ones_own_has_the_images_of_both_sides(folder, models, process
     ) as loader:
         (step,) = loader
     (batch,) = step
-    told = {"labels", "position_ids", "completion_mask", "sides", "pair_ids", "margins"}
+    told = {"labels", "position_ids", "completion_mask", "sides", "pair_ids"}
     with torch.no_grad():
         logits = models[0](**{name: value for name, value in batch.items() if name not in told}).logits
         sides = answer_logps(logits, batch)

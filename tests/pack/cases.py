@@ -61,21 +61,20 @@ def arranged(corpus, pack, dtype=np.int32, **options):
 
 
 def make_documents(lengths, seed=0):
-    """(ids, labels, weights) of each document; some begin with a label, which no block may keep."""
+    """(ids, labels) of each document; some begin with a label, which no block may keep."""
     random = np.random.default_rng(seed)
     documents = []
     for number, length in enumerate(lengths):
         ids = [DOCUMENT_STRIDE * (number + 1) + t for t in range(length)]
         trained = random.random(length) < 0.6
-        weights = (random.integers(1, 5, length) / 4 * trained).tolist()
-        documents.append((ids, [i if on else -100 for i, on in zip(ids, trained, strict=True)], weights))
+        documents.append((ids, [i if on else -100 for i, on in zip(ids, trained, strict=True)]))
     return documents
 
 
-def make_columns(documents, chunk_of, *, weighted=True):
+def make_columns(documents, chunk_of):
     """Columns with document i in chunk ``chunk_of[i]``; a chunk holds its documents in order, with a few stray tokens before."""
     num_chunks = max(chunk_of, default=0) + 1
-    flat = [([-1] * c, [-1] * c, [-1.0] * c) for c in range(num_chunks)]
+    flat = [([-1] * c, [-1] * c) for c in range(num_chunks)]
     start = []
     for document, c in zip(documents, chunk_of, strict=True):
         start.append(len(flat[c][0]))
@@ -84,9 +83,8 @@ def make_columns(documents, chunk_of, *, weighted=True):
     return DocumentColumns(
         input_ids=tuple(np.array(columns[0], np.int32) for columns in flat),
         labels=tuple(np.array(columns[1], np.int32) for columns in flat),
-        loss_weights=tuple(np.array(columns[2], np.float32) for columns in flat) if weighted else None,
         chunk=np.array(chunk_of, np.int32),
         start=np.array(start, np.int64),
-        length=np.array([len(ids) for ids, _, _ in documents], np.int32),
+        length=np.array([len(ids) for ids, _ in documents], np.int32),
         doc_id=np.arange(len(documents), dtype=np.int64) * 31 + 5,
     )

@@ -133,24 +133,22 @@ def blocks_of(plan):
 
 
 def literal_blocks(plan, documents, block_len, pad_id, *, one_run=False):
-    """Each block as lists: ids, labels, positions, weights, run lengths, (document, start, length, place) of each piece.
+    """Each block as lists: ids, labels, positions, run lengths, (document, start, length, place) of each piece.
 
-    A document is (ids, labels, weights). The slots a piece takes beyond its tokens hold padding.
+    A document is (ids, labels). The slots a piece takes beyond its tokens hold padding.
     """
     blocks = []
     for first, last in pairwise(plan.block_offsets.tolist()):
-        ids, labels, weights, runs, pieces = [], [], [], [], []
+        ids, labels, runs, pieces = [], [], [], []
         for piece in range(first, last):
             document, start, length = (int(column[piece]) for column in (plan.document, plan.start, plan.length))
             pieces.append((document, start, length, len(ids)))
             for t in range(length):
                 ids.append(documents[document][0][start + t])
                 labels.append(documents[document][1][start + t] if t else -100)
-                weights.append(documents[document][2][start + t] if t else 0.0)
             behind = int(plan.slots[piece]) - length
             ids += [pad_id] * behind
             labels += [-100] * behind
-            weights += [0.0] * behind
             runs.append(length + behind)
         if one_run:
             runs = [sum(runs)]
@@ -159,7 +157,6 @@ def literal_blocks(plan, documents, block_len, pad_id, *, one_run=False):
             runs.append(padding)
         ids += [pad_id] * padding
         labels += [-100] * padding
-        weights += [0.0] * padding
         positions = [position for run in runs for position in range(run)]
-        blocks.append((ids, labels, positions, weights, runs, pieces))
+        blocks.append((ids, labels, positions, runs, pieces))
     return blocks

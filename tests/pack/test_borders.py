@@ -21,14 +21,7 @@ NOBODY = (None, None)
 def gathered(corpus, pack):
     lengths, trained = corpus
     ids = [[DOCUMENT_STRIDE * (d + 1) + t for t in range(length)] for d, length in enumerate(lengths)]
-    documents = [
-        (
-            mine,
-            [i if t in trained[d] else -100 for t, i in enumerate(mine)],
-            [float(t in trained[d]) for t in range(len(mine))],
-        )
-        for d, mine in enumerate(ids)
-    ]
+    documents = [(mine, [i if t in trained[d] else -100 for t, i in enumerate(mine)]) for d, mine in enumerate(ids)]
     packed, _ = arranged(corpus, pack)
     columns = make_columns(documents, [d % 2 for d in range(len(documents))])
     return packed, gather(packed, columns, block_len=pack.block_len, pad_id=PAD, **FORMS[pack.mode])
@@ -81,7 +74,6 @@ def test_every_target_is_predicted_from_the_token_before_it_in_its_document_in_a
         seen += 1
     assert seen == 4
     assert batch.num_trained.sum() == len(expected)
-    assert np.array_equal(batch.loss_weights > 0, batch.labels != -100)
 
 
 def aligned(length, pack):

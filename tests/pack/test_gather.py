@@ -16,11 +16,10 @@ from packer.pack.pieces import gather
 def assert_is_literal(batch, packed, documents, block_len, **form):
     blocks = literal_blocks(packed, documents, block_len, PAD, **form)
     assert batch.num_blocks == len(blocks)
-    for row, (ids, labels, positions, weights, runs, pieces) in enumerate(blocks):
+    for row, (ids, labels, positions, runs, pieces) in enumerate(blocks):
         assert batch.input_ids[row].tolist() == ids
         assert batch.labels[row].tolist() == labels
         assert batch.position_ids[row].tolist() == positions
-        assert batch.loss_weights is None or batch.loss_weights[row].tolist() == weights
         assert batch.seq_lengths[batch.seq_offsets[row] : batch.seq_offsets[row + 1]].tolist() == runs
         mine = slice(batch.doc_offsets[row], batch.doc_offsets[row + 1])
         columns = (batch.doc_ids, batch.doc_starts, batch.doc_lengths, batch.doc_places)
@@ -43,15 +42,14 @@ def gather_all(packed, columns, block_len, **form):
 
 
 def plan_of(documents, block_len, **options):
-    return plan_whole(np.array([len(ids) for ids, _, _ in documents], np.int32), block_len, **options)
+    return plan_whole(np.array([len(ids) for ids, _ in documents], np.int32), block_len, **options)
 
 
-@given(cases(), st.sampled_from([1, 1, 2, 3, 8]), st.booleans())
-def test_blocks_are_those_of_the_literal_layout(case, align, weighted):
+@given(cases(), st.sampled_from([1, 1, 2, 3, 8]))
+def test_blocks_are_those_of_the_literal_layout(case, align):
     documents, block_len, chunks = case
     packed = plan_of(documents, block_len * align, align=align)
-    batch = gather_all(packed, make_columns(documents, chunks, weighted=weighted), block_len * align)
-    assert (batch.loss_weights is not None) == weighted
+    batch = gather_all(packed, make_columns(documents, chunks), block_len * align)
     assert_is_literal(batch, packed, documents, block_len * align)
     assert not (batch.seq_lengths[: batch.seq_offsets[-1]] % align).any()
 
@@ -59,7 +57,7 @@ def test_blocks_are_those_of_the_literal_layout(case, align, weighted):
 @given(cases(), st.lists(st.integers(0, 3), min_size=40, max_size=40), st.booleans())
 def test_blocks_with_slots_behind_pieces_are_those_of_the_literal_layout(case, behind, one_run):
     documents, block_len, chunks = case
-    lengths = np.array([len(ids) for ids, _, _ in documents], np.int32)
+    lengths = np.array([len(ids) for ids, _ in documents], np.int32)
     pieces, _ = cut_documents(lengths, block_len, lambda d, s, e: np.ones_like(d), overlong="split")
     packed = plan_pieces(pieces, block_len)
     packed = replace(packed, slots=packed.length + np.resize(behind, len(packed.length)).astype(np.int32))
@@ -77,7 +75,7 @@ def test_blocks_do_not_depend_on_how_many_are_gathered_at_once(case, data):
     last = data.draw(st.integers(first, packed.num_blocks))
     part = gather_all(packed.between(first, last), columns, block_len)
     assert part.seq_offsets[0] == part.doc_offsets[0] == 0
-    for name in ("input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained"):
+    for name in ("input_ids", "labels", "position_ids", "length", "num_trained"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)[first:last]), name
     columns_of = {"seq_offsets": ["seq_lengths"], "doc_offsets": ["doc_ids", "doc_starts", "doc_lengths", "doc_places"]}
     for values, offsets in ((values, offsets) for offsets, names in columns_of.items() for values in names):

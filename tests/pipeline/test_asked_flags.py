@@ -73,7 +73,7 @@ def test_a_flag_of_answers_is_asked_about_with_the_keys_that_are_read(
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "asked", exit_code=3)["error"]
     assert "what may say which answers are trained is not read: `messages[]." in error["message"]
     hint = error["hint"].replace("\n", " ")
-    assert hint.startswith("if it says which answers are trained, give messages `train` or `weight`")
+    assert hint.startswith("if it says which answers are trained, give messages `train`")
     ignored = shlex.split(hint.rpartition("; ")[2].partition(" leaves ")[0])
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "ignoring", *ignored)
 

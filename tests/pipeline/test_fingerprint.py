@@ -84,8 +84,8 @@ def caches(place, tmp_path_factory):
     return folder
 
 
-def with_weights(folder):
-    messages = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2", "weight": 0.5}]
+def with_flags(folder):
+    messages = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2", "weight": 1}]
     (folder / "rows.jsonl").write_text(json.dumps({"messages": messages, "id": "ä"}) + "\n", "utf-8")
 
 
@@ -93,11 +93,11 @@ def with_pairs(folder):
     (folder / "rows.jsonl").write_text("".join(json.dumps(pair(n) | {"margin": n / 3}) + "\n" for n in range(20)))
 
 
-@pytest.mark.parametrize("name", ["ruled", "plain", "weights", "pairs", "named template"])
+@pytest.mark.parametrize("name", ["ruled", "plain", "flags", "pairs", "named template"])
 def test_anybody_can_compute_it_from_the_files_of_a_cache(caches, place, tmp_path, name):
     folder = caches / name
     if not folder.exists():
-        write = with_pairs if name == "pairs" else with_weights
+        write = with_pairs if name == "pairs" else with_flags
         write(tmp_path)
         values = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(place / "tokenizer")}
         pack = {"mode": "none"} if name == "pairs" else {"block_len": 64}

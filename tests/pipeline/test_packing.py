@@ -21,14 +21,14 @@ from packer.store.row_tables import read_rejected
 
 
 @pytest.fixture(scope="module")
-def weighted_cache(starter, tmp_path_factory):
-    """Chats with fractional weights, and plain text that ends without an EOS."""
-    folder = tmp_path_factory.mktemp("weighted")
+def mixed_cache(starter, tmp_path_factory):
+    """Chats of one turn and of two, and plain text that ends without an EOS."""
+    folder = tmp_path_factory.mktemp("mixed")
     turns = [
         {"role": "user", "content": "count"},
-        {"role": "assistant", "content": "one two three", "weight": 0.25},
+        {"role": "assistant", "content": "one two three"},
         {"role": "user", "content": "again"},
-        {"role": "assistant", "content": "one two three four five", "weight": 1},
+        {"role": "assistant", "content": "one two three four five"},
     ]
     chats = [msgspec.json.encode({"messages": turns[: 2 + 2 * (i % 2)]}) for i in range(12)]
     (folder / "chat.jsonl").write_bytes(b"\n".join(chats))
@@ -61,7 +61,7 @@ MODES = [
             which, pack, id=f"{which}-{'-'.join(map(str, pack.values()))}", marks=[pytest.mark.slow] * is_other
         )
         for number, pack in enumerate(MODES)
-        for which, is_other in (("of_few_rows", number % 2), ("weighted_cache", 1 - number % 2))
+        for which, is_other in (("of_few_rows", number % 2), ("mixed_cache", 1 - number % 2))
     ],
 )
 def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_border(which, pack, request, tmp_path):
@@ -79,19 +79,19 @@ def test_every_token_is_in_one_block_or_in_the_ledger_and_no_target_crosses_a_bo
     [(length, mode) for length in (2, 30_000) for mode in ("isolated", "stream")]
     + [pytest.param(1_048_576, mode, marks=pytest.mark.slow) for mode in ("isolated", "stream")],
 )
-def test_blocks_may_be_very_short_or_very_long(mode, block_len, weighted_cache, tmp_path):
+def test_blocks_may_be_very_short_or_very_long(mode, block_len, mixed_cache, tmp_path):
     overlong = {} if mode == "stream" else {"overlong": "split"}
-    packed_again(weighted_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong})
+    packed_again(mixed_cache, tmp_path / "again", {"block_len": block_len, "mode": mode, **overlong})
     num_blocks, _, _ = check_packing(tmp_path / "again")
     assert num_blocks == 1 if block_len > 1000 else num_blocks > 500
 
 
-def test_blocks_of_one_token_hold_no_target_and_are_refused(weighted_cache, tmp_path):
+def test_blocks_of_one_token_hold_no_target_and_are_refused(mixed_cache, tmp_path):
     for pack in ({"overlong": "split"}, {"mode": "stream"}):
         folder = tmp_path / pack.get("mode", "isolated")
         with pytest.raises(NothingKeptError, match="nothing is trained in a piece"):
-            packed_again(weighted_cache, folder, {"mode": "isolated", "block_len": 1, **pack})
-        assert digests(folder) == digests(weighted_cache), "what was there stays"
+            packed_again(mixed_cache, folder, {"mode": "isolated", "block_len": 1, **pack})
+        assert digests(folder) == digests(mixed_cache), "what was there stays"
 
 
 FEW = ("sources.limit=4", *SETTLED)
@@ -189,10 +189,10 @@ def tampered(totals, **changes):
     return msgspec.structs.replace(totals, **{name: getattr(totals, name) + by for name, by in changes.items()})
 
 
-def test_a_full_audit_counts_every_total_again(weighted_cache, tmp_path):
+def test_a_full_audit_counts_every_total_again(mixed_cache, tmp_path):
     """Each change keeps the laws between the totals, but not what lies in the blocks."""
     folder = tmp_path / "again"
-    packed_again(weighted_cache, folder, {"mode": "isolated", "block_len": 20, "overlong": "split"})
+    packed_again(mixed_cache, folder, {"mode": "isolated", "block_len": 20, "overlong": "split"})
     manifest = read_manifest(folder)
     totals = manifest.totals
     assert totals.piece_starts > 3 and sum(cut.trained for cut in totals.cut.values()) > 3

@@ -36,7 +36,7 @@ def row(number: int, *, turns: int = 1, words: int = 3) -> dict[str, Any]:
         ][:-1]
         for side in ("good", "bad")
     ]
-    return {"prompt": prompt, "chosen": sides[0], "rejected": sides[1], "id": f"r{number}", "margin": number / 2}
+    return {"prompt": prompt, "chosen": sides[0], "rejected": sides[1], "id": f"r{number}"}
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -64,7 +64,6 @@ def assert_pairs_stand_together(cache: Cache) -> list[int]:
         for chosen, rejected in zip(sides[::2], sides[1::2], strict=True):
             assert chosen.sample_id is not None
             assert chosen.sample_id == rejected.sample_id
-            assert chosen.margin == rejected.margin == numbered(chosen.sample_id) / 2
             start = int(np.flatnonzero(chosen.labels != MASKED)[0])
             assert start == int(np.flatnonzero(rejected.labels != MASKED)[0])
             assert chosen.input_ids[:start].tolist() == rejected.input_ids[:start].tolist()
@@ -177,20 +176,19 @@ def small(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "cache"
 
 
-@given(name=st.sampled_from(["side", "margin"]), at=st.integers(0, 47), bit=st.integers(0, 7))
-def test_a_side_or_margin_that_was_changed_is_found(small: Path, name: str, at: int, bit: int) -> None:
+@given(at=st.integers(0, 23), bit=st.integers(0, 7))
+def test_a_side_that_was_changed_is_found(small: Path, at: int, bit: int) -> None:
     (shard, *_) = [each for each in read_manifest(small).shards if each.kind == "documents"]
     place = shard.places[0]
     path, content = small / shard.path, (small / shard.path).read_bytes()
-    number = place.columns[name] + at % (place.num_rows * {"side": 1, "margin": 4}[name])
+    number = place.columns["side"] + at % place.num_rows
     try:
         path.write_bytes(content[:number] + bytes([content[number] ^ 1 << bit]) + content[number + 1 :])
         with Cache.open(small) as cache:
             documents = cache.documents("train")
             with pytest.raises(CheckError, match=r"digest|side: expected 0 to 3"):
                 documents.verify()
-            if name == "side":
-                with pytest.raises(CheckError, match=r"stand apart|side: expected 0 to 3"):
-                    documents.sides()
+            with pytest.raises(CheckError, match=r"stand apart|side: expected 0 to 3"):
+                documents.sides()
     finally:
         path.write_bytes(content)

@@ -162,7 +162,7 @@ def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -
     assert "the messages in `first`" in hint and "the messages in `then.log`" in hint
 
 
-def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:
+def test_answers_in_a_row_with_flags_are_not_joined(tmp_path: Path) -> None:
     own = {"role": "assistant", "content": "Or so it says.", "train": False}
     path = write(tmp_path / "rows.jsonl", [{"messages": [*messages(k)[:2], own]} for k in ROWS])
     assert " jq " not in (refused(path, tmp_path).hint or "")

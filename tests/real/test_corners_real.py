@@ -224,24 +224,25 @@ def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Pat
     assert len(stable) == 1
 
 
-# -- weights ---------------------------------------------------------------------------------------------------------------
+# -- flags -----------------------------------------------------------------------------------------------------------------
 
 
-def weighted(real: Path) -> Iterator[tuple[Sample, list[float]]]:
+def flagged(real: Path) -> Iterator[tuple[Sample, list[float]]]:
     lines = (real / "corpora" / "llamafactory" / "v1_sft_demo.jsonl").read_text("utf-8").splitlines()
     for number, line in enumerate(lines):
         row = json.loads(line)
         yield messages_schema.read(row, number), [message.get("loss_weight") for message in row["messages"]]
 
 
-def test_loss_weights_of_llama_factory_rows_are_kept(real: Path, fitted: Fitted) -> None:
+def test_loss_weights_of_llama_factory_rows_say_what_is_trained(real: Path, fitted: Fitted) -> None:
     stages = stages_of(fitted, "trl__qwen3")
     num_checked = 0
-    for row, given in weighted(real):
-        for message, weight in zip(row.messages, given, strict=True):
-            assert message.weight == weight
+    for row, given in flagged(real):
+        assert [message.trained for message in row.messages] == [bool(weight) for weight in given]
         assert all(isinstance(message.fields["content"], str) for message in row.messages)
         turns = stages.render([row])
-        assert turns.weight.tolist() == [given[k] for k in turns.turn_message]
-        num_checked += len(turns.weight)
+        assert turns.turn_message.tolist() == [
+            k for k, weight in enumerate(given) if weight and row.messages[k].role == "assistant"
+        ]
+        num_checked += len(turns.turn_message)
     assert num_checked == 500

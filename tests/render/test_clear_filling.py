@@ -79,8 +79,8 @@ def random_conversation(rng, row):
         roles = [rng.choice(["system", "user", "assistant", "tool"]) for _ in range(rng.randrange(1, 5))]
     words = WORDS if rng.random() < 0.5 else WORDS[:2]
     messages = [{"role": role, "content": rng.choice(words)} for role in roles]
-    weights = {len(roles) - 1: rng.choice([0.0, 0.5, 1.0])} if rng.random() < 0.2 and roles[-1] == "assistant" else {}
-    return chat(*messages, row=row, weights=weights)
+    flags = {len(roles) - 1: rng.choice([False, True])} if rng.random() < 0.2 and roles[-1] == "assistant" else {}
+    return chat(*messages, row=row, flags=flags)
 
 
 PAIRS = [
@@ -197,9 +197,7 @@ def test_nothing_is_filled_in_if_the_definition_renders_the_words_otherwise(tmp_
 
     def later(sample):
         (text,), num_skipped = fast._defined(sample)
-        return RenderedRow(
-            (text._replace(turns=tuple((k, a + 1, b, weight) for k, a, b, weight in text.turns)),), num_skipped
-        )
+        return RenderedRow((text._replace(turns=tuple((k, a + 1, b) for k, a, b in text.turns)),), num_skipped)
 
     for define, is_filled in ((fast._defined, True), (later, False)):
         filling_in = filling.Filling(fast._clear_rows_of(fast._template), fast._worded, define)

@@ -373,7 +373,7 @@ def test_a_conversation_is_trained_from_its_second_token_to_its_last_stop(tmp_pa
     assert all(labels == [-100, *ids[1:]] for ids, labels in found)
     plain = Sample(kind="completion", row=1, prompt="2+2=", text="4")
     assert whole.outcomes([plain]) == answers.outcomes([plain])
-    assert whole.outcomes([chat(user("Hi"), assistant("Hello"), weights={1: 0.5})]) == ["wrong_type"]
+    assert whole.outcomes([chat(user("Hi"), assistant("Hello"), flags={1: False})]) == ["wrong_type"]
 
 
 @pytest.mark.parametrize("typed", ["system", "user", "tools"])

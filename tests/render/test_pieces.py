@@ -9,6 +9,7 @@ import twins
 from supervision_stages import Stages
 
 from packer.batches import Sample
+from packer.source.decode import Refused
 from packer.source.schema import read_row
 
 CALLS = "{{ message.content or '' }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}"
@@ -43,13 +44,13 @@ def trained(stages: Stages, made: dict[str, Any]) -> tuple[str, bool]:
     return stages.round_trip.decode(learned).decode(), learned[-1] in stages.model.stop_ids
 
 
-@pytest.mark.parametrize("flags", [(True, False), (False, True), (None, False)])
-def test_a_turn_whose_pieces_have_different_flags_rejects_the_row(flags: Any, tmp_path: Path) -> None:
-    (reason,) = stages_of(tmp_path).reasons([sampled(row("Let me look.", ["here"], flags))])
-    assert reason[0] == "wrong_type" and reason[1].startswith("messages[1]: its text and its calls are one turn")
+@pytest.mark.parametrize("flags", [(True, False), (False, True), (None, False), (True, None)])
+def test_a_turn_whose_pieces_have_different_flags_rejects_the_row(flags: Any) -> None:
+    with pytest.raises(Refused, match=r"with another flag .* trained whole or not at all: give both one flag"):
+        sampled(row("Let me look.", ["here"], flags))
 
 
-@pytest.mark.parametrize("flags", [(True, True), (1, None), (None, None)])
+@pytest.mark.parametrize("flags", [(True, True), (1, 1), (None, None)])
 def test_a_turn_whose_pieces_have_one_flag_is_trained_as_a_whole(flags: Any, tmp_path: Path) -> None:
     text, stops = trained(stages_of(tmp_path), row("Let me look.", ["here"], flags))
     assert text.startswith("Let me look.{") and "here" in text and stops
@@ -67,19 +68,11 @@ def test_a_call_of_the_assistants_own_is_a_piece_like_any_other(tmp_path: Path) 
         assert trained(stages, made) == expected
 
 
-def test_a_piece_without_a_flag_follows_the_rule_of_the_recipe(tmp_path: Path) -> None:
-    made = row("Let me look.", ["north"], (None, True))
-    assert "north" in trained(stages_of(tmp_path, "supervision.turns=all"), made)[0]
-    (reason,) = stages_of(tmp_path, "supervision.turns=marked").reasons([sampled(made)])
-    assert reason[0] == "wrong_type"
-
-
 def test_a_whole_conversation_is_not_trained_of_a_row_that_says_what_is(tmp_path: Path) -> None:
     stages = stages_of(tmp_path, "supervision.turns=conversation")
     unflagged = {"role": "user", "content": "Where?"}
     rows = [
         row("Let me look.", ["here"], (True, True)),
-        row("Let me look.", ["here"], (None, True)),
         {"messages": [unflagged | {"train": False}, {"role": "assistant", "content": "Here."}]},
         {"messages": [{"role": "system", "content": "Be brief.", "weight": 0}, unflagged]},
     ]

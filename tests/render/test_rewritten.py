@@ -107,7 +107,6 @@ def assigned(contents: list[str], max_bytes: int = 1000) -> TurnAssigner:
                 message=k,
                 text=text,
                 prompt_end=0,
-                weight=1.0,
                 prompt_ends=(0,),
                 whole=text,
                 mode={},

@@ -187,5 +187,5 @@ def test_an_argument_keeps_the_white_space_around_it(tmp_path: Path, written: st
     ]
     assert [code for code, _ in stages.reasons(rows)] == ([] if is_kept else ["mangled_call"] * 8)
     context = [user("a"), assistant("", tool_calls=[call("look", {"at": CODE})]) | {"train": False}, user("b")]
-    last = chat(*context, assistant("c"), weights={1: 0})
+    last = chat(*context, assistant("c"), flags={1: False})
     assert stages.turns(last)[-1][1] == "c<|im_end|>", "what a server would send is the context"

@@ -96,16 +96,15 @@ def test_the_recipe_says_which_turns_are_learned(make: Make, rule: str, expected
 
 def test_marked_learns_only_marked_turns(make: Make) -> None:
     stages = make(twins.CHATML, "supervision.turns=marked")
-    assert completions(stages, *TALK, weights={1: 1.0}) == ["One.<|im_end|>"]
+    assert completions(stages, *TALK, flags={1: True}) == ["One.<|im_end|>"]
     assert refusal(stages, *TALK)[0] == "nothing_trained"
 
 
 @pytest.mark.parametrize("rule", ["all", "last", "marked"])
-def test_the_weight_of_a_message_wins_over_the_rule(make: Make, rule: str) -> None:
+def test_the_flag_of_a_message_wins_over_the_rule(make: Make, rule: str) -> None:
     stages = make(twins.CHATML, f"supervision.turns={rule}")
-    batch = stages.render([chat(*TALK, weights={1: 0.5, 3: 0.0})])
+    batch = stages.render([chat(*TALK, flags={1: True, 3: False})])
     assert batch.turn_message.tolist() == [1]
-    assert batch.weight.tolist() == [0.5]
 
 
 def test_an_opening_turn_that_cannot_be_prompted_is_context(make: Make) -> None:
@@ -223,7 +222,7 @@ def test_a_turn_that_is_left_open_for_a_flag_of_its_message_is_refused(make: Mak
         row = chat(user("one?"), assistant("The answer is", **flags))
         assert [code for code, _ in make(template, *rules).reasons([row])] == code
     going_on = chat(
-        user("one?"), assistant("The answer is", prefix=True), user("two?"), assistant("Two."), weights={1: 0}
+        user("one?"), assistant("The answer is", prefix=True), user("two?"), assistant("Two."), flags={1: False}
     )
     assert [completion for _, completion in make(template, *rules).turns(going_on)] == ["Two.<|im_end|>"]
 
@@ -373,8 +372,8 @@ def test_answers_that_say_nothing_are_counted_as_skipped(make: Make, nothing: st
     batch = stages.render([chat(*talk), chat(*talk[2:], row=1), chat(*talk, *talk[:2], row=2)])
     assert batch.turn_message.tolist() == [3, 1, 3]
     assert batch.skipped.tolist() == [0, 2, 2]
-    weighted = chat(*talk, weights={1: 0.0})
-    assert stages.render([weighted]).skipped.tolist() == []
+    flagged = chat(*talk, flags={1: False})
+    assert stages.render([flagged]).skipped.tolist() == []
 
 
 @pytest.mark.parametrize(("before", "behind"), [("", ""), ("<|answer|>", "<|/answer|>"), ("\\nSays: ", " Done.")])
@@ -438,7 +437,7 @@ def test_reasoning_that_was_cut_off_or_has_no_answer_and_no_call_rejects_the_row
     stages = make(template)
     (rejection,) = stages.render([chat(user("hi"), turn)]).rejections
     assert (rejection.code, rejection.message) == ("open_reasoning", 1)
-    context = chat(user("hi"), turn, user("so?"), assistant("Yes."), weights={1: 0.0})
+    context = chat(user("hi"), turn, user("so?"), assistant("Yes."), flags={1: False})
     assert stages.render([context]).turn_message.tolist() == [3]
 
 

@@ -68,7 +68,7 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         view = view_document(cache, int(shown["doc_id"]))
     assert "".join(text for _, text in tokens) == "".join(run.text for run in view.runs)
     assert (shown["source"], shown["row"]) == (view.source, view.row)
-    assert [(length, message) for _, length, message, _ in shown["spans"]] == [
+    assert [(length, message) for _, length, message in shown["spans"]] == [
         (run.num_tokens, run.message) for run in view.runs
     ]
 

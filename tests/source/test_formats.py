@@ -31,7 +31,7 @@ CALLS = [
             {"role": "user", "content": "Weather?"},
             {"role": "assistant", "content": None, "tool_calls": [call("1", "f", city="Rome", days=2), call("2", "g")]},
             {"role": "tool", "content": "sun", "tool_call_id": "1"},
-            {"role": "assistant", "content": "Sun.", "weight": 0.5},
+            {"role": "assistant", "content": "Sun.", "weight": 1},
         ],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
     },

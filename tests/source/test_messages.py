@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from packer.source.message_parts import FRACTIONS
+
 USER = {"role": "user", "content": "hi"}
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
@@ -39,7 +41,7 @@ def test_a_chat_keeps_its_messages_and_every_field_with_another_meaning(sample):
         {"role": "assistant", "content": None, "tool_calls": [CALL | {"id": "c1"}]},
         {"role": "tool", "content": "{}", "tool_call_id": "c1"},
     ]
-    assert [message.weight for message in found.messages] == [None] * 4
+    assert [message.trained for message in found.messages] == [None] * 4
 
 
 HM = {"reasoning_content": "hm", "thinking": "hm"}
@@ -215,49 +217,46 @@ def test_a_call_under_both_of_its_names_is_one_call_and_two_calls_refuse_the_row
 
 
 @pytest.mark.parametrize(
-    ("fields", "weight"),
+    ("fields", "trained"),
     [
         ({}, None),
-        ({"train": True}, 1.0),
-        ({"train": False}, 0.0),
-        ({"weight": 0}, 0.0),
-        ({"weight": 0.25}, 0.25),
-        ({"loss_weight": 1.0}, 1.0),
-        ({"train": False, "weight": 1}, 0.0),
-        ({"train": True, "weight": 0.3}, 0.3),
-        ({"weight": 0.5, "loss_weight": 0.5}, 0.5),
-        ({"loss": False, "weight": 1}, 0.0),
+        ({"train": True}, True),
+        ({"train": False}, False),
+        ({"weight": 0}, False),
+        ({"weight": True}, True),
+        ({"loss_weight": 1.0}, True),
+        ({"weight": 1, "loss_weight": 1.0}, True),
+        ({"loss": False, "weight": 0}, False),
         ({"loss": 0.53}, None),
-        ({"loss": 0}, 0.0),
-        ({"loss_mask": 1, "weight": 0.5}, 0.5),
-        ({"train": 1}, 1.0),
-        ({"train": -1}, 0.0),
-        ({"train": 1, "loss": -1.0}, 1.0),
-        ({"weight": "0"}, 0.0),
-        ({"weight": "0.25"}, 0.25),
-        ({"loss_weight": "no"}, 0.0),
-        ({"train": "1", "weight": "Yes"}, 1.0),
+        ({"loss": 0}, False),
+        ({"loss_mask": 1, "weight": 1}, True),
+        ({"train": 1}, True),
+        ({"train": -1}, False),
+        ({"train": 1, "loss": -1.0}, True),
+        ({"weight": "0"}, False),
+        ({"loss_weight": "no"}, False),
+        ({"train": "1", "weight": "Yes"}, True),
     ],
 )
-def test_what_a_message_counts_leaves_its_fields_and_becomes_its_weight(sample, fields, weight):
+def test_a_message_says_whether_it_is_trained_in_fields_that_no_template_sees(sample, fields, trained):
     found = answer(sample, **fields)
-    assert found.weight == weight
+    assert found.trained is trained
     assert found.fields == {"role": "assistant", "content": "yo"}
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (turn(weight=1.5), "expected `float` <= 1.0 at $.messages[1].weight"),
-        (turn(loss_weight=-1), "expected `float` >= 0.0 at $.messages[1].loss_weight"),
+        (turn(weight=0.5), f"expected 0 or 1, got 0.5 at $.messages[1].weight; {FRACTIONS}"),
+        (turn(weight=1, loss_weight=-1), f"expected 0 or 1, got -1 at $.messages[1].loss_weight; {FRACTIONS}"),
+        (turn(weight="1.5"), f"expected 0 or 1, got 1.5 at $.messages[1].weight; {FRACTIONS}"),
         *(
-            (turn(weight=text), "expected `float | null`, got `str` at $.messages[1].weight")
+            (turn(weight=text), "expected `bool | float | null`, got `str` at $.messages[1].weight")
             for text in ("much", "nan")
         ),
-        (turn(weight=True), "expected `float | null`, got `bool` at $.messages[1].weight"),
-        (turn(weight="1.5"), "expected `float` <= 1.0 at $.messages[1].weight"),
-        (turn(weight=0.5, loss_weight=1), "`weight` and `loss_weight` say different things at $.messages[1]"),
-        (turn(train=True, trainable=False), "part of the message is trained and part is not at $.messages[1]"),
+        (turn(weight=0, loss_weight=1), "flags that say different things at $.messages[1]"),
+        (turn(train=False, weight=1), "flags that say different things at $.messages[1]"),
+        (turn(train=True, trainable=False), "flags that say different things at $.messages[1]"),
         (turn(train=2), "expected `bool | null`, got `int` at $.messages[1].train"),
         (turn(content=5), "expected `str | array | null`, got `int` at $.messages[1].content"),
         (turn(reasoning={}), "expected `str | null`, got `object` at $.messages[1].reasoning"),
@@ -411,7 +410,7 @@ def test_an_answer_whose_log_says_that_it_did_not_end_refuses_the_row(sample, re
 def test_an_answer_that_a_server_is_to_continue_refuses_the_row_unless_it_is_not_trained(sample, refusal):
     for flag in (True, "true", 1):
         assert refusal(turn(prefix=flag))[0] == "cut_off"
-        assert sample(turn(prefix=flag, train=False)).messages[1].weight == 0
+        assert sample(turn(prefix=flag, train=False)).messages[1].trained is False
     for flag in (False, None, "false", "The prefix"):
         assert len(sample(turn(prefix=flag)).messages) == 2
     assert sample({"messages": [USER | {"prefix": True}, turn()["messages"][1]]})
@@ -436,19 +435,19 @@ def test_labels_that_rate_nothing_are_ignored(sample, fields):
 
 
 @pytest.mark.parametrize(
-    ("words", "weight"),
+    ("words", "trained"),
     [
         (({}, {}), None),
-        (({"train": False}, {"train": False}), 0.0),
-        (({"weight": 0}, {"weight": 0}), 0.0),
-        (({"train": True}, {"weight": 1}), 1.0),
-        (({"train": True}, {}), 1.0),
+        (({"train": False}, {"train": False}), False),
+        (({"weight": 0}, {"weight": 0}), False),
+        (({"train": True}, {"weight": 1}), True),
+        (({"train": True}, {}), True),
     ],
 )
-def test_what_all_parts_say_of_training_is_what_the_message_says(sample, words, weight):
+def test_what_all_parts_say_of_training_is_what_the_message_says(sample, words, trained):
     parts = [{"type": "text", "text": letter, **word} for letter, word in zip("ab", words, strict=True)]
     found = answer(sample, content=parts)
-    assert (found.fields["content"], found.weight) == ("ab", weight)
+    assert (found.fields["content"], found.trained) == ("ab", trained)
 
 
 @pytest.mark.parametrize(
@@ -458,28 +457,37 @@ def test_what_all_parts_say_of_training_is_what_the_message_says(sample, words, 
 @pytest.mark.parametrize("key", ["train", "trainable", "loss", "loss_mask", "masked", "weight", "loss_weight"])
 def test_of_a_text_in_parts_those_are_trained_that_say_so(sample, flags, spans, key):
     parts = [{"type": "text", "text": 2 * letter, key: flag} for letter, flag in zip("abc", flags, strict=False)]
-    if "weight" in key:
-        parts = [{**part, key: part[key] if part[key] is None else int(part[key])} for part in parts]
-    elif key == "masked":
+    if key == "masked":
         parts = [{**part, key: part[key] if part[key] is None else not part[key]} for part in parts]
     assert answer(sample, content=parts).spans == tuple(spans)
-    thought = {"type": "thinking", "thinking": "c", key: key == "masked" if "weight" not in key else 0}
+    thought = {"type": "thinking", "thinking": "c", key: key == "masked"}
     assert answer(sample, content=[thought, *parts]).spans == tuple(spans)
 
 
 @pytest.mark.parametrize(
     "parts",
     [
-        [{"type": "text", "text": "a", "weight": 0.5}, {"type": "text", "text": "b"}],
         [{"type": "thinking", "thinking": "a"}, {"type": "text", "text": "b", "train": False}],
         [{"type": "text", "text": "b", "train": False}, {"type": "tool_use", "id": "a", "name": "f", "input": {}}],
-        [{"type": "text", "text": "a", "train": True, "loss": False}, {"type": "text", "text": "b"}],
     ],
 )
 def test_a_message_with_a_part_that_cannot_be_trained_alone_refuses_the_row(refusal, parts):
     code, reason = refusal(turn(content=parts))
     assert code == "wrong_type"
-    assert "part" in reason
+    assert "part of the message is trained and part is not" in reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"weight": 0.5}, "expected 0 or 1, got 0.5"),
+        ({"train": True, "loss": False}, "flags that say different things"),
+    ],
+)
+def test_a_part_with_flags_that_say_no_one_thing_refuses_the_row(refusal, flags, reason):
+    parts = [{"type": "text", "text": "a", **flags}, {"type": "text", "text": "b"}]
+    code, found = refusal(turn(content=parts))
+    assert code == "wrong_type" and reason in found and "$.messages[1].content[0]" in found
 
 
 @pytest.mark.parametrize("detail", [[], [{"begin_offset": 4, "end_offset": 4, "train": True}]])
@@ -547,8 +555,8 @@ def test_an_empty_content_beside_a_value_under_another_key_refuses_the_row(refus
 def test_a_weight_of_a_whole_row_is_refused_and_columns_take_it_away(refusal, sample):
     row = {"instruction": "a", "output": "b", "weight": 0.5}
     code, reason = refusal(row, "alpaca")
-    assert code == "wrong_type" and "`columns: {weight: null}`" in reason
-    assert sample(row, "alpaca", columns={"weight": None}).messages[1].weight is None
+    assert code == "wrong_type" and "`columns: {weight: null}`" in reason and "`document_columns`" in reason
+    assert sample(row, "alpaca", columns={"weight": None}).messages[1].trained is None
 
 
 @pytest.mark.parametrize("field", ["train", "training", "trainable", "loss", "loss_mask", "masked"])
@@ -564,7 +572,7 @@ def test_a_text_that_says_yes_or_no_is_a_flag(sample, refusal, field, said, flag
         if flag is None:
             assert refusal(row, schema)[0] == "wrong_type"
         else:
-            assert sample(row, schema).messages[1].weight == float(flag is not (field == "masked"))
+            assert sample(row, schema).messages[1].trained is (flag is not (field == "masked"))
 
 
 def test_a_call_in_a_part_that_packer_cannot_read_refuses_the_row(refusal):

@@ -117,7 +117,7 @@ def test_an_answer_can_be_trained_without_the_reasoning_before_it(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("own", "turn"),
-    [({}, assistant("One.", train=False)), ({"train": False}, CALLING), ({"weight": 0.5}, assistant("One."))],
+    [({}, assistant("One.", train=False)), ({"train": False}, CALLING), ({"weight": 1}, assistant("One."))],
 )
 def test_reasoning_is_not_trained_without_its_answer_nor_calls_without_theirs(own: Any, turn: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="both are one turn"):

@@ -116,7 +116,7 @@ def meant(prompt, chosen, rejected, beside):
 
     def side(whole, preference=None):
         messages = [
-            Message(fields=each, weight=0.0 if number < shared and each["role"] == "assistant" else None)
+            Message(fields=each, trained=False if number < shared and each["role"] == "assistant" else None)
             for number, each in enumerate(whole)
         ]
         kwargs = beside.get("chat_template_kwargs", {})
@@ -202,8 +202,6 @@ ASK = [user("q")]
         ({"prompt": "q", "chosen": "a", "rejected": ASK}, "wrong_type"),
         ({"prompt": "q", "chosen": 1, "rejected": 2}, "wrong_type"),
         ({"prompt": "q", "system": "s", "chosen": "a", "rejected": "b"}, "wrong_type"),
-        ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": "much"}, "wrong_type"),
-        ({"prompt": "q", "chosen": "a", "rejected": "b", "margin": 1e39}, "wrong_type"),
         ({"prompt": ASK, "conversations": as_sharegpt([user("r")]), "chosen": "a", "rejected": "b"}, "wrong_type"),
         ({"instruction": "q", "chosen": [*ASK, assistant("a")], "rejected": [*ASK, assistant("b")]}, "wrong_type"),
         ({"prompt": ASK, "chosen": "<img>a.png</img>", "rejected": "b"}, "multimodal"),
@@ -228,37 +226,34 @@ def test_calls_that_differ_in_the_type_of_an_argument_are_two_answers(sample):
     ]
 
 
-def test_an_answer_keeps_its_own_weights_and_the_context_has_none(sample):
+def test_an_answer_keeps_its_own_flag_and_the_context_is_not_trained(sample):
     row = {
         "prompt": [user("q"), assistant("a") | {"weight": 1}, user("r")],
-        "chosen": [assistant("b") | {"weight": 0.5}],
+        "chosen": [assistant("b") | {"weight": 1}],
         "rejected": [assistant("c")],
     }
     found = sample(row, "preference")
-    assert [message.weight for message in found.messages] == [None, 0.0, None, 0.5]
-    assert [message.weight for message in found.preference.rejected.messages] == [None, 0.0, None, None]
+    assert [message.trained for message in found.messages] == [None, False, None, True]
+    assert [message.trained for message in found.preference.rejected.messages] == [None, False, None, None]
 
 
 @pytest.mark.parametrize(
-    ("fields", "margin"),
+    "fields",
     [
-        ({}, None),
-        ({"margin": 2, "score_chosen": 9, "score_rejected": 1}, 2.0),
-        ({"margin": "0.5"}, 0.5),
-        ({"margin": 0, "score_chosen": 9, "score_rejected": 1}, 0.0),
-        ({"margin": "", "score_chosen": "8.5", "score_rejected": "7"}, 1.5),
-        ({"chosen_score": 4.5, "rejected_score": 3}, 1.5),
-        ({"score_chosen": 3, "score_rejected": None}, None),
-        ({"score_chosen": True, "score_rejected": "good"}, None),
-        ({"chosen_rating": 5, "rejected_rating": 3}, 2.0),
-        ({"rating_chosen": "4.5", "rating_rejected": "4"}, 0.5),
-        ({"chosen-rating": 5, "rejected-rating": 4.5}, 0.5),
-        ({"chosen_avg_rating": 4.25, "rejected_avg_rating": 4}, 0.25),
-        ({"score_chosen": 3e38, "score_rejected": -3e38}, None),  # a float32 holds no such margin
+        {"margin": 2, "score_chosen": 1, "score_rejected": 9},
+        {"margin": "0.5"},
+        {"margin": 0, "score_chosen": 1, "score_rejected": 9},
+        {"margin": "", "score_chosen": "8.5", "score_rejected": "7"},
+        {"margin": "much"},
+        {"score_chosen": 3, "score_rejected": None},
+        {"score_chosen": True, "score_rejected": "good"},
+        {"chosen_rating": 5, "rejected_rating": 3},
+        {"chosen_avg_rating": 4, "rejected_avg_rating": 4},
     ],
 )
-def test_a_margin_is_carried_or_is_how_far_two_scores_lie_apart(sample, fields, margin):
-    assert sample({"prompt": "q", "chosen": "a", "rejected": "b"} | fields, "preference").preference.margin == margin
+def test_a_pair_whose_margin_or_else_scores_do_not_prefer_the_rejected_answer_is_as_without_them(sample, fields):
+    row = {"prompt": "q", "chosen": "a", "rejected": "b"}
+    assert sample(row | fields, "preference") == sample(row, "preference")
 
 
 @pytest.mark.parametrize(
@@ -267,13 +262,16 @@ def test_a_margin_is_carried_or_is_how_far_two_scores_lie_apart(sample, fields, 
         ({"margin": "-0.5"}, "margin"),
         ({"score_chosen": 1, "score_rejected": 9}, "score_chosen"),
         ({"rejected_score": 4.5, "chosen_score": 3}, "chosen_score"),
+        ({"margin": "", "rating_chosen": "4", "rating_rejected": "4.5"}, "rating_chosen"),
+        ({"chosen-rating": 4.5, "rejected-rating": 5}, "chosen-rating"),
+        ({"score_chosen": -3e38, "score_rejected": 3e38}, "score_chosen"),
     ],
 )
 def test_a_pair_whose_scores_prefer_the_rejected_answer_is_refused_and_read_without_them(sample, refusal, fields, name):
     row = {"prompt": "q", "chosen": "a", "rejected": "b"} | fields
     code, reason = refusal(row, "preference")
     assert code == "wrong_type" and f"columns: {{{name}: null}}" in reason
-    assert sample(rename(row, {name: None}), "preference").preference.margin is None
+    assert sample(rename(row, {name: None}), "preference")
 
 
 def test_the_request_of_a_pair_as_openai_writes_it_is_its_own(sample, refusal):
@@ -320,7 +318,6 @@ def test_every_form_means_the_same_in_tables(tmp_path, write):
             (sample,) = found.samples
             assert (found.schema, found.codes) == ("preference", []), name
             assert [message.fields["content"] for message in sample.all_messages] == ["q", "a", "b"], name
-            assert sample.preference.margin == (2.5 if scored else None)
             assert sample.tools == sample.preference.rejected.tools
             assert bool(sample.tools) == bool(scored)
     assert len(named) > 10

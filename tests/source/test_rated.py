@@ -38,9 +38,9 @@ def test_the_answer_is_what_follows_the_last_message_of_the_user(roles, data, la
             assert not (asked and says)
             continue
         assert asked and says
-        weights = [0.0 if n < begins and each["role"] == "assistant" else None for n, each in enumerate(messages)]
+        flags = [False if n < begins and each["role"] == "assistant" else None for n, each in enumerate(messages)]
         assert found.preference == Preference(is_desirable=label)
-        assert found.messages == tuple(Message(fields=e, weight=w) for e, w in zip(messages, weights, strict=True))
+        assert found.messages == tuple(Message(fields=e, trained=flag) for e, flag in zip(messages, flags, strict=True))
 
 
 def test_a_completion_and_an_instruction_are_rated_too(sample):
@@ -48,7 +48,7 @@ def test_a_completion_and_an_instruction_are_rated_too(sample):
     assert (found.kind, found.prompt, found.text, found.sample_id) == ("completion", "a", "b", "1")
     assert found.preference == Preference(is_desirable=False)
     found = sample({"instruction": "a", "output": "b", "label": True, "history": [["c", "d"]]}, "rated")
-    assert [message.weight for message in found.messages] == [None, 0.0, None, None]
+    assert [message.trained for message in found.messages] == [None, False, None, None]
 
 
 @pytest.mark.parametrize(

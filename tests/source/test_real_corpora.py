@@ -126,7 +126,7 @@ def said(sample):
         return None
     fields = sample.kind, sample.messages, sample.tools, sample.prompt, sample.text, sample.sample_id
     preference = sample.preference
-    return *fields, preference and (said(preference.rejected), preference.is_desirable, preference.margin)
+    return *fields, preference and (said(preference.rejected), preference.is_desirable)
 
 
 @pytest.mark.real
@@ -158,7 +158,7 @@ def test_transcripts_and_messages_of_the_same_pairs_become_the_same_samples(real
     for sample in raw:
         sides = [*zip(sample.messages, sample.preference.rejected.messages, strict=False)]
         parted = next(number for number, (ours, theirs) in enumerate(sides) if ours.fields != theirs.fields)
-        assert all(ours is theirs and ours.weight in {None, 0.0} for ours, theirs in sides[:parted])
+        assert all(ours is theirs and ours.trained in {None, False} for ours, theirs in sides[:parted])
         ours, theirs = (message.fields["content"] for message in sides[parted])
         cut += ours[:1] == theirs[:1]
     assert cut > 200

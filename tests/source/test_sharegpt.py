@@ -47,10 +47,10 @@ def test_exchanges_have_other_names_elsewhere(sample):
         {"system": "", "input": "c", "output": "d"},
     ]
     found = sample({"conversation": turns}, "sharegpt")
-    assert [(message.role, message.fields["content"], message.weight) for message in found.messages] == [
+    assert [(message.role, message.fields["content"], message.trained) for message in found.messages] == [
         ("system", "s", None),
         ("user", "a", None),
-        ("assistant", "b", 0.0),
+        ("assistant", "b", False),
         ("user", "c", None),
         ("assistant", "d", None),
     ]
@@ -187,7 +187,7 @@ def test_what_an_exchange_says_beside_its_texts_is_of_its_answer(sample, refusal
     exchange = {"human": "a", "assistant": "b", "train": False, "reasoning": "hm", "tool_calls": [call]}
     question, answer = sample({"conversations": [exchange]}, "sharegpt").messages
     assert question.fields == {"role": "user", "content": "a"}
-    assert (answer.weight, answer.fields["reasoning_content"], len(answer.fields["tool_calls"])) == (0.0, "hm", 1)
+    assert (answer.trained, answer.fields["reasoning_content"], len(answer.fields["tool_calls"])) == (False, "hm", 1)
 
 
 VALUES = st.none() | st.booleans() | st.integers(-1, 2) | st.sampled_from(["human", "gpt", "a", ""])

@@ -188,12 +188,12 @@ def test_a_long_text_that_begins_like_messages_is_no_message(said):
 def test_of_conversational_completions_only_the_completion_is_learned(sample):
     row = {
         "prompt": [USER, REPLY, USER],
-        "completion": [REPLY, USER, REPLY | {"weight": 0.5}],
+        "completion": [REPLY, USER, REPLY | {"weight": 0}],
         "tools": [{"name": "f"}],
     }
     found = sample(row, "completion")
     assert found.kind == "chat"
-    assert [message.weight for message in found.messages] == [None, 0.0, None, 1.0, None, 0.5]
+    assert [message.trained for message in found.messages] == [None, False, None, True, None, False]
     assert found.tools == [{"type": "function", "function": {"name": "f"}}]
 
 

@@ -170,11 +170,11 @@ def test_a_name_of_a_row_that_is_no_text_is_none(tmp_path):
 def test_numbers_that_are_none_are_null_and_infinite_ones_are_refused(tmp_path):
     kind = pa.list_(pa.struct([*MESSAGE, ("weight", pa.float64())]))
     rows = [
-        [{**TURNS[0], "weight": None}, {**TURNS[1], "weight": weight}] for weight in (float("nan"), 0.5, float("inf"))
+        [{**TURNS[0], "weight": None}, {**TURNS[1], "weight": weight}] for weight in (float("nan"), 1.0, float("inf"))
     ]
     table = pa.table({"messages": pa.array(rows, kind), "system": [float("nan")] * 3})
     first, second, third = both(tmp_path, table)
-    assert (first.messages[1].weight, second.messages[1].weight) == (None, 0.5)
+    assert (first.messages[1].trained, second.messages[1].trained) == (None, True)
     assert third == ("wrong_type", "a number is infinite at $.messages[].weight")
 
 

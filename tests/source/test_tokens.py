@@ -24,26 +24,26 @@ def test_ids_and_labels_are_taken_as_they_are(sample):
     row = sample({"input_ids": IDS, "labels": [-100, 6, -100, 8], "id": "a"}, "tokens")
     assert (row.kind, row.row, row.sample_id) == ("tokens", 7, "a")
     assert row.pretokenized.input_ids.tolist() == IDS and row.pretokenized.input_ids.dtype == np.int32
-    assert row.pretokenized.weight.tolist() == [0, 1, 0, 1] and row.pretokenized.by_labels
-
-
-@pytest.mark.parametrize("name", ["loss_mask", "assistant_masks", "completion_mask", "response_mask"])
-def test_masks_of_known_names_say_what_is_trained(sample, name):
-    for mask in ([0, 1, 0, 1], [False, True, False, True]):
-        tokens = sample({"input_ids": IDS, name: mask}, "tokens").pretokenized
-        assert tokens.weight.tolist() == [0, 1, 0, 1] and not tokens.by_labels
+    assert row.pretokenized.trained.tolist() == [0, 1, 0, 1] and row.pretokenized.by_labels
 
 
 @pytest.mark.parametrize(
-    ("fields", "weights"),
+    "name", ["loss_mask", "assistant_masks", "completion_mask", "response_mask", "loss_weights", "weights"]
+)
+def test_masks_of_known_names_say_what_is_trained(sample, name):
+    for mask in ([0, 1, 0, 1], [False, True, False, True], [0.0, 1.0, 0.0, 1.0], np.array([0, 1, 0, 1], np.float32)):
+        tokens = sample({"input_ids": IDS, name: mask}, "tokens").pretokenized
+        assert tokens.trained.tolist() == [0, 1, 0, 1] and not tokens.by_labels
+
+
+@pytest.mark.parametrize(
+    ("fields", "trained"),
     [
         # a token is trained where all that the row has say so
         ({"labels": [-100, 6, 7, 8], "assistant_masks": [1, 1, 0, 1]}, [0, 1, 0, 1]),
         ({"completion_mask": [0, 0, 1, 1], "assistant_masks": [1, 1, 0, 1]}, [0, 0, 0, 1]),
-        ({"weights": [0, 0.25, 1, 1]}, [0, 0.25, 1, 1]),
-        ({"loss_weights": [0, 0.25, 1, 1]}, [0, 0.25, 1, 1]),
-        ({"labels": [-100, 6, 7, -100], "weights": [1, 0.5, 0, 1]}, [0, 0.5, 0, 0]),
-        ({"labels": np.array([-100, 6, 7, 8], np.int32), "weights": np.ones(4) / 2}, [0, 0.5, 0.5, 0.5]),
+        ({"labels": [-100, 6, 7, -100], "weights": [1, 1.0, 0, 1]}, [0, 1, 0, 0]),
+        ({"labels": np.array([-100, 6, 7, 8], np.int32), "weights": np.ones(4)}, [0, 1, 1, 1]),
         ({"response_mask": "[1, 0]", "response_length": "2", "labels": ""}, [0, 0, 1, 0]),  # cells of CSV
         ({"labels": None, "loss_mask": [0, 0, 0, 1], "weights": None, "attention_mask": None}, [0, 0, 0, 1]),
         # positions that run on are one document
@@ -52,22 +52,22 @@ def test_masks_of_known_names_say_what_is_trained(sample, name):
         ({"loss_mask": [0, 0, 0, 1], "attention_mask": [1, 1, 1, 1]}, [0, 0, 0, 1]),
     ],
 )
-def test_what_a_row_says_of_its_tokens_is_their_weight(sample, fields, weights):
-    assert sample({"input_ids": IDS, **fields}, "tokens").pretokenized.weight.tolist() == weights
+def test_a_token_is_trained_where_all_that_its_row_says_is_yes(sample, fields, trained):
+    assert sample({"input_ids": IDS, **fields}, "tokens").pretokenized.trained.tolist() == trained
 
 
 def test_columns_name_a_mask_or_say_that_every_token_is_trained(sample):
-    for columns, weights in (({"loss_mask": "own"}, [0, 1, 1, 0]), ({"labels": "input_ids"}, [1, 1, 1, 1])):
+    for columns, trained in (({"loss_mask": "own"}, [0, 1, 1, 0]), ({"labels": "input_ids"}, [1, 1, 1, 1])):
         row = {"input_ids": IDS, "own": [0, 1, 1, 0]}
-        assert sample(row, "tokens", {"input_ids": "input_ids", **columns}).pretokenized.weight.tolist() == weights
+        assert sample(row, "tokens", {"input_ids": "input_ids", **columns}).pretokenized.trained.tolist() == trained
 
 
 def test_a_mask_of_the_response_alone_is_taken_where_the_row_says_how_long_that_is(sample, refusal):
     """As slime keeps it: tokens of prompt and response, and a mask as long as `response_length`."""
     row = {"tokens": IDS, "response_length": 2, "loss_mask": [1, 0]}
-    assert sample(row, "tokens", {"input_ids": "tokens"}).pretokenized.weight.tolist() == [0, 0, 1, 0]
+    assert sample(row, "tokens", {"input_ids": "tokens"}).pretokenized.trained.tolist() == [0, 0, 1, 0]
     whole = {**row, "loss_mask": [0, 1, 1, 0]}
-    assert sample(whole, "tokens", {"input_ids": "tokens"}).pretokenized.weight.tolist() == [0, 1, 1, 0]
+    assert sample(whole, "tokens", {"input_ids": "tokens"}).pretokenized.trained.tolist() == [0, 1, 1, 0]
     for wrong in (1, 3, 5, -2):
         assert refusal({**row, "response_length": wrong}, "tokens", {"input_ids": "tokens"})[0] == "lengths_differ"
 
@@ -77,7 +77,7 @@ def test_padding_before_and_behind_the_tokens_is_cut_off(sample):
         {"input_ids": [0, 0, 5, 6, 0], "labels": [-100, -100, -100, 6, -100], "attention_mask": [0, 0, 1, 1, 0]},
         "tokens",
     ).pretokenized
-    assert tokens.input_ids.tolist() == [5, 6] and tokens.weight.tolist() == [0, 1]
+    assert tokens.input_ids.tolist() == [5, 6] and tokens.trained.tolist() == [0, 1]
     assert tokens.num_padding == 2
     row = {"input_ids": [-1, 5, 6], "labels": [-100, 5, 6], "attention_mask": [0, 1, 1]}
     assert sample(row, "tokens").pretokenized.input_ids.tolist() == [5, 6], "padding need not be a token"
@@ -124,8 +124,9 @@ MASK = [0, 1, 1, 1]
             ("already_packed", "`position_ids` do not run on at token 2: several documents"),
         ),
         ({"loss_mask": MASK, "seq_lengths": [2, 2]}, ("already_packed", "`seq_lengths` names 2 documents")),
-        ({"weights": [0, 1.5, 1, 1]}, ("wrong_type", "expected weights from 0 to 1 at $.weights")),
-        ({"loss_mask": [0, 1, 1, 0.5]}, ("wrong_type", "expected `bool | int`, got `float` at $.loss_mask[3]")),
+        ({"weights": [0, 1.5, 1, 1]}, ("bad_mask", "weights[1] is 1.5; expected 0 or 1")),
+        ({"labels": IDS, "loss_weights": [0, 1, 1, 0.5]}, ("bad_mask", "loss_weights[3] is 0.5; expected 0 or 1")),
+        ({"loss_mask": [0, 1, 1, 0.5]}, ("bad_mask", "loss_mask[3] is 0.5; expected 0 or 1")),
         ({"labels": [-100, 6, 7, None]}, ("wrong_type", "expected `int`, got `null` at $.labels[3]")),
         ({"labels": [-100, 6, 7, 2**70]}, ("wrong_type", "a number is out of range at $.labels")),
         ({"labels": "5 6 7 8"}, ("not_json", "the JSON in field `labels`: trailing characters near byte 3")),
@@ -184,8 +185,8 @@ def test_whatever_a_row_holds_it_is_a_sample_or_has_a_reason(fields, ids):
         except Refused as refused:
             assert refused.code in CODES and len(refused.reason) < 300
         else:
-            assert 0 < len(tokens.input_ids) == len(tokens.weight) <= len(ids)
-            assert tokens.input_ids.min() >= 0 and ((tokens.weight >= 0) & (tokens.weight <= 1)).all()
+            assert 0 < len(tokens.input_ids) == len(tokens.trained) <= len(ids)
+            assert tokens.input_ids.min() >= 0 and tokens.trained.dtype == np.bool_
 
 
 def test_the_page_gives_texts_to_fill_in_as_ids_of_their_marks(starter, tmp_path, monkeypatch):

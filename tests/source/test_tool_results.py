@@ -164,7 +164,7 @@ def test_a_pair_with_several_results_at_once_shares_only_what_both_answers_have(
     asked = {"role": "user", "content": "q"}
     chosen = [asked, *used(1), *used(2, 3, 4), {"role": "assistant", "content": "done"}]
     sample = read_pair({"chosen": chosen, "rejected": [asked, {"role": "assistant", "content": "bad"}]}, 0)
-    assert [message.weight for message in sample.messages] == [None] * 8
+    assert [message.trained for message in sample.messages] == [None] * 8
     assert sample.preference is not None
     assert sample.preference.rejected is not None
     assert [message.fields["content"] for message in sample.preference.rejected.messages] == ["q", "bad"]

@@ -228,20 +228,23 @@ def test_calls_of_one_turn_are_one_message(sample):
     assert [each["function"]["name"] for each in messages[1].fields["tool_calls"]] == ["f", "g"]
 
 
-def test_calls_with_another_flag_than_their_text_are_pieces_of_one_turn(sample):
+@pytest.mark.parametrize("flag", [True, False, None])
+def test_calls_have_the_flag_of_the_text_whose_turn_they_are_or_refuse_the_row(sample, refusal, flag):
     call, other = '{"name": "f", "arguments": {}}', '[{"name": "g", "arguments": {}}, {"name": "h", "arguments": {}}]'
     said = [
         USER,
-        {"role": "assistant", "content": "a", "loss": False},
-        {"role": "tool_call", "content": call},
-        {"role": "tool_call", "content": other, "loss": True},
+        {"role": "assistant", "content": "a", "loss": flag},
+        {"role": "tool_call", "content": call, "loss": flag},
+        {"role": "tool_call", "content": other, "loss": flag},
     ]
-    (_, turn) = sample({"messages": said}).messages
-    assert [each["function"]["name"] for each in turn.fields["tool_calls"]] == ["f", "g", "h"]
-    assert (turn.weight, turn.pieces) == (1, ((0, 0), (1, None), (3, 1)))
-    turns = [{"from": each["role"], "value": each["content"], "loss": True} for each in said]
-    (_, turn) = sample({"conversations": turns}, "sharegpt").messages
-    assert (turn.weight, turn.pieces) == (1, ())
+    turns = [{"from": each["role"], "value": each["content"], "loss": flag} for each in said]
+    for row, schema in (({"messages": said}, "messages"), ({"conversations": turns}, "sharegpt")):
+        (_, turn) = sample(row, schema).messages
+        assert [each["function"]["name"] for each in turn.fields["tool_calls"]] == ["f", "g", "h"]
+        assert turn.trained is flag
+    for other_flag in {True, False, None} - {flag}:
+        code, reason = refusal({"messages": [*said[:3], {**said[3], "loss": other_flag}]})
+        assert code == "wrong_type" and reason.startswith("a call at $.messages[3] with another flag")
 
 
 def test_a_call_may_have_its_name_and_arguments_as_fields_of_its_message(sample, refusal):
@@ -250,7 +253,7 @@ def test_a_call_may_have_its_name_and_arguments_as_fields_of_its_message(sample,
     assert message.fields["tool_calls"] == [
         {"id": "7", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
     ]
-    assert (message.fields.keys(), message.weight) == ({"role", "content", "tool_calls"}, 0)
+    assert (message.fields.keys(), message.trained) == ({"role", "content", "tool_calls"}, False)
     turns = [{"from": "function_call", "name": "f", "arguments": {"x": 1}}]
     (message,) = sample({"conversations": turns}, "sharegpt").messages
     assert message.fields["tool_calls"] == [CALL]
@@ -294,10 +297,10 @@ def test_two_answers_in_a_row_refuse_the_row_unless_the_second_is_calls_alone(re
         assert sample({"messages": [USER, answers[0], USER, answers[1]]})
 
 
-def test_a_call_after_a_prompt_that_ends_with_its_text_is_the_trained_piece_of_one_turn(sample):
+def test_a_call_after_a_prompt_that_ends_with_its_text_refuses_the_row(refusal):
     prompt = [USER, {"role": "assistant", "content": "a"}]
-    (_, turn) = sample({"prompt": prompt, "completion": call_turns("f")}, "completion").messages
-    assert (turn.fields["content"], turn.weight, turn.pieces) == ("a", 1, ((0, 0), (1, 1)))
+    code, reason = refusal({"prompt": prompt, "completion": call_turns("f")}, "completion")
+    assert code == "wrong_type" and "trained whole or not at all" in reason
 
 
 def call_turns(*names):
@@ -310,9 +313,9 @@ def test_calls_of_a_completion_and_of_rated_answers_join_the_text_before_them(sa
     for schema, more in (("completion", {}), ("rated", {"label": True})):
         found = sample({"prompt": asked, "completion": answer, **more}, schema)
         assert [message.role for message in found.messages] == ["user", "assistant", "user", "assistant"]
-        assert [message.weight for message in found.messages][1] == 0, schema
+        assert found.messages[1].trained is False, schema
         assert len(found.messages[3].fields["tool_calls"]) == 2
-        assert found.messages[3].weight != 0
+        assert found.messages[3].trained is not False
 
 
 @pytest.mark.parametrize("in_prompt", [True, False])
@@ -329,7 +332,7 @@ def test_both_answers_of_a_pair_keep_their_context_where_calls_join_turns(sample
     found = sample(row, "preference")
     for side, num_calls in ((found, 2), (found.preference.rejected, 0)):
         assert [message.role for message in side.messages] == ["user", "assistant", "user", "assistant"]
-        assert side.messages[1].weight == 0 and side.messages[3].weight != 0
+        assert side.messages[1].trained is False and side.messages[3].trained is not False
         assert len(side.messages[3].fields.get("tool_calls", ())) == num_calls
     same_text = {"chosen": [USER, text, *call_turns("f")], "rejected": [USER, text, *call_turns("g")]}
     pair = sample(same_text, "preference")

@@ -83,16 +83,16 @@ def test_a_text_that_repeats_the_calls_of_its_message_is_left_out(sample, refusa
         assert sample(row(text)).messages[0].fields["content"] == text
 
 
-def test_answers_in_messages_and_in_completions_are_read_and_keep_their_weights(sample):
+def test_answers_in_messages_and_in_completions_are_read_and_keep_their_flags(sample):
     asked, text = {"role": "user", "content": "Tide?"}, json.dumps({"name": "tide", "arguments": OBAN})
     said = [asked, {"role": "assistant", "content": text, "loss": False}, asked, {"role": "assistant", "content": text}]
     read = sample({"messages": said, "tools": TOOLS}).messages
-    assert [(message.fields.get("tool_calls"), message.weight) for message in read[1::2]] == [
-        ([CALL], 0),
+    assert [(message.fields.get("tool_calls"), message.trained) for message in read[1::2]] == [
+        ([CALL], False),
         ([CALL], None),
     ]
     (_, read) = sample({"prompt": [asked], "completion": text, "tools": TOOLS}, "completion").messages
-    assert (read.fields["tool_calls"], read.weight) == ([CALL], 1)
+    assert (read.fields["tool_calls"], read.trained) == ([CALL], True)
 
 
 @pytest.mark.parametrize(

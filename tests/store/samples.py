@@ -21,7 +21,6 @@ def document_batch(
     *,
     seed: int = 0,
     max_length: int = 40,
-    weights: Sequence[float] = (1.0,),
     row_of: Callable[[int], int] = lambda i: i,
 ) -> DocumentBatch:
     """Documents of random ids, each with one or two trained runs; every third has no sample_id."""
@@ -44,11 +43,10 @@ def document_batch(
         run_start=np.array(starts, np.int32),
         run_end=np.array(ends, np.int32),
         run_message=rng.integers(0, 9, len(starts)).astype(np.int32),
-        run_weight=rng.choice(np.array(weights, np.float32), len(starts)),
     )
 
 
-def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted: bool = False) -> BlockBatch:
+def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0) -> BlockBatch:
     """Blocks of two to four sequences, the last one padding."""
     rng = np.random.default_rng(seed)
     B, L = num_blocks, block_len
@@ -62,7 +60,6 @@ def block_batch(num_blocks: int, *, block_len: int = 32, seed: int = 0, weighted
         input_ids=rng.integers(0, 1000, (B, L)).astype(np.int32),
         labels=labels,
         position_ids=rng.integers(0, L, (B, L)).astype(np.int32),
-        loss_weights=(rng.random((B, L)) * (labels != MASKED)).astype(np.float32) if weighted else None,
         seq_lengths=np.concatenate([*seq_lengths, np.zeros(0)]).astype(np.int32),
         seq_offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         doc_ids=rng.integers(-(2**63), 2**63 - 1, int(num_pieces.sum())),
@@ -79,9 +76,9 @@ def write_documents(folder: Path, batches: Sequence[DocumentBatch]) -> Shard:
     return writing.write_documents(folder, batches, split="train")
 
 
-def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0, weighted: bool = False) -> Shard:
+def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0) -> Shard:
     block_len = batches[0].input_ids.shape[1]
-    return writing.write_blocks(folder, batches, block_len=block_len, weighted=weighted, split="train", index=index)
+    return writing.write_blocks(folder, batches, block_len=block_len, split="train", index=index)
 
 
 def small_manifest(**changes: Any) -> Manifest:
@@ -109,7 +106,7 @@ def small_manifest(**changes: Any) -> Manifest:
     )
     fields: dict[str, Any] = {
         "format": "packer-cache",
-        "format_version": 5,
+        "format_version": 6,
         "label_shift": "none",
         "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
         "engine": "reference",

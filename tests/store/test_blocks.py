@@ -15,7 +15,6 @@ from store.samples import block_batch, write_blocks
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import BlockBatch
-from packer.layout import MASKED
 from packer.store.arrow_columns import BlockRows
 from packer.store.entries import blocks_schema
 from packer.store.shards import BlockShards
@@ -38,37 +37,31 @@ def _rows(batch: BlockBatch) -> list[dict]:
         row |= {name: getattr(batch, name)[pieces].tolist() for name in PIECES}
         row["seq_lengths"] = batch.seq_lengths[batch.seq_offsets[i] : batch.seq_offsets[i + 1]].tolist()
         row |= {"length": int(batch.length[i]), "num_trained": int(batch.num_trained[i])}
-        if batch.loss_weights is not None:
-            row["loss_weights"] = batch.loss_weights[i].tolist()
         rows.append(row)
     return rows
 
 
 def _oracle_digest(row: dict) -> int:
     """The row digest of the format's definition, one value at a time."""
-    L, weights = len(row["input_ids"]), row.get("loss_weights")
-    lists = (*PIECES, "seq_lengths")
-    content = struct.pack(
-        "<9q", row["length"], row["num_trained"], L, weights is not None, *(len(row[name]) for name in lists)
-    )
+    L, lists = len(row["input_ids"]), (*PIECES, "seq_lengths")
+    content = struct.pack("<8q", row["length"], row["num_trained"], L, *(len(row[name]) for name in lists))
     for name in ("input_ids", "labels", "position_ids"):
         content += struct.pack(f"<{L}i", *row[name])
     for name, code in zip(lists, "qiiii", strict=True):
         content += struct.pack(f"<{len(row[name])}{code}", *row[name])
-    return xxh3_64_intdigest(content + (b"" if weights is None else struct.pack(f"<{L}f", *weights)))
+    return xxh3_64_intdigest(content)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_arrow_reads_the_blocks_that_were_written(tmp_path: Path, weighted: bool) -> None:
-    batches = [block_batch(5, seed=seed, weighted=weighted) for seed in range(3)]
-    shard = write_blocks(tmp_path, batches, weighted=weighted)
+def test_arrow_reads_the_blocks_that_were_written(tmp_path: Path) -> None:
+    batches = [block_batch(5, seed=seed) for seed in range(3)]
+    shard = write_blocks(tmp_path, batches)
     table = _table(tmp_path / shard.path)
-    assert table.schema.equals(blocks_schema(32, weighted=weighted), check_metadata=True)
+    assert table.schema.equals(blocks_schema(32), check_metadata=True)
     expected = [row for batch in batches for row in _rows(batch)]
     assert table.drop_columns(["digest"]).to_pylist() == expected
     digests = [_oracle_digest(row) for row in expected]
     assert table["digest"].to_pylist() == digests
-    assert np.concatenate([BlockRows.of(batch, weighted=weighted).digests() for batch in batches]).tolist() == digests
+    assert np.concatenate([BlockRows.of(batch).digests() for batch in batches]).tolist() == digests
     assert [place.num_rows for place in shard.places] == [5, 5, 5]
     assert (shard.num_rows, shard.num_tokens) == (15, sum(row["length"] for row in expected))
     assert shard.num_trained == sum(row["num_trained"] for row in expected)
@@ -76,15 +69,13 @@ def test_arrow_reads_the_blocks_that_were_written(tmp_path: Path, weighted: bool
 
 
 @percent_of_examples(40)
-@given(picks=st.lists(st.integers(0, 29), max_size=20), weighted=st.booleans())
-def test_any_rows_come_in_the_order_asked(
-    tmp_path_factory: pytest.TempPathFactory, picks: list[int], weighted: bool
-) -> None:
+@given(picks=st.lists(st.integers(0, 29), max_size=20))
+def test_any_rows_come_in_the_order_asked(tmp_path_factory: pytest.TempPathFactory, picks: list[int]) -> None:
     tmp_path = tmp_path_factory.mktemp("cache")
-    batches = [block_batch(5, seed=seed, weighted=weighted) for seed in range(6)]
-    shards = [write_blocks(tmp_path, batches[i : i + 2], index=i, weighted=weighted) for i in (0, 2, 4)]
+    batches = [block_batch(5, seed=seed) for seed in range(6)]
+    shards = [write_blocks(tmp_path, batches[i : i + 2], index=i) for i in (0, 2, 4)]
     reader = BlockShards(tmp_path, list(shards))
-    assert (len(reader), reader.block_len, reader.weighted) == (30, 32, weighted)
+    assert (len(reader), reader.block_len) == (30, 32)
     everything = [row for batch in batches for row in _rows(batch)]
     for _ in range(2):  # the second time, their digests are known
         assert _rows(reader.read(np.array(picks, np.int64))) == [everything[i] for i in picks]
@@ -98,30 +89,17 @@ def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
 
 
 def test_places_lead_to_the_tokens_without_arrow(tmp_path: Path) -> None:
-    batch = block_batch(5, weighted=True)
-    shard = write_blocks(tmp_path, [batch], weighted=True)
+    batch = block_batch(5)
+    shard = write_blocks(tmp_path, [batch])
     content = (tmp_path / shard.path).read_bytes()
     columns = shard.places[0].columns
-    names = {"input_ids", "labels", "position_ids", "loss_weights", "length", "num_trained"}
+    names = {"input_ids", "labels", "position_ids", "length", "num_trained"}
     assert set(columns) == names | {"digest"}
     for name in names:
         expected = getattr(batch, name)
         found = np.frombuffer(content, expected.dtype, expected.size, columns[name]).reshape(expected.shape)
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(
-        np.frombuffer(content, "<u8", 5, columns["digest"]), BlockRows.of(batch, weighted=True).digests()
-    )
-
-
-def test_blocks_without_weights_weigh_one_where_trained(tmp_path: Path) -> None:
-    """In a weighted shard, and in a reader over shards of which only one is weighted."""
-    plain, weighted = block_batch(4), block_batch(4, seed=1, weighted=True)
-    ones = (plain.labels != MASKED).astype(np.float32)
-    mixed = write_blocks(tmp_path, [plain, weighted], weighted=True)
-    assert BlockShards(tmp_path, [mixed]).read(np.arange(4)).loss_weights.tolist() == ones.tolist()
-    shards = [write_blocks(tmp_path, [plain], index=1), write_blocks(tmp_path, [weighted], index=2, weighted=True)]
-    reader = BlockShards(tmp_path, list(shards))
-    np.testing.assert_array_equal(reader.read(np.arange(8)).loss_weights, np.concatenate([ones, weighted.loss_weights]))
+    np.testing.assert_array_equal(np.frombuffer(content, "<u8", 5, columns["digest"]), BlockRows.of(batch).digests())
 
 
 def test_a_batch_without_blocks_adds_nothing(tmp_path: Path) -> None:

@@ -19,16 +19,15 @@ from packer.store.manifest import Shard
 from packer.store.shards import BlockShards, DocumentShards
 
 
-def _shard(folder: Path, kind: str, weighted: bool) -> Shard:
-    weights = (0.5, 1.0) if weighted else (1.0,)
+def _shard(folder: Path, kind: str) -> Shard:
     if kind == "documents":
-        return write_documents(folder, [document_batch(40, weights=weights)])
-    return write_blocks(folder, [block_batch(20, weighted=weighted)], weighted=weighted)
+        return write_documents(folder, [document_batch(40)])
+    return write_blocks(folder, [block_batch(20)])
 
 
 @pytest.mark.parametrize("kind", ["documents", "blocks"])
 def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: str) -> None:
-    shard = _shard(tmp_path, kind, weighted=False)
+    shard = _shard(tmp_path, kind)
     column, size = ("doc_id", 8) if kind == "documents" else ("length", 4)
     flip(tmp_path / shard.path, shard.places[0].columns[column] + size * 3)  # of row 3
     reader = DocumentShards(tmp_path, [shard]) if kind == "documents" else BlockShards(tmp_path, [shard])
@@ -51,7 +50,7 @@ def test_a_damaged_row_is_refused_by_file_row_and_digests(tmp_path: Path, kind: 
 
 def test_a_row_is_digested_once_and_again_when_asked(tmp_path: Path) -> None:
     """A file changed under a reader: rows already checked are believed by `read`, not by `verify`."""
-    shard = _shard(tmp_path, "blocks", weighted=False)
+    shard = _shard(tmp_path, "blocks")
     reader = BlockShards(tmp_path, [shard])
     reader.read(np.array([3]))
     with (tmp_path / shard.path).open("r+b") as file:
@@ -63,7 +62,7 @@ def test_a_row_is_digested_once_and_again_when_asked(tmp_path: Path) -> None:
 
 
 def test_every_byte_of_the_shards_of_chosen_documents_is_checked(tmp_path: Path) -> None:
-    shard = _shard(tmp_path, "documents", weighted=True)
+    shard = _shard(tmp_path, "documents")
     chosen = DocumentShards(tmp_path, [shard], chosen=np.array([0], np.int64))
     chosen.verify_files()
     with (tmp_path / shard.path).open("r+b") as file:
@@ -76,7 +75,7 @@ def test_every_byte_of_the_shards_of_chosen_documents_is_checked(tmp_path: Path)
 
 
 def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
-    shard = _shard(tmp_path, "documents", weighted=False)
+    shard = _shard(tmp_path, "documents")
     values = json.loads(msgspec.json.encode(shard))
     place = values["places"][0]
     for change, message in [
@@ -90,7 +89,7 @@ def test_places_that_are_not_the_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_places_that_no_file_has_are_refused_before_one_is_opened(tmp_path: Path) -> None:
-    shard = _shard(tmp_path, "documents", weighted=False)
+    shard = _shard(tmp_path, "documents")
     values = json.loads(msgspec.json.encode(shard))
     place, half = values["places"][0], values["num_bytes"] // 2
     for change in [
@@ -109,7 +108,7 @@ def test_places_that_no_file_has_are_refused_before_one_is_opened(tmp_path: Path
 
 
 def test_shards_of_another_kind_are_not_taken(tmp_path: Path) -> None:
-    shard = _shard(tmp_path, "documents", weighted=False)
+    shard = _shard(tmp_path, "documents")
     with pytest.raises(ValueError, match="expected shards of blocks"):
         BlockShards(tmp_path, [shard])
     disguised = msgspec.structs.replace(shard, kind="blocks")

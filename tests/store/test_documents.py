@@ -17,7 +17,7 @@ from store.samples import document_batch, write_documents
 from xxhash import xxh3_64_intdigest
 
 from packer.batches import DocumentBatch
-from packer.layout import document_labels, document_weights, offsets_of, select_documents, trained_tokens
+from packer.layout import document_labels, offsets_of, select_documents, trained_tokens
 from packer.media.carried import Media
 from packer.store import writing as documents
 from packer.store.arrow_columns import Ragged, document_rows
@@ -62,25 +62,21 @@ def _expected_rows(batch: DocumentBatch) -> list[dict]:
 
 def _oracle_digest(row: dict, *, sides: bytes = b"", rest: bytes = b"") -> int:
     """The row digest of the format's definition, one value at a time; `rest` is what follows a sample's id."""
-    weights = row.get("loss_weights")
     name = None if row["sample_id"] is None else row["sample_id"].encode()
     lengths = [len(row[key]) for key in ("input_ids", "labels")]
     header = [row["doc_id"], row["length"], row["num_trained"], row["row"], *lengths]
-    header += [-1 if weights is None else len(weights), len(row["spans"]), -1 if name is None else len(name)]
-    content = struct.pack("<9q", *header) + sides
+    header += [len(row["spans"]), -1 if name is None else len(name)]
+    content = struct.pack("<8q", *header) + sides
     for key in ("input_ids", "labels"):
         content += struct.pack(f"<{len(row[key])}i", *row[key])
-    content += b"" if weights is None else struct.pack(f"<{len(weights)}f", *weights)
     for key in ("message", "start", "end"):
         content += struct.pack(f"<{len(row['spans'])}i", *(span[key] for span in row["spans"]))
     return xxh3_64_intdigest(content + (name or b"") + rest)
 
 
-def _oracle_doc_id(row: dict, *, fractional: bool) -> int:
+def _oracle_doc_id(row: dict) -> int:
     n = len(row["input_ids"])
-    content = struct.pack(f"<2q{n}i{n}i", n, fractional, *row["input_ids"], *row["labels"])
-    if fractional:
-        content += struct.pack(f"<{n}f", *row["loss_weights"])
+    content = struct.pack(f"<2q{n}i{n}i", n, 0, *row["input_ids"], *row["labels"])
     return struct.unpack("<q", struct.pack("<Q", xxh3_64_intdigest(content)))[0]
 
 
@@ -93,24 +89,21 @@ def test_arrow_reads_the_documents_that_were_written(tmp_path: Path) -> None:
     expected = _expected_rows(batch)
     assert [{key: row[key] for key in expected[0]} for row in rows] == expected
     assert [row["digest"] for row in rows] == [_oracle_digest(row) for row in rows]
-    assert [row["doc_id"] for row in rows] == [_oracle_doc_id(row, fractional=False) for row in rows]
+    assert [row["doc_id"] for row in rows] == [_oracle_doc_id(row) for row in rows]
     assert (shard.num_rows, shard.num_tokens) == (50, len(batch.input_ids))
     assert shard.num_trained == sum(row["num_trained"] for row in expected)
     table.validate(full=True)
 
 
 def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -> None:
-    batch = document_batch(50, weights=(0.5, 1.0))
+    batch = document_batch(50)
     shard = write_documents(tmp_path, [batch])
     reader = DocumentShards(tmp_path, [msgspec.structs.replace(shard, first_row=7, source=3, num_input_rows=50)])
-    weights = document_weights(batch)
     expected = _expected_rows(batch)
     for i, row in enumerate(expected):
         document = read_document(reader, i)
-        tokens = slice(batch.offsets[i], batch.offsets[i + 1])
         assert document.input_ids.tolist() == row["input_ids"]
         assert document.labels.tolist() == row["labels"]
-        np.testing.assert_array_equal(document.loss_weights, weights[tokens])
         spans = zip(document.span_message, document.span_start, document.span_end, strict=True)
         assert [{"message": m, "start": s, "end": e} for m, s, e in spans] == row["spans"]
         found = (document.length, document.num_trained, document.row, document.sample_id)
@@ -121,9 +114,8 @@ def test_the_reader_gives_back_the_documents_that_were_written(tmp_path: Path) -
     assert len(expected) == len(reader) == 50
 
 
-@pytest.mark.parametrize("weights", [(1.0,), (0.5, 1.0)])
-def test_few_rows_and_many_rows_have_the_same_digests(tmp_path: Path, weights: tuple[float, ...]) -> None:
-    shard = write_documents(tmp_path, [document_batch(40, weights=weights)])
+def test_few_rows_and_many_rows_have_the_same_digests(tmp_path: Path) -> None:
+    shard = write_documents(tmp_path, [document_batch(40)])
     rows = document_rows(_table(tmp_path / shard.path).to_batches()[0])
     expected = [_oracle_digest(row) for row in _table(tmp_path / shard.path).to_pylist()]
     assert rows.digests().tolist() == expected
@@ -142,35 +134,28 @@ def test_a_digest_is_of_sides_images_and_declared_columns_too(tmp_path: Path) ->
         sha256=rng.integers(0, 256, (offsets[-1], 32), np.uint8),
         places=rng.integers(0, 99, (offsets[-1], 5), np.int32),
     )
-    side, margin = rng.integers(0, 4, 40).astype(np.int8), rng.random(40, np.float32)
+    side = rng.integers(0, 4, 40).astype(np.int8)
     of_tokens = Ragged(
         values=rng.random((shard.num_tokens, 2), np.float32), offsets=offsets_of(table["length"].to_pylist())
     )
-    rows = replace(
-        document_rows(table.to_batches()[0]), side=side, margin=margin, media=media, values={"a": wide, "b": of_tokens}
-    )
+    rows = replace(document_rows(table.to_batches()[0]), side=side, media=media, values={"a": wide, "b": of_tokens})
     expected = []
     for i, row in enumerate(table.to_pylist()):
         images = slice(offsets[i], offsets[i + 1])
         rest = [media.sha256[images], media.places[images], wide[i], of_tokens[i]]
-        sides = struct.pack("<2q", side[i], margin[i : i + 1].view(np.int32)[0])
+        sides = struct.pack("<q", side[i])
         expected.append(_oracle_digest(row, sides=sides, rest=b"".join(each.tobytes() for each in rest)))
     assert rows.digests().tolist() == expected
     assert rows.digests(np.array([7, 3])).tolist() == [expected[7], expected[3]]
 
 
 @percent_of_examples(40)
-@given(cuts=st.lists(st.integers(0, 60), max_size=8), weighted_from=st.sampled_from([0, 1, 30, 59, 60]))
+@given(cuts=st.lists(st.integers(0, 60), max_size=8))
 def test_bytes_do_not_depend_on_how_documents_are_handed_over(
-    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], weighted_from: int
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int]
 ) -> None:
-    """Batches are cut anywhere; the first fractional weight comes anywhere, or (60) never."""
     tmp_path = tmp_path_factory.mktemp("cache")
-    whole = document_batch(60, weights=(1.0,))
-    run_weight = whole.run_weight.copy()
-    run_weight[whole.run_offsets[weighted_from] :] = 0.5
-    fields = {name: getattr(whole, name) for name in whole.__slots__}
-    whole = DocumentBatch(**fields | {"run_weight": run_weight})
+    whole = document_batch(60)
     bounds = [0, *sorted(cuts), 60]
     pieces = [select_documents(whole, np.arange(a, b)) for a, b in pairwise(bounds)]
     with pytest.MonkeyPatch.context() as patch:
@@ -182,10 +167,8 @@ def test_bytes_do_not_depend_on_how_documents_are_handed_over(
     assert (tmp_path / "one" / expected.path).read_bytes() == (tmp_path / "many" / found.path).read_bytes()
     assert len(expected.places) > 6
     rows = _table(tmp_path / "one" / expected.path).to_pylist()
-    assert ("loss_weights" in rows[0]) == (weighted_from < 60)
     assert [row["digest"] for row in rows] == [_oracle_digest(row) for row in rows]
-    ids = [_oracle_doc_id(row, fractional=i >= weighted_from) for i, row in enumerate(rows)]
-    assert [row["doc_id"] for row in rows] == ids
+    assert [row["doc_id"] for row in rows] == [_oracle_doc_id(row) for row in rows]
     assert list((tmp_path / "many" / "documents").iterdir()) == [tmp_path / "many" / found.path]
 
 
@@ -207,20 +190,16 @@ def test_a_record_batch_ends_with_the_row_that_fills_it(tmp_path: Path, monkeypa
 
 def test_places_lead_to_the_values_without_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "BATCH_ROWS", 16)
-    shard = write_documents(tmp_path, [document_batch(40, weights=(0.5,))])
+    shard = write_documents(tmp_path, [document_batch(40)])
     content = (tmp_path / shard.path).read_bytes()
     table = _table(tmp_path / shard.path)
     dtypes = {"doc_id": "<i8", "length": "<i4", "num_trained": "<i4", "row": "<i4", "digest": "<u8"}
     assert [place.first_row for place in shard.places] == [0, 16, 32]
     for place in shard.places:
         rows = table.slice(place.first_row, place.num_rows)
-        assert set(place.columns) == {*dtypes, "loss_weights"}
+        assert set(place.columns) == {*dtypes}
         for name, dtype in dtypes.items():
             assert np.frombuffer(content, dtype, len(rows), place.columns[name]).tolist() == rows[name].to_pylist()
-        weights = np.concatenate(rows["loss_weights"].to_pylist())
-        np.testing.assert_array_equal(
-            np.frombuffer(content, "<f4", len(weights), place.columns["loss_weights"]), weights
-        )
 
 
 def test_last_documents_of_rows_count_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,12 +116,12 @@ def test_a_wrong_value_is_refused_by_its_key(tmp_path: Path, change: Any, messag
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_another_version_of_the_format_is_refused_with_the_command_that_builds_again(
     tmp_path: Path, version: int
 ) -> None:
     _write(tmp_path, _damaged(lambda v: v.update(format_version=version)))
-    with pytest.raises(CheckError, match="expected version 5 of the format") as refused:
+    with pytest.raises(CheckError, match="expected version 6 of the format") as refused:
         read_manifest(tmp_path)
     assert refused.value.hint.startswith("another version of packer made it; packer build -c RECIPE -o ")
 

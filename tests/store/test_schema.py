@@ -11,7 +11,6 @@ DOCUMENTS = {
     "doc_id": "int64",
     "input_ids": "large_list<item: int32>",
     "labels": "large_list<item: int32>",
-    "loss_weights": "large_list<item: float>",
     "spans": "list<item: struct<message: int32, start: int32, end: int32>>",
     "length": "int32",
     "num_trained": "int32",
@@ -31,22 +30,16 @@ BLOCKS = {
     "seq_lengths": "list<item: int32>",
     "length": "int32",
     "num_trained": "int32",
-    "loss_weights": "fixed_size_list<item: float>[8]",
     "digest": "uint64",
 }
 
 
 def test_the_schemas_are_the_formats() -> None:
-    for weighted in (True, False):
-        for expected, found in [
-            (DOCUMENTS, documents_schema(["loss_weights"] * weighted)),
-            (BLOCKS, blocks_schema(8, weighted=weighted)),
-        ]:
-            columns = {name: kind for name, kind in expected.items() if weighted or name != "loss_weights"}
-            assert _columns(found) == columns
-            assert list(_columns(found)) == list(columns)
+    for expected, found in [(DOCUMENTS, documents_schema()), (BLOCKS, blocks_schema(8))]:
+        assert _columns(found) == expected
+        assert list(_columns(found)) == list(expected)
 
 
 def test_a_file_names_its_kind_and_format_version() -> None:
-    assert documents_schema().metadata == {b"packer.kind": b"documents", b"packer.format_version": b"5"}
-    assert blocks_schema(8, weighted=False).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"5"}
+    assert documents_schema().metadata == {b"packer.kind": b"documents", b"packer.format_version": b"6"}
+    assert blocks_schema(8).metadata == {b"packer.kind": b"blocks", b"packer.format_version": b"6"}

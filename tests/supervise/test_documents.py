@@ -182,12 +182,6 @@ def test_documents_come_in_the_order_of_rows_and_turns(tmp_path: Path) -> None:
     assert documents.offsets[-1] == len(documents.input_ids)
 
 
-def test_weights_stay_with_their_runs(tmp_path: Path) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path))
-    _, _, supervised = stages.supervise([chat(*ROWS[0], weights={1: 0.25})])
-    assert supervised.documents.run_weight.tolist() == [0.25, 1.0]
-
-
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_batch_without_any_ids_has_no_document(raw: bool, tmp_path: Path) -> None:
     """As of a tokenizer that has no id for anything in its texts; each row is judged as among others."""

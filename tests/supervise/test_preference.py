@@ -36,11 +36,11 @@ MODES = """\
 def sides(context: list[dict[str, Any]], *answers: list[dict[str, Any]], row: int = 0, **fields: Any) -> list[Sample]:
     """A conversation for each answer; only what is said after the context is learned."""
     masked = {k: 0.0 for k, message in enumerate(context) if message["role"] == "assistant"}
-    return [chat(*context, *answer, row=row, weights=masked, **fields) for answer in answers]
+    return [chat(*context, *answer, row=row, flags=masked, **fields) for answer in answers]
 
 
-def pair(chosen: Sample, rejected: Sample, margin: float | None = None) -> Sample:
-    return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected, margin=margin))
+def pair(chosen: Sample, rejected: Sample) -> Sample:
+    return msgspec.structs.replace(chosen, preference=Preference(rejected=rejected))
 
 
 def stages_of(folder: Path, *overrides: str, template: str | None = None) -> Stages:
@@ -71,15 +71,13 @@ def test_sides_are_what_their_chats_are_and_share_what_stands_before_them(twin: 
     @given(rows)
     def check(rows: list[Any]) -> None:
         pairs = [sides(context, *both, row=row) for row, (context, *both) in enumerate(rows)]
-        done = run(stages, *(pair(*both, margin=float(row)) for row, both in enumerate(pairs)))
+        done = run(stages, *(pair(*both) for both in pairs))
         rejected = {each.row: each.code for each in done.rejections}
         kept = done.documents.sample.tolist()
         assert set(kept).isdisjoint(rejected)
         assert {*kept, *rejected} == set(range(len(rows)))
         assert done.documents.side is not None
-        assert done.documents.margin is not None
         assert not misplaced_sides(done.documents.sample, done.documents.side).any()
-        assert done.documents.margin.tolist() == [float(row) for row in kept]
         made = iter(documents_of(done))
         for row, both in enumerate(pairs):
             alone = [literal.outcomes([msgspec.structs.replace(side, row=0)])[0] for side in both]

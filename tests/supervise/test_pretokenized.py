@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from token_rows import runs_of
 
 from packer.batches import Sample
-from packer.layout import document_labels, document_weights
+from packer.layout import document_labels
 from packer.model.model import load_model
 from packer.source.schema import read_row
 from packer.supervise.supervisor import PretokenizedSupervisor
@@ -29,8 +29,7 @@ def outcome(ids, **marks):
     return list(zip(documents.run_start.tolist(), documents.run_end.tolist(), strict=True))
 
 
-WEIGHT = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0, 1.0])
-ROW = st.lists(st.tuples(st.integers(0, 300), WEIGHT), min_size=1, max_size=12)
+ROW = st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=1, max_size=12)
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
@@ -39,30 +38,27 @@ def test_documents_are_their_rows_and_runs_are_the_maximal_trained_stretches(row
         sample(
             10 * n,
             [token for token, _ in row],
-            labels=[token if weight else -100 for token, weight in row],
-            loss_weights=[weight for _, weight in row],
+            loss_mask=[flag for _, flag in row],
             id=f"row {n}",
         )
         for n, row in enumerate(rows)
     ]
     documents, rejections = SUPERVISOR.supervise(samples)
-    expected = {10 * n: runs for n, row in enumerate(rows) if (runs := runs_of([weight for _, weight in row]))}
+    expected = {10 * n: runs for n, row in enumerate(rows) if (runs := runs_of([flag for _, flag in row]))}
     assert {each.row for each in rejections} == {10 * n for n in range(len(rows))} - set(expected)
     assert {each.code for each in rejections} <= {"nothing_trained"}
     assert documents.sample.tolist() == list(expected)
-    labels, weights = document_labels(documents), document_weights(documents)
+    labels = document_labels(documents)
     for number, (place, runs) in enumerate(expected.items()):
         row = rows[place // 10]
         tokens = slice(int(documents.offsets[number]), int(documents.offsets[number + 1]))
         own = slice(int(documents.run_offsets[number]), int(documents.run_offsets[number + 1]))
-        columns = (documents.run_start, documents.run_end, documents.run_weight)
+        columns = (documents.run_start, documents.run_end)
         assert list(zip(*(column[own].tolist() for column in columns), strict=True)) == runs
         assert documents.input_ids[tokens].tolist() == [token for token, _ in row]
         assert documents.sample_id[number] == f"row {place // 10}"
-        trained = [t > 0 and weight > 0 for t, (_, weight) in enumerate(row)]
+        trained = [t > 0 and flag for t, (_, flag) in enumerate(row)]
         assert labels[tokens].tolist() == [row[t][0] if it else -100 for t, it in enumerate(trained)]
-        if weights is not None:
-            assert weights[tokens].tolist() == [row[t][1] if it else 0 for t, it in enumerate(trained)]
 
 
 def test_the_first_token_is_not_trained_whatever_the_row_says():

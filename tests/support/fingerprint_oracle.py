@@ -22,22 +22,20 @@ def _parts(columns, recipe):
     """The columns of one record batch, in the order in which they are hashed."""
     numbers = (_flat(columns["length"], "<i4"), _flat(columns["num_trained"], "<i4"))
     if "spans" not in columns:
-        tokens = [columns.get(name) for name in ("input_ids", "labels", "position_ids", "loss_weights")]
         yield from numbers
-        for rows, kind in zip(tokens, ("<i4", "<i4", "<i4", "<f4"), strict=True):
-            yield None if rows is None else _flat(chain.from_iterable(rows), kind)
+        for name in ("input_ids", "labels", "position_ids"):
+            yield _flat(chain.from_iterable(columns[name]), "<i4")
         yield from _lists(columns["doc_ids"], "<i8")
         for name in ("doc_starts", "doc_lengths", "doc_places", "seq_lengths"):
             yield from _lists(columns[name], "<i4")
         return
     yield from (_flat(columns["doc_id"], "<i8"), *numbers, _flat(columns["row"], "<i4"))
     yield from chain(_lists(columns["input_ids"], "<i4"), _lists(columns["labels"], "<i4"))
-    yield from _lists(columns.get("loss_weights"), "<f4")
     for name in ("message", "start", "end"):
         yield from _lists([[span[name] for span in spans] for spans in columns["spans"]], "<i4")
     yield from _lists([(text or "").encode() for text in columns["sample_id"]], "u1")
     yield _flat([text is not None for text in columns["sample_id"]], "u1")
-    yield from (_flat(columns.get("side"), "i1"), _flat(columns.get("margin"), "<f4"))
+    yield _flat(columns.get("side"), "i1")
     if "media" in columns:
         yield from _lists([b"".join(image["sha256"] for image in images) for images in columns["media"]], "u1", of=32)
         names = ("start", "length", "height", "width", "pixels")
@@ -89,7 +87,7 @@ def _content(folder, manifest):
                 values = [columns["doc_id"][index], shard["first_row"] + row]
                 values += [int(np.uint64(columns["digest"][index]).view(np.int64))] * shard.get("joined", False)
                 if "side" in columns:
-                    values += [columns["side"][index], int(np.float32(columns["margin"][index]).view(np.int32))]
+                    values.append(columns["side"][index])
                 rows.setdefault(("documents", of), []).append(_flat(values, "<i8"))
         first += shard.get("num_input_rows", 0)
     lines = (

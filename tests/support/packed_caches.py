@@ -77,7 +77,7 @@ def _check_reason(code, labels, start, length, pack):
 def _check_block(block, pieces, documents, pack, model):
     """One block, slot by slot; returns its padding."""
     L, mode = pack["block_len"], pack["mode"]
-    ids, labels, weights = ([None] * L for _ in range(3))
+    ids, labels = ([None] * L for _ in range(2))
     owner = [None] * L
     at, runs = 0, []
     for number, (document, start, length, place) in enumerate(pieces):
@@ -88,7 +88,6 @@ def _check_block(block, pieces, documents, pack, model):
             owner[place + t] = number
             ids[place + t] = source["input_ids"][start + t]
             labels[place + t] = source["labels"][start + t] if t else -100
-            weights[place + t] = (source.get("loss_weights") or [])[start + t : start + t + 1]
         at += length
         begun = place
         if mode == "isolated":
@@ -112,8 +111,4 @@ def _check_block(block, pieces, documents, pack, model):
     for slot, label in enumerate(labels):
         if label != -100:  # read shifted or not, the token before a target is its document's
             assert slot and owner[slot] == owner[slot - 1] is not None
-    if "loss_weights" in block:
-        for slot, weight in enumerate(block["loss_weights"]):
-            expected = weights[slot] or [1.0]
-            assert weight == (expected[0] if labels[slot] != -100 else 0.0)
     return L - block["length"]

@@ -13,7 +13,6 @@ class Document:
     doc_id: int
     input_ids: Any
     labels: Any
-    loss_weights: Any
     span_message: Any
     span_start: Any
     span_end: Any
@@ -22,7 +21,6 @@ class Document:
     row: int
     sample_id: str | None
     side: str | None
-    margin: float | None
     media: tuple[Any, ...]
     path: str
     shard_row: int
@@ -38,11 +36,9 @@ def read_document(documents, index):
     return Document(
         **numbers,
         **{name: getattr(rows, name)[row] for name in ("input_ids", "labels")},
-        loss_weights=None if rows.loss_weights is None else rows.loss_weights[row],
         **{name: getattr(rows, name)[spans] for name in ("span_message", "span_start", "span_end")},
         sample_id=rows.sample_id_of(row),
         side=None if rows.side is None else SIDES[int(rows.side[row])],
-        margin=None if rows.margin is None or np.isnan(rows.margin[row]) else float(rows.margin[row]),
         media=() if rows.media is None else rows.media[row],
         path=path,
         shard_row=shard_row,

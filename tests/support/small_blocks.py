@@ -23,7 +23,6 @@ PAD_ID = 0
 class Document:
     input_ids: np.ndarray  # int32[n]
     labels: np.ndarray  # int32[n]; the first is -100
-    weights: np.ndarray  # float32[n]
 
 
 def random_documents(rng, lengths, vocab_size=50):
@@ -33,12 +32,11 @@ def random_documents(rng, lengths, vocab_size=50):
         ids = rng.integers(1, vocab_size, length).astype(np.int32)
         trained = rng.random(length) < 0.6
         trained[0] = False
-        weights = np.where(trained, rng.choice(np.array([0.25, 0.5, 1.0], np.float32), length), 0).astype(np.float32)
-        documents.append(Document(ids, np.where(trained, ids, -100).astype(np.int32), weights))
+        documents.append(Document(ids, np.where(trained, ids, -100).astype(np.int32)))
     return documents
 
 
-def pack_literally(rows, block_len, *, weighted=False):
+def pack_literally(rows, block_len):
     """Blocks with the documents of `rows` (a list of lists of documents) laid out one after another, then padding."""
     B, L = len(rows), block_len
     ids, labels, positions = (
@@ -46,7 +44,6 @@ def pack_literally(rows, block_len, *, weighted=False):
         np.full((B, L), -100, np.int32),
         np.zeros((B, L), np.int32),
     )
-    weights = np.zeros((B, L), np.float32)
     seq_lengths, seq_counts, doc_counts, doc_lengths, doc_places = [], [], [], [], []
     for row, documents in enumerate(rows):
         place = 0
@@ -54,7 +51,6 @@ def pack_literally(rows, block_len, *, weighted=False):
             n = len(document.input_ids)
             ids[row, place : place + n] = document.input_ids
             labels[row, place : place + n] = document.labels
-            weights[row, place : place + n] = document.weights
             positions[row, place : place + n] = np.arange(n)
             seq_lengths.append(n)
             doc_lengths.append(n)
@@ -70,7 +66,6 @@ def pack_literally(rows, block_len, *, weighted=False):
         input_ids=ids,
         labels=labels,
         position_ids=positions,
-        loss_weights=weights if weighted else None,
         seq_lengths=np.array(seq_lengths, np.int32),
         seq_offsets=np.concatenate([[0], np.cumsum(seq_counts)]).astype(np.int64),
         doc_ids=np.arange(sum(doc_counts), dtype=np.int64),
@@ -83,7 +78,7 @@ def pack_literally(rows, block_len, *, weighted=False):
     )
 
 
-def random_blocks(num_blocks, block_len=8, *, seed=0, weighted=False):
+def random_blocks(num_blocks, block_len=8, *, seed=0):
     """Blocks of random documents, some with padding."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -92,7 +87,7 @@ def random_blocks(num_blocks, block_len=8, *, seed=0, weighted=False):
         while sum(lengths) < block_len:
             lengths.append(int(rng.integers(1, block_len - sum(lengths) + 1)))
         rows.append(random_documents(rng, lengths[: max(1, len(lengths) - int(rng.integers(0, 2)))]))
-    return pack_literally(rows, block_len, weighted=weighted)
+    return pack_literally(rows, block_len)
 
 
 def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
@@ -107,7 +102,7 @@ def manifest_of(shards, *, num_blocks=0, fingerprint="f00d"):
     zeros = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
     return Manifest(
         format="packer-cache",
-        format_version=5,
+        format_version=6,
         label_shift="none",
         recipe={"version": 1, "pack": {"block_len": 8, "mode": "isolated"}},
         engine="reference",
@@ -129,27 +124,24 @@ def write_cache(folder, batches, *, fingerprint="f00d"):
     """A finished cache with one block shard a batch."""
     shards, first_row = [], 0
     for index, batch in enumerate(batches):
-        weighted = batch.loss_weights is not None
         block_len = batch.input_ids.shape[1]
-        shard = write_blocks(folder, [batch], block_len=block_len, weighted=weighted, split="train", index=index)
+        shard = write_blocks(folder, [batch], block_len=block_len, split="train", index=index)
         shards.append(msgspec.structs.replace(shard, first_row=first_row))
         first_row += batch.num_blocks
     write_manifest(folder, manifest_of(shards, num_blocks=first_row, fingerprint=fingerprint))
     return folder
 
 
-def small_cache(num_blocks, block_len=8, *, weighted=False, fingerprint="f00d"):
+def small_cache(num_blocks, block_len=8, *, fingerprint="f00d"):
     """An open cache of random blocks in three shards, the same for the same arguments."""
-    return Cache.open(_small_folder(num_blocks, block_len, weighted, fingerprint))
+    return Cache.open(_small_folder(num_blocks, block_len, fingerprint))
 
 
 @cache
-def _small_folder(num_blocks, block_len, weighted, fingerprint):
+def _small_folder(num_blocks, block_len, fingerprint):
     sizes = [num_blocks // 3, num_blocks // 2 - num_blocks // 3, num_blocks - num_blocks // 2]
-    batches = [random_blocks(size, block_len, seed=i, weighted=weighted) for i, size in enumerate(sizes)]
-    return write_cache(
-        temporary_folder() / f"{num_blocks}-{block_len}-{weighted}-{fingerprint}", batches, fingerprint=fingerprint
-    )
+    batches = [random_blocks(size, block_len, seed=i) for i, size in enumerate(sizes)]
+    return write_cache(temporary_folder() / f"{num_blocks}-{block_len}-{fingerprint}", batches, fingerprint=fingerprint)
 
 
 @cache

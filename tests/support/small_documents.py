@@ -13,26 +13,22 @@ from packer.store.manifest import write_manifest
 from packer.store.writing import write_documents
 
 
-def documents_of(num_documents, *, longest=20, seed=0, weighted=False):
-    """Documents of 2 to `longest` tokens; only with `weighted` do their targets weigh other than 1."""
+def documents_of(num_documents, *, longest=20, seed=0):
+    """Documents of 2 to `longest` tokens."""
     rng = np.random.default_rng(seed)
-    documents = random_documents(rng, rng.integers(2, longest + 1, num_documents))
-    if not weighted:
-        for document in documents:
-            document.weights[:] = document.labels != -100
-    return documents
+    return random_documents(rng, rng.integers(2, longest + 1, num_documents))
 
 
 def batch_of(documents):
-    """The same documents as the stages hand them on: every stretch of equal weight is a run."""
-    starts, ends, weights, counts = [], [], [], []
+    """The same documents as the stages hand them on: every stretch of trained tokens is a run."""
+    starts, ends, counts = [], [], []
     for document in documents:
-        boundaries = [0, *(np.flatnonzero(np.diff(document.weights)) + 1).tolist(), len(document.weights)]
-        runs = [(a, b) for a, b in pairwise(boundaries) if document.weights[a] > 0]
+        trained = document.labels != -100
+        boundaries = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(trained)]
+        runs = [(a, b) for a, b in pairwise(boundaries) if trained[a]]
         counts.append(len(runs))
         starts += [start for start, _ in runs]
         ends += [end for _, end in runs]
-        weights += [document.weights[start] for start, _ in runs]
     lengths = [len(document.input_ids) for document in documents]
     return DocumentBatch(
         input_ids=np.concatenate([document.input_ids for document in documents]),
@@ -43,7 +39,6 @@ def batch_of(documents):
         run_start=np.array(starts, np.int32),
         run_end=np.array(ends, np.int32),
         run_message=np.zeros(len(starts), np.int32),
-        run_weight=np.array(weights, np.float32),
     )
 
 
@@ -58,19 +53,19 @@ def write_document_cache(folder, parts, *, fingerprint="d0c5"):
     return folder
 
 
-def small_document_cache(num_documents, *, longest=20, seed=0, weighted=False, fingerprint="d0c5"):
+def small_document_cache(num_documents, *, longest=20, seed=0, fingerprint="d0c5"):
     """An open cache of random documents in two shards, and the documents; the same for the same arguments."""
-    documents = documents_of(num_documents, longest=longest, seed=seed, weighted=weighted)
-    return Cache.open(_folder(num_documents, longest, seed, weighted, fingerprint)), documents
+    documents = documents_of(num_documents, longest=longest, seed=seed)
+    return Cache.open(_folder(num_documents, longest, seed, fingerprint)), documents
 
 
 @cache
-def _folder(num_documents, longest, seed, weighted, fingerprint):
-    documents = documents_of(num_documents, longest=longest, seed=seed, weighted=weighted)
+def _folder(num_documents, longest, seed, fingerprint):
+    documents = documents_of(num_documents, longest=longest, seed=seed)
     half = num_documents // 2
     parts = [part for part in (documents[:half], documents[half:]) if part]
     return write_document_cache(
-        temporary_folder() / f"{num_documents}-{longest}-{seed}-{weighted}-{fingerprint}",
+        temporary_folder() / f"{num_documents}-{longest}-{seed}-{fingerprint}",
         parts,
         fingerprint=fingerprint,
     )

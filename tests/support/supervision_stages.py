@@ -125,7 +125,7 @@ def chat(
     *messages: Mapping[str, Any],
     row: int = 0,
     tools: list[Any] | None = None,
-    weights: Mapping[int, float] | None = None,
+    flags: Mapping[int, bool] | None = None,
     **template_kwargs: Any,
 ) -> Sample:
     """A sample of chat messages."""
@@ -133,7 +133,7 @@ def chat(
         kind="chat",
         row=row,
         messages=tuple(
-            Message(fields=aliased(message), weight=(weights or {}).get(k)) for k, message in enumerate(messages)
+            Message(fields=aliased(message), trained=(flags or {}).get(k)) for k, message in enumerate(messages)
         ),
         tools=tools,
         template_kwargs=template_kwargs,

@@ -37,21 +37,19 @@ def token_row(document, mark):
     labels = document["labels"]
     row = {"input_ids": document["input_ids"]}
     row[mark] = labels if mark == "labels" else [int(label != -100) for label in labels]
-    if document.get("loss_weights"):
-        row["loss_weights"] = document["loss_weights"]
     if document["sample_id"] is not None:
         row["sample_id"] = document["sample_id"]
     return row
 
 
-def runs_of(weights):
-    """The trained runs of one document, token by token: [(start, end, weight)]; the first token is never trained."""
+def runs_of(flags):
+    """The trained runs of one document, token by token: [(start, end)]; the first token is never trained."""
     runs = []
-    for t, weight in enumerate(weights):
-        if t == 0 or not weight:
+    for t, flag in enumerate(flags):
+        if t == 0 or not flag:
             continue
-        if runs and runs[-1][1] == t and runs[-1][2] == weight:
-            runs[-1] = (runs[-1][0], t + 1, weight)
+        if runs and runs[-1][1] == t:
+            runs[-1] = (runs[-1][0], t + 1)
         else:
-            runs.append((t, t + 1, weight))
+            runs.append((t, t + 1))
     return runs

@@ -98,5 +98,5 @@ def row(rng: random.Random, number: int = 0) -> Sample:
         messages[-1] = {**messages[-1], "reasoning_content": "hm"}
     tools = [tool(rng) for _ in range(rng.choice([1, 1, 1, 2]))] if rng.random() < 0.85 else None
     last = len(messages) - 1
-    weighted = rng.random() < 0.1 and messages[last]["role"] == "assistant"
-    return chat(*messages, row=number, tools=tools, weights={last: rng.choice([0.0, 0.5])} if weighted else {})
+    flagged = rng.random() < 0.1 and messages[last]["role"] == "assistant"
+    return chat(*messages, row=number, tools=tools, flags={last: rng.choice([False, True])} if flagged else {})

@@ -82,7 +82,7 @@ def test_guarded_rows_change_nothing_for_the_rows_beside_them(tmp_path: Path) ->
     assert stages.outcomes(rows) == [stages.outcomes([row])[0] for row in rows]
 
 
-def test_weights_and_runs_of_guarded_rows_stay_on_their_turns(tmp_path: Path) -> None:
+def test_runs_of_guarded_rows_stay_on_their_turns(tmp_path: Path) -> None:
     stages = Stages.load(twins.byte_level(tmp_path))
     _, _, supervised = stages.supervise(
         [chat(user("<|im_end|>é"), assistant("a"), user("<|im_start|>"), assistant("b"))]

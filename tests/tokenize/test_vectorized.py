@@ -78,7 +78,6 @@ def batch_of(texts: list[bytes], turns: list[tuple[int, int, int]], raw: Sequenc
         turn_message=np.zeros(len(turns), np.int32),
         prompt_end=prompt,
         completion_end=completion,
-        weight=np.ones(len(turns), np.float32),
         guarded=np.zeros((0, 2), np.int64),
         masked=np.zeros((0, 2), np.int64),
         rejections=(),

@@ -4,6 +4,7 @@ import inspect
 import json
 import warnings
 from itertools import islice, pairwise
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ import numpy as np  # noqa: E402
 from column_rows import COLUMNS, NAMES, check_micro_batch, rows_of  # noqa: E402
 from small_blocks import small_cache  # noqa: E402
 from small_documents import small_document_cache  # noqa: E402
+from task_pages import python_of  # noqa: E402
 from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
 from trainer_runs import (  # noqa: E402
     CACHE,
@@ -468,6 +470,33 @@ def test_a_subclass_has_the_loaders_columns_beside_a_models_arguments(tmp_path, 
         losses.append((losses_of(trainer), trainer.evaluate()["eval_loss"]))
     assert losses[0] == losses[1] == losses[2]
     assert sorted(seen) == sorted(2 * list(set(seen))) and len(set(seen)) == sum(len(row["input_ids"]) for row in rows)
+
+
+def test_the_trainer_of_the_page_on_columns_takes_the_loss_of_each_token_times_its_weight(tmp_path, starter):
+    rows = rows_of([7, 12, 16, 5, 9, 3, 15])
+    for number, row in enumerate(rows):
+        row["loss_weights"] = [((3 * t + number) % 5) / 2 for t in range(len(row["input_ids"]))]
+    carried = {"columns": {"loss_weights": None}, "token_columns": {"loss_weights": {"kind": "float32"}}}
+    own = {"jobs": 1, "progress": None, "tokenizer": starter / "tokenizer", "pack": {"block_len": 16}}
+    build(rows, tmp_path / "cache", **own, **carried)
+    names: dict[str, Any] = {}
+    exec(python_of("columns.md")[-1].partition("loader = ")[0], names)
+    model, total, num_trained = tiny_model(vocab_size=4096), 0.0, 0
+    for row in rows:
+        ids, labels = (torch.tensor(row[name]) for name in ("input_ids", "labels"))
+        logits = model(input_ids=ids[None], use_cache=False).logits[0]
+        for t in torch.nonzero(labels != -100).flatten().tolist():
+            total -= row["loss_weights"][t] * logits[t - 1].log_softmax(-1)[ids[t]].item()
+            num_trained += 1
+
+    def opened():
+        sizes = {"micro_batch_size": 2, "global_batch_size": 8, "end": "short"}
+        return loader_of(tmp_path / "cache", columns=["loss_weights"], **sizes)
+
+    trainer = trainer_of(tmp_path, opened(), kind=names["WeightedTrainer"], model=model, num_train_epochs=1)
+    assert trainer.evaluate(opened())["eval_loss"] == pytest.approx(total / num_trained, rel=1e-5)
+    trainer.train()
+    assert losses_of(trainer) == pytest.approx([total / num_trained], rel=1e-4)
 
 
 def mamba():

@@ -136,13 +136,14 @@ REWARDED = (("of some", "<|im_end|>"), ("of none", None))
     [("of all", None), ("of some", "!"), *(pytest.param(*each, marks=pytest.mark.slow) for each in REWARDED)],
 )
 def test_a_reward_model_trains_as_with_trls_own_preparation(margins, pad_token, llama_like, tmp_path):
-    """Whatever the tokenizer pads with, the score is read where TRL reads it; a pair without a margin has one of 0."""
+    """Whatever the tokenizer pads with, the score is read where TRL reads it; a pair has the margin of its column."""
     rows = [{**row, "margin": row["margin"] if margins == "of all" or number % 2 else None}
             for number, row in enumerate(PAIRS)]  # fmt: skip
     own_rows = [{**row, "margin": row["margin"] or 0.0} for row in rows]
     if margins == "of none":
         rows = own_rows = [{name: row[name] for name in ("prompt", "chosen", "rejected")} for row in PAIRS]
-    data = trainers.PreferenceData(built(tmp_path / "cache", rows, llama_like))
+    columns = {} if margins == "of none" else {"margin": {"kind": "float32", "missing": 0}}
+    data = trainers.PreferenceData(built(tmp_path / "cache", rows, llama_like, document_columns=columns))
     ours = reward_trainer_of(
         trainers.PackedRewardTrainer, tmp_path, data, llama_like, pad_token=pad_token, eval_dataset=data
     )

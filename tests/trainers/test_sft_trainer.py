@@ -22,7 +22,7 @@ from trainer_runs import (  # noqa: E402
 
 from packer.errors import UsageError  # noqa: E402
 from packer.load import PackedDataset, collate, trainers  # noqa: E402
-from packer.load.adapters import huggingface, weighted_loss  # noqa: E402
+from packer.load.adapters import huggingface  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL uses what transformers deprecated
 
@@ -70,51 +70,6 @@ def test_the_model_receives_the_loaders_tensors_and_trains_as_a_plain_loop(token
     assert losses_of(trainer) == pytest.approx(losses, rel=1e-5)
     same_weights(trainer.model, model, rtol=1e-3, atol=1e-4)  # losses are float32 in one and float64 in the other
     assert {"mean_token_accuracy", "coverage", "trained_tokens"} <= set(trainer.state.log_history[0])
-
-
-@pytest.mark.parametrize("trained_by", ["PackedTrainer", "PackedSFTTrainer"])
-def test_loss_weights_reach_both_trainers(trained_by, tokenizer, tmp_path):
-    """Losses of training and of an evaluation are those of a loop that takes each target's loss times its weight."""
-    cache = small_cache(35, 16, weighted=True)
-
-    def opened():
-        return loader_of(cache, weights="use", batching="packed")
-
-    if trained_by == "PackedTrainer":
-        trainer = trainer_of(tmp_path, opened(), num_train_epochs=1)
-    else:
-        trainer = sft(tmp_path, tokenizer, opened(), num_train_epochs=1)
-    before = trainer.evaluate(opened())["eval_loss"]
-    trainer.train()
-    model, losses, evaluated, weight = tiny_model(), [], 0.0, 0.0
-    optimizer = adamw(model)
-
-    def loss_of(micro_batch, divisor):
-        plain = {name: value for name, value in micro_batch.items() if name != "loss_weights"}
-        logits = model(**huggingface(plain, model.config)).logits[0, :-1].float()
-        each = torch.nn.functional.cross_entropy(logits, micro_batch["labels"][0, 1:], reduction="none")
-        return (each * micro_batch["loss_weights"][0, 1:]).sum() / divisor
-
-    model.eval()
-    for step in opened():
-        weight += step.num_items_in_batch
-        evaluated += sum(loss_of(micro_batch, 1.0).item() for micro_batch in step)
-    assert before == pytest.approx(evaluated / weight, rel=1e-5)
-    model.train()
-    for step in opened():
-        parts = [loss_of(micro_batch, step.num_items_in_batch) for micro_batch in step]
-        sum(parts).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(sum(parts).item())
-    assert losses_of(trainer) == pytest.approx(losses, rel=1e-5)
-    same_weights(trainer.model, model, rtol=1e-3, atol=1e-4)
-    micro_batch = next(iter(opened()))[0]
-    plain = {name: value for name, value in micro_batch.items() if name != "loss_weights"}
-    logits = model(**huggingface(plain, model.config)).logits
-    assert weighted_loss(logits, micro_batch, num_items_in_batch=7.5).item() == pytest.approx(
-        loss_of(micro_batch, 7.5).item(), rel=1e-5
-    )
 
 
 def test_an_sft_evaluation_is_that_of_the_trainer(tokenizer, tmp_path):

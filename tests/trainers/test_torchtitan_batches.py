@@ -84,10 +84,3 @@ def test_a_state_within_a_step_and_rows_of_another_form_are_refused(starter_cach
         loader.close()
     with pytest.raises(CheckError, match="expected reader"):
         batches.load_state_dict({"dp_rank_0": b""})
-
-
-def test_weights_that_torchtitan_would_not_apply_are_refused():
-    batches = StepBatches(loader_of(weights="use"))
-    with pytest.raises(UsageError, match="shift_loss_weights would be lost"):
-        next(iter(batches))
-    batches.loader.close()

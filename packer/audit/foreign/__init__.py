@@ -283,7 +283,7 @@ class ForeignPart:
             own = numbers[start : start + _BATCH_ROWS]
             is_slice = own[-1] - own[0] + 1 == len(own)  # a slice is a view, several times faster than take
             batch = table.slice(own[0], len(own)) if is_slice else table.take(pa.array(own))
-            found = {name: _lists(batch.column(name), weights=name in MASKS) for name in self._names}
+            found = {name: _lists(batch.column(name), as_mask=name in MASKS) for name in self._names}
             for place, row in enumerate(own.tolist()):
                 columns = {name: lists[place] for name, lists in found.items()}
                 ids, lengths = columns.pop("input_ids"), columns.pop("seq_lengths", None)
@@ -322,8 +322,8 @@ def open_foreign(path: Path) -> tuple[str, tuple[ForeignPart, ...]]:
     )
 
 
-def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
-    """Return the rows of a list column, as 0 and 1 if `weights`; ValueError for nulls and what are no integers."""
+def _lists(column: pa.ChunkedArray, *, as_mask: bool) -> list[Int64]:
+    """Return the rows of a list column, as 0 and 1 if `as_mask`; ValueError for nulls and what are no integers."""
     offsets = offsets_of(pc.list_value_length(column).fill_null(0).to_numpy().astype(np.int64))
     if offsets[-1] > _MAX_BATCH_VALUES:
         raise ValueError(f"{len(column)} rows have {offsets[-1]:,} values")
@@ -331,7 +331,7 @@ def _lists(column: pa.ChunkedArray, *, weights: bool) -> list[Int64]:
     kind = flat.type
     if nulls := column.null_count + flat.null_count:
         raise ValueError(f"{nulls} rows or values are null")
-    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or (weights and pa.types.is_floating(kind))):
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or (as_mask and pa.types.is_floating(kind))):
         raise ValueError(f"expected whole numbers, found {kind}")
-    values = (flat.to_numpy() != 0).astype(np.int64) if weights else flat.cast(pa.int64()).to_numpy()
+    values = (flat.to_numpy() != 0).astype(np.int64) if as_mask else flat.cast(pa.int64()).to_numpy()
     return [values[start:end] for start, end in pairwise(offsets.tolist())]

@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -171,14 +171,14 @@ def _pack_again(manifest: Manifest, recipe: Recipe, split: str, documents: Docum
     findings, number, piece_starts, parts = list[Finding](), 0, 0, list[tuple[Any, ...]]()
     pad_id = manifest.model.pad_id
     # Groups within the same shards have the same documents.
-    columns_of = lru_cache(1)(partial(DocumentShards.columns, weighted=documents.weighted))
+    columns_of = lru_cache(1)(DocumentShards.columns)
     for group, tasks in pack_split(split, documents, recipe.pack, shard_bytes=recipe.shard_bytes):
         piece_starts += group.num_piece_start
         columns = (each.tolist() for each in (group.left_out.doc_id, group.left_out.start, group.left_out.length))
         parts += zip(*columns, (REASONS[reason] for reason in group.left_out.reason.tolist()), strict=True)
         batches = (batches_of(each.plan, columns_of(each.documents), recipe.pack, pad_id) for each in tasks)
         for batch in chain.from_iterable(batches):
-            made = BlockRows.of(batch, weighted=documents.weighted)
+            made = BlockRows.of(batch)
             digests = made.digests()
             own = stored[number : number + len(digests)]
             for row in np.flatnonzero(digests[: len(own)] != own)[: MAX_ROWS - len(findings)].tolist():

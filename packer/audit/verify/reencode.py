@@ -188,7 +188,7 @@ def _compare_partition(
     task: _Task, folder: Path, stages: Stages, columns: Sequence[Declared], max_row_bytes: int
 ) -> _Compared:
     """Make every row of a partition again, or every chosen one, and compare it with what is stored."""
-    stored, weighted = _stored_documents(folder, task.shard)
+    stored = _stored_documents(folder, task.shard)
     traits = None
     if task.traits is not None:
         rules, table = task.traits
@@ -203,7 +203,7 @@ def _compare_partition(
         numbers = np.arange(batch.first, stop) if task.chosen is None else _between(task.chosen, batch.first, stop)
         if len(numbers):
             done = run(batch if len(numbers) == batch.num_rows else _only(batch, numbers))
-            made = _documents_of_rows(rows_of(done.documents, weighted=weighted))
+            made = _documents_of_rows(rows_of(done.documents))
             codes = {rejection.row: rejection.code for rejection in done.rejections}
             stored_codes = codes if task.rejected is None else task.rejected
             for row in numbers.tolist():
@@ -247,8 +247,8 @@ def _outcome(documents: Sequence[tuple[int, int]], code: str | None) -> str:
     return "; and ".join(parts) or "no document"
 
 
-def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
-    """Read the documents of a shard, with digests computed from their values; and whether it has a weights column."""
+def _stored_documents(folder: Path, shard: Shard) -> _Documents:
+    """Read the documents of a shard, with digests computed from their values."""
     try:
         shards = DocumentShards(folder, (shard,))
         documents = _documents_of_rows(*(rows.without_joined() for rows, _ in shards.chunks()))
@@ -260,7 +260,7 @@ def _stored_documents(folder: Path, shard: Shard) -> tuple[_Documents, bool]:
         raise CheckError(f"{shard.path}: {error}") from error
     if len(row) and ((row[1:] < row[:-1]).any() or row[0] < 0 or row[-1] >= shard.num_input_rows):
         raise CheckError(f"{shard.path}: its documents are not in the order of the partition's rows")
-    return documents, shards.weighted
+    return documents
 
 
 def _other_traits(maker: TraitMaker, table: pa.Table, rows: RowBatch) -> Iterator[tuple[int, str, str]]:

@@ -211,7 +211,7 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     """Yield the rules for a record batch of documents that is within its bounds."""
     num_rows, offsets = len(rows.row), offsets_of(rows.length)
     of_token = np.repeat(np.arange(num_rows), rows.length)
-    tokens, targets, weights = (flat_values(each) for each in (rows.input_ids, rows.labels, rows.loss_weights))
+    tokens, targets = flat_values(rows.input_ids), flat_values(rows.labels)
     trained = targets != MASKED
     yield (
         "input_ids",
@@ -225,16 +225,12 @@ def document_rules(rows: DocumentRows, model: ModelRecord) -> Iterator[Rule]:
     doc_ids = document_ids(
         input_ids=tokens,
         labels=targets,
-        loss_weights=weights,
         offsets=offsets,
         media=rows.media,
         values=value_pieces(rows.without_joined().values),
     )
-    yield "doc_id", "the digest of ids, labels, weights, images and values", doc_ids != rows.doc_id
+    yield "doc_id", "the digest of ids, labels, images and values", doc_ids != rows.doc_id
     yield "media", "spans of exactly the tokens of images", _images_are_elsewhere(rows, model.image_ids)
-    if weights is not None:
-        wrong = np.where(trained, ~((weights > 0) & (weights <= 1)), weights != 0)
-        yield "loss_weights", "within (0, 1] where trained, 0 elsewhere", _rows_with(wrong, of_token, num_rows)
 
 
 def _rows_with(wrong: Bool, of_token: Int64, num_rows: int) -> Bool:

@@ -30,7 +30,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import get_last_checkpoint
 
 from packer.errors import CheckError, InputError, UsageError
-from packer.load.adapters import huggingface, model_arguments, summed_loss, weighted_loss
+from packer.load.adapters import huggingface, model_arguments, summed_loss
 from packer.load.datasets import Adapter, EvaluationBatches, StepDataset
 from packer.load.loader import PackedLoader, loader_of_examples
 from packer.load.ordering import Count
@@ -57,8 +57,8 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
     ``blocks``, ``tokens`` and ``trained_tokens`` since the beginning over all ranks, ``padding_share``, and
     ``global_batch_size`` (without the padding rows of a last step).
 
-    With a loader of ``weights="use"``, the loss is :func:`packer.load.adapters.weighted_loss`; with one of images,
-    :func:`packer.load.adapters.summed_loss`, since models that see take no `num_items_in_batch`.
+    With a loader of images, the loss is :func:`packer.load.adapters.summed_loss`, since models that see take no
+    `num_items_in_batch`.
 
     Args:
         args: positional arguments of a Trainer; pass `train_dataset` and `eval_dataset` by name.
@@ -202,38 +202,16 @@ class PackedTrainer(Trainer):  # type: ignore[misc]
         """Compute the loss like the Trainer; an evaluation's micro-batch brings its own number of items."""
         inputs = dict(inputs)
         num_items_in_batch = inputs.pop("num_items_in_batch", num_items_in_batch)
-        weights, _ = inputs.pop("loss_weights", None), inputs.pop("columns", None)  # a subclass has used them
-        if weights is not None:
-            return self._weighted_loss(model, inputs, weights, *args, num_items_in_batch=num_items_in_batch, **options)
+        inputs.pop("columns", None)  # a subclass has used them
         mask = inputs.get("attention_mask")
         if isinstance(mask, dict) or (mask is not None and mask.ndim != 2):  # an SFTTrainer would count tokens in it
             return Trainer.compute_loss(self, model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
         return super().compute_loss(model, inputs, *args, num_items_in_batch=num_items_in_batch, **options)
 
     def _adapted(self, micro_batch: MicroBatch) -> MicroBatch:
-        """Return a model's arguments, and beside them weights and columns, which models do not accept."""
-        beside = {name: micro_batch[name] for name in ("loss_weights", "columns") if name in micro_batch}
-        return self._adapter({name: micro_batch[name] for name in micro_batch.keys() - {"loss_weights"}}) | beside
-
-    def _weighted_loss(
-        self, model: nn.Module, inputs: dict[str, Any], weights: Tensor, *args: Any, **options: Any
-    ) -> Any:
-        """Run the Trainer's computation with a weighted loss; an SFTTrainer would run the model twice for metrics."""
-        if getattr(self, "compute_loss_func", None) is not None or self.label_smoother is not None:
-            raise UsageError(
-                "compute_loss_func and label_smoothing_factor leave loss weights out",
-                hint="leave them out, or open the loader without weights='use'",
-            )
-
-        def loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-            weighted = {"labels": labels, "loss_weights": weights}
-            return weighted_loss(outputs["logits"], weighted, num_items_in_batch=num_items_in_batch)
-
-        self.compute_loss_func: Any = loss
-        try:
-            return Trainer.compute_loss(self, model, inputs, *args, **options)
-        finally:
-            self.compute_loss_func = None
+        """Return a model's arguments, and beside them columns, which models do not accept."""
+        beside = {"columns": micro_batch["columns"]} if "columns" in micro_batch else {}
+        return self._adapter(micro_batch) | beside
 
     def floating_point_ops(self, inputs: Any) -> int:
         if isinstance(inputs, Step):

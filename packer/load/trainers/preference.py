@@ -25,6 +25,7 @@ from packer.load.ordered_rows import documents_of_pairs
 from packer.load.pixels import BatchImages
 from packer.load.step import MicroBatch
 from packer.permute import permutation_key, permute
+from packer.recipe.groups import declared
 from packer.store.cache import Cache
 
 _KEPT = ["data", "pair", "answer", "partner", "label", "margin", "length"]
@@ -42,7 +43,7 @@ class PreferenceData:
             reads them in order, so set one if the input is sorted.
 
     Raises:
-        UsageError: the split has examples to imitate, no documents, or fractional weights.
+        UsageError: the split has examples to imitate, or no documents.
     """
 
     def __init__(
@@ -63,11 +64,6 @@ class PreferenceData:
         if not len(documents):
             raise UsageError(
                 f"split '{split}' of {folder} has no documents", hint="rejected.jsonl says why its rows were left out"
-            )
-        if documents.weighted:
-            raise UsageError(
-                f"{folder} has fractional loss weights, which losses of preference data have no place for",
-                hint="build it without weights",
             )
         self._key = None if seed is None else permutation_key("preference", split, checked("seed", seed, int))
         has_images = self.cache.manifest.media is not None
@@ -255,7 +251,7 @@ class PackedDPOTrainer(_PairTrainer, DPOTrainer):  # type: ignore[misc]
 
 
 class PackedRewardTrainer(_PairTrainer, RewardTrainer):  # type: ignore[misc]
-    """A RewardTrainer whose rows are the pairs of a cache, with the margins that they have.
+    """A RewardTrainer whose rows are the pairs of a cache; a document column ``margin`` is what its loss subtracts.
 
     The model scores an answer at its last token: the stop token, unless that is also the tokenizer's padding, as in
     TRL. It takes the arguments of a RewardTrainer, and datasets as :class:`PackedDPOTrainer` does.
@@ -273,10 +269,12 @@ class PackedRewardTrainer(_PairTrainer, RewardTrainer):  # type: ignore[misc]
         self.data_collator = replace(self.data_collator, names=("input_ids", "attention_mask"), pad_id=pad_id)
 
     def _columns(self, data: PreferenceData, args: Any) -> dict[str, Any]:
-        columns, margins = super()._columns(data, args), data.documents.margins()[::2]
-        if np.isnan(margins).all():
-            return columns
-        return columns | {"margin": np.nan_to_num(margins)[columns["pair"]]}
+        columns = super()._columns(data, args)
+        for each in declared(data.cache.manifest.recipe):
+            if each.name == "margin" and not each.of_tokens:
+                margins = data.documents.stored("margin", np.dtype(each.rule.kind).type)[::2]
+                columns["margin"] = margins[columns["pair"]].astype(np.float32)
+        return columns
 
 
 class PackedKTOTrainer(_CacheTrainer, KTOTrainer):  # type: ignore[misc]

@@ -20,7 +20,7 @@ Batch = tuple[dict[str, Tensor], Tensor]
 
 _TAKEN = {"input_ids", "position_ids", "shift_labels", "document_ids"}
 _TAKEN |= {f"{name}_{of}" for name in ("cu_seq_lens", "max_length") for of in "qk"}
-"""What a batch has, or what only repeats its positions. Anything else would be lost: weights, images, columns."""
+"""What a batch has, or what only repeats its positions. Anything else would be lost: images, columns."""
 
 
 class StepBatches:
@@ -39,7 +39,7 @@ class StepBatches:
         """Continue from the loader's position.
 
         Raises:
-            UsageError: micro-batches of another form, or with what torchtitan does not take, such as loss weights.
+            UsageError: micro-batches of another form, or with what torchtitan does not take, such as columns.
         """
         self._is_mid_step = False
         for step in self.loader.endless():
@@ -52,7 +52,7 @@ class StepBatches:
                 if lost := sorted(micro_batch.keys() - _TAKEN):
                     raise UsageError(
                         f"torchtitan takes ids, positions and labels; {', '.join(lost)} would be lost",
-                        hint="open the loader without weights='use', columns or images",
+                        hint="open the loader without columns or images",
                     )
                 self._is_mid_step = number < len(step)
                 ids, positions, labels = (micro_batch[name] for name in ("input_ids", "position_ids", "shift_labels"))

@@ -102,7 +102,7 @@ class Question:
             columns = {**self.source.columns, VARIABLES: field.path}
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
         if any(ITEMS in field.path for field in self.of_kind("flag")):
-            yield "if it says which answers are trained, give messages `train` or `weight`"
+            yield "if it says which answers are trained, give messages `train`"
         for field in self.of_kind("order"):
             yield f"write the messages of each row in the order of `{field.path}`; of branches, one"
         for field in self.of_kind("word"):

@@ -3,7 +3,7 @@
 Images are marks between texts (:mod:`packer.render.drawn`), which are part of the rendering.
 
 What a template writes does not depend on what texts say (:mod:`packer.render.clear.watch`). So the rendering of
-placeholder words, `Zq000W.`, `Zq001W.` and so on, serves for all conversations with the same roles and weights: each
+placeholder words, `Zq000W.`, `Zq001W.` and so on, serves for all conversations with the same roles and flags: each
 word is replaced by the text. What remains to be known:
 
 - What the template looks for in texts. It is noted while the words are rendered. A text that contains any of it is not
@@ -54,7 +54,7 @@ _Slot = tuple[int, Cut]
 """The number of a text, and how white space is cut."""
 
 Form = tuple[object, ...]
-"""What conversations have in common whose texts go into one rendering: roles, weights, where images are."""
+"""What conversations have in common whose texts go into one rendering: roles, flags, where images are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Outline:
         for place, slot in self.slots:
             parts[place] = texts[slot]
         ends = list(itertools.accumulate(map(len, parts), initial=0))
-        return EncodedText(b"".join(parts), tuple([(k, ends[a], ends[b], weight) for k, a, b, weight in self.turns]))
+        return EncodedText(b"".join(parts), tuple([(k, ends[a], ends[b]) for k, a, b in self.turns]))
 
 
 class _Known(NamedTuple):
@@ -114,7 +114,7 @@ class Filling:
             text = fields.get("content")
             if len(fields) != 2 or type(text) is not str or not text or message.spans is not None:
                 return None
-            form += (fields["role"], message.weight)
+            form += (fields["role"], message.trained)
             if sample.images is None:
                 texts.append(text)
             else:
@@ -149,7 +149,7 @@ class Filling:
             return None  # the renderings may be larger, by the headers of prompts
         # A turn is trained in the last document that begins with it.
         for number, document in enumerate(documents[:-1], 1):
-            _, _, completion_end, _ = document.turns[0]
+            _, _, completion_end = document.turns[0]
             first = document.content[:completion_end]
             if any(later.content.startswith(first) for later in documents[number:]):
                 return None
@@ -187,7 +187,7 @@ def _with_texts(sample: Sample, texts: Sequence[str]) -> Sample:
     for message in sample.messages:
         pieces = PIECE.findall(message.fields["content"]) if sample.images else [""]
         content = "".join([piece if piece[:1] == OPEN else next(remaining) for piece in pieces])
-        messages.append(Message(fields={"role": message.role, "content": content}, weight=message.weight))
+        messages.append(Message(fields={"role": message.role, "content": content}, trained=message.trained))
     return Sample(kind="chat", row=sample.row, messages=tuple(messages), images=sample.images)
 
 
@@ -210,7 +210,7 @@ def _outline(text: EncodedText, cuts: Sequence[Cut], known: dict[_Slot, int]) ->
     """Return the outline of a document of words; new slots are numbered in `known`."""
     words = [match.span() for match in _WORD.finditer(text.content)]
     slots = [(int(text.content[a + 2 : b - 2]), cut) for (a, b), cut in zip(words, cuts, strict=True)]
-    positions = {place for _, *places, _ in text.turns for place in places}
+    positions = {place for _, *places in text.turns for place in places}
     bounds = sorted({0, len(text.content), *positions, *(place for word in words for place in word)})
     parts = [text.content[a:b] for a, b in itertools.pairwise(bounds)]
     number_of = {place: number for number, place in enumerate(bounds)}
@@ -218,7 +218,7 @@ def _outline(text: EncodedText, cuts: Sequence[Cut], known: dict[_Slot, int]) ->
     return _Outline(
         tuple(parts),
         tuple([(place, known.setdefault(slot, len(known))) for place, slot in zip(places, slots, strict=True)]),
-        tuple([(message, number_of[a], number_of[b], weight) for message, a, b, weight in text.turns]),
+        tuple([(message, number_of[a], number_of[b]) for message, a, b in text.turns]),
     )
 
 

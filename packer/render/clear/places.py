@@ -64,7 +64,7 @@ class Places:
         self._rules = rules
         self.conversation = conversation
 
-    def cut(self, weights: Mapping[int, float], tools: "Tools | None", mask: Mask | None) -> RenderedRow | None:
+    def cut(self, trained: Sequence[int], tools: "Tools | None", mask: Mask | None) -> RenderedRow | None:
         """Cut the texts of the row from its rendering; None if anything is not clear.
 
         Raises:
@@ -72,10 +72,10 @@ class Places:
         """
         row, assigner, pieces = self._row, TurnAssigner(self._rules), self.render()
         first = 0
-        for k in sorted(weights):
+        for k in trained:
             if not all(self.shows(number, pieces) for number in range(first, k)):
                 return None
-            turn = self.turn(k, weights[k], pieces, is_last=k == len(row.messages) - 1)
+            turn = self.turn(k, pieces, is_last=k == len(row.messages) - 1)
             if turn is None or (len(row.texts[k]) <= LONGEST_TAG and turn.is_blank(self._rules.stops)):
                 return None
             if not first and tools is not None and not tools.show(self.conversation, row, turn, self._rules):
@@ -119,7 +119,7 @@ class Places:
             return False
         return not self._row.forms[k][1] or self._shows_calls(k, pieces.text, start, end)
 
-    def turn(self, k: int, weight: float, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
+    def turn(self, k: int, pieces: Pieces, *, is_last: bool) -> RenderedTurn | None:
         """Return the turn of a message; None if anything is not clear, or its text and calls do not stand in it.
 
         `is_last`: whether the rendering ends with this message.
@@ -151,7 +151,6 @@ class Places:
             message=k,
             text=text,
             prompt_end=prompt_end,
-            weight=weight,
             prompt_ends=tuple([start + len(each) for each in headers.added if text.startswith(each, start)]),
             whole=whole,
             mode={},

@@ -107,18 +107,18 @@ class ClearRows:
     def rendered(
         self,
         conversation: Conversation,
-        weights: Mapping[int, float],
+        trained: Sequence[int],
         *,
         mask: Mask | None = None,
     ) -> RenderedRow | None:
-        """Return a row as the definition renders it, all messages in `weights` trained; None if it is not clear.
+        """Return a row as the definition renders it, all messages in `trained` trained; None if it is not clear.
 
         No row is that the template does not write whole. Nor are the first few, for which a trial would take longer.
         """
         if not self.are_possible:
             return None
         tools = self._shared(conversation)
-        row = self._read(conversation, max(weights))
+        row = self._read(conversation, trained[-1])
         if row is None or (tools is not None and tools.are_odd):
             return None
         extension = self._extension(row.kind, conversation.kwargs, len(row.messages) ** 2)
@@ -127,7 +127,7 @@ class ClearRows:
         if any(each in row.said for each in extension.sought):
             return None
         try:
-            return Places(self.marked, conversation, row, extension, self.rules).cut(weights, tools, mask)
+            return Places(self.marked, conversation, row, extension, self.rules).cut(trained, tools, mask)
         except RenderError:
             return None
 
@@ -293,13 +293,14 @@ class ComparedRows:
     def _neighbors(self, sample: Sample) -> frozenset[Any]:
         """Return what the messages are, each with those before and behind it, and what else may matter of the row."""
         numbers = self._numbers
-        kinds = [numbers.setdefault(_kind(message.fields, message.weight), len(numbers)) for message in sample.messages]
+        found = [(each.trained, *_kind(each.fields)) for each in sample.messages]
+        kinds = [numbers.setdefault(kind, len(numbers)) for kind in found]
         around = zip([_NOBODY, *kinds[:-1]], kinds, [*kinds[1:], _NOBODY], strict=True)
         return frozenset([bool(sample.tools), *sample.template_kwargs, *around])
 
 
-def _kind(fields: Message, weight: float | None) -> tuple[Any, ...]:
-    plain = fields["role"], bool(fields.get("content")), weight
+def _kind(fields: Message) -> tuple[Any, ...]:
+    plain = fields["role"], bool(fields.get("content"))
     if len(fields) == 2:  # nearly always
         return plain
     calls = fields.get("tool_calls") or ()
