@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import ENDING, assert_same, batch, framed, held, hold, literal, renderers
 from search_effort import IS_DEEP, one_in, percent_of_examples
-from search_templates import FEWER, SEARCHES
 from supervision_stages import Stages, assistant, call, chat, result, samples, system, user
 from tokenizers import Tokenizer
 
@@ -99,12 +98,7 @@ ALL = {name: source + ENDING for name, source in FRAMES.items()} | {
 }
 TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.MISTRAL_LIKE)
 ALL |= {f"twin {number}": source for number, source in enumerate(TWINS)}
-SEARCHING = {
-    f"search: {name}": source.replace("{% for m in messages %}{{ m.content }}{% endfor %}", framed("")) + ENDING
-    for name, source in SEARCHES.items()
-}
-SOURCES = ALL | SEARCHING
-OFTEN = one_in(5, sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])]))
+OFTEN = one_in(3, sorted(ALL))
 
 WORDS = (
     "What is that, and why?",
@@ -146,15 +140,15 @@ def under(base: Stages, source: str) -> Any:
 
 
 @percent_of_examples(100)
-@given(name=st.sampled_from(sorted(SOURCES)), seed=st.integers(0, 2**32))
+@given(name=st.sampled_from(sorted(ALL)), seed=st.integers(0, 2**32))
 def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name: str, seed: int, base: Stages) -> None:
     chance = random.Random(seed)
-    hold(under(base, SOURCES[name]), [conversation(chance, row) for row in range(8)])
+    hold(under(base, ALL[name]), [conversation(chance, row) for row in range(8)])
 
 
 @pytest.mark.parametrize("name", OFTEN)
 def test_a_batch_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
-    renderer = under(base, SOURCES[name])
+    renderer = under(base, ALL[name])
     chance = random.Random(name)
     rows = batch([conversation(chance, row) for row in range(4)])
     assert_same(renderer.render(rows), literal(renderer).render(rows))
