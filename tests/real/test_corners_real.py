@@ -10,7 +10,7 @@ import pytest
 from conversation_shapes import sample
 from fitted_tokenizers import Fitted, templates
 from search_effort import IS_DEEP, one_in
-from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, user
+from supervision_stages import ALLOW_ALL, Stages, assistant, chat, user
 
 from packer.batches import Sample
 from packer.recipe.recipe import make_recipe
@@ -150,31 +150,6 @@ def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
     assert seen > 0 or every > 1
 
 
-# -- tools -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("row_gives_it", [True, False])
-def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
-    row_gives_it: bool, real: Path, fitted: Fitted
-) -> None:
-    template = "llamacpp__fireworks-ai-llama-3-firefunction-v2"
-    variables = {"functions": '[{"name": "lookup"}]', "datetime": "2026-01-01"}
-    called = assistant("", tool_calls=[call("lookup", {"city": "kettlecity"})])
-    without = stages_of(fitted, template)
-    ((code, reason),) = without.reasons([chat(user("Q"), called)])
-    assert code == "template_error"
-    assert "'functions' is undefined" in reason
-    assert "template.kwargs" in reason
-    if row_gives_it:
-        stages, row = without, chat(user("Q"), called, **variables)
-    else:
-        stages = stages_of(fitted, template, f"template.kwargs={json.dumps(variables)}")
-        row = chat(user("Q"), called)
-    ((prompt, completion),) = learned(stages, row)
-    assert '[{"name": "lookup"}]' in prompt
-    assert "kettlecity" in completion
-
-
 # -- rewriting history -----------------------------------------------------------------------------------------------------
 
 
@@ -212,16 +187,6 @@ def test_rewritten_history_agrees_with_the_definition_and_has_its_price_under_ev
     for rule, (low, high) in prices.items():
         assert low <= tokens[rule] / tokens["last"] <= high, rule
     assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
-
-
-def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Path) -> None:
-    """`trl__phi3.jinja` writes EOS behind whatever it is given, so that no text begins the next one."""
-    folder, template = real / "tokenizers" / "phi-3", real / "templates" / "trl__phi3.jinja"
-    row = sample("multi-turn")
-    (rewritten,) = Stages.load(folder, template=template).outcomes([row])
-    (stable,) = Stages.load(folder, template=template, stop=["<|end|>"]).outcomes([row])
-    assert len(rewritten) == 2
-    assert len(stable) == 1
 
 
 # -- weights ---------------------------------------------------------------------------------------------------------------
