@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import ENDING, assert_same, batch, framed, held, hold, literal, renderers
 from search_effort import IS_DEEP, one_in, percent_of_examples
-from supervision_stages import Stages, assistant, call, chat, result, samples, system, user
+from supervision_stages import assistant, call, chat, result, samples, system, user
 from tokenizers import Tokenizer
 
 from packer.batches import Sample
-from packer.recipe.recipe import make_recipe
 from packer.render.clear import rows as clear
+from packer.render.renderer import Renderer
+
+Under = Callable[..., Renderer]
 
 BODIES = {
     "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}",
@@ -130,25 +133,19 @@ def conversation(chance: random.Random, row: int) -> Sample:
     return chat(*messages, row=row)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Stages:
-    return Stages.load(twins.byte_level(tmp_path_factory.mktemp("twin")))
-
-
-def under(base: Stages, source: str) -> Any:
-    return base.with_template(source, make_recipe({}, ["supervision.allow_dropped=[tool_call]"])).renderer
+ALLOWED = "supervision.allow_dropped=[tool_call]"
 
 
 @percent_of_examples(100)
 @given(name=st.sampled_from(sorted(ALL)), seed=st.integers(0, 2**32))
-def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name: str, seed: int, base: Stages) -> None:
+def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name: str, seed: int, under: Under) -> None:
     chance = random.Random(seed)
-    hold(under(base, ALL[name]), [conversation(chance, row) for row in range(8)])
+    hold(under(ALL[name], ALLOWED), [conversation(chance, row) for row in range(8)])
 
 
 @pytest.mark.parametrize("name", OFTEN)
-def test_a_batch_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
-    renderer = under(base, ALL[name])
+def test_a_batch_is_rendered_as_by_the_letter(name: str, under: Under) -> None:
+    renderer = under(ALL[name], ALLOWED)
     chance = random.Random(name)
     rows = batch([conversation(chance, row) for row in range(4)])
     assert_same(renderer.render(rows), literal(renderer).render(rows))
@@ -163,23 +160,23 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("name", sorted(BODIES) if IS_DEEP else sorted(TAKEN - {"nothing more"}))
-def test_which_templates_are_taken_the_fast_way(name: str, base: Stages) -> None:
+def test_which_templates_are_taken_the_fast_way(name: str, under: Under) -> None:
     words = ("What of this, then?", "It is so.", "And what of that?", "That is so, too.")
     talk = [role(word) for role, word in zip((user, assistant) * 2, words, strict=True)]
-    found = hold(under(base, ALL[name]), samples([talk, talk[:2], [system("Be brief, but kind."), *talk]]))
+    found = hold(under(ALL[name], ALLOWED), samples([talk, talk[:2], [system("Be brief, but kind."), *talk]]))
     assert found.cut == 3 or name not in TAKEN, name
 
 
-def test_texts_that_were_called_equal_are_told_apart(base: Stages) -> None:
+def test_texts_that_were_called_equal_are_told_apart(under: Under) -> None:
     """What a template found different in two words may be equal in two texts."""
-    renderer = under(base, AROUND + framed(BODIES["a text that is said later"]) + ENDING)
+    renderer = under(AROUND + framed(BODIES["a text that is said later"]) + ENDING, ALLOWED)
     twice = [user("It is so."), assistant("It is so.")]
     other = [user("Is it so?"), assistant("It is so.")]
     assert not hold(renderer, samples([other, twice] * 3)).filled
 
 
-def test_a_message_that_stands_beside_what_no_trial_had_is_rendered(base: Stages) -> None:
-    renderer = under(base, twins.QWEN3_LIKE)
+def test_a_message_that_stands_beside_what_no_trial_had_is_rendered(under: Under) -> None:
+    renderer = under(twins.QWEN3_LIKE, ALLOWED)
     usual = [user("Is it so?"), assistant("It is so."), user("Why is it?"), assistant("It just is.")]
     twice = [*usual, assistant("Or is it?")]
     found = hold(renderer, samples([usual, twice]))
@@ -190,10 +187,10 @@ WITH_TOOLS = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + framed("
 
 
 def test_a_batch_in_which_the_fast_way_is_wrong_is_rendered_as_it_is(
-    base: Stages, monkeypatch: pytest.MonkeyPatch
+    under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clear, "COMPARE_EVERY", 5)
-    renderer = under(base, WITH_TOOLS)
+    renderer = under(WITH_TOOLS, ALLOWED)
     rows = batch([chat(user(f"Is it {row}?"), assistant(f"It is {row}."), row=row, tools=[TOOL]) for row in range(20)])
     cut, wrong = renderer._cut, 0
 
@@ -214,9 +211,9 @@ def test_a_batch_in_which_the_fast_way_is_wrong_is_rendered_as_it_is(
 
 
 def test_rows_with_neighbors_for_which_the_fast_way_is_wrong_are_rendered(
-    base: Stages, monkeypatch: pytest.MonkeyPatch
+    under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renderer = under(base, WITH_TOOLS)
+    renderer = under(WITH_TOOLS, ALLOWED)
     talk = [user("Is it so?"), assistant("It is so.")]
     rows = batch([chat(*talk * (1 + row % 2), row=row, tools=[TOOL]) for row in range(20)])
     cut, asked = renderer._cut, []
@@ -246,7 +243,7 @@ def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: 
     assert hold(fast, rows.samples).cut >= 2
 
 
-def test_each_template_of_a_form_without_places_is_refused(base: Stages) -> None:
+def test_each_template_of_a_form_without_places_is_refused(under: Under) -> None:
     sources = (
         "{{ messages[0].content }}",
         "{% for m in messages if m.content %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}",
@@ -259,7 +256,7 @@ def test_each_template_of_a_form_without_places_is_refused(base: Stages) -> None
     )
     rows = samples([[user("Is it so?"), assistant("It is so.")]])
     for source in sources:
-        found = held(under(base, source), rows)
+        found = held(under(source, ALLOWED), rows)
         assert (found.cut, found.filled) == (0, 0), source
 
 
