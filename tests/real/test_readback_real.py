@@ -39,18 +39,9 @@ SHORT = (CORPORA[0], CORPORA[3])
 
 
 TEXTS = (
-    *("plain words here", " padded ", "x", "None", "null", "true", "ümläut ﬀ 漢字", '"quoted" \\ text', "", "\n"),
-    *(
-        "{{ 7 * 7 }}",
-        "{% if x %}",
-        "<tool_call>",
-        '{"a": 1}',
-        "</tool_call>",
-        "\u2028line\x85",
-        "[",
-        "<|im_end|>",
-        "half \ud800 pair",
-    ),
+    *("plain words here", " padded ", "x", "None", "null", "true", "ümläut ﬀ 漢字", '"quoted" \\ text', ""),
+    *("{{ 7 * 7 }}", "{% if x %}", "<tool_call>", '{"a": 1}', "</tool_call>", "\u2028line\x85", "[", "<|im_end|>"),
+    "half \ud800 pair",
 )
 KEYS = ("city", "a", "name", "arguments", "{{ x }}", "naïve", "items", "", "type")
 SCALARS = (True, False, None, 0, -7, 1.0, 1e20, 1e-7, 12345678901234567890, -0.0)
