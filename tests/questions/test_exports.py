@@ -416,11 +416,6 @@ EXPORTS: dict[str, Shape] = {
     "bedrock": Shape(
         [BEDROCK | {"messages": [*BEDROCK["messages"], BEDROCK_ANSWER]}], CALLED, [f"[{THOUGHT}]{CALL}", SAID]
     ),
-    "bedrock without a call": Shape(
-        [BEDROCK | {"messages": [BEDROCK["messages"][0], BEDROCK_ANSWER]}],
-        [*CALLED[:3], SAID],
-        [SAID],
-    ),
     "bedrock with a cache point": Shape(
         [{"messages": [message("user", [{"text": ASKED}, {"cachePoint": {"type": "default"}}]), BEDROCK_ANSWER]}],
         [ASKED, SAID],
@@ -489,17 +484,9 @@ NEEDED: dict[str, tuple[str, Any]] = {
     ),
     "messages of langchain": ("other-keys", {"messages": [langchain("human", ASKED), langchain("ai", SAID)]}),
     "columns of messages": ("other-keys", {"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}),
-    "an object beside an id": (
-        "other-keys",
-        {"log": beside("who", "session_ref", "sref", [("content", {"text": each}) for each in (ASKED, SAID)])},
-    ),
     "an object beside a label": (
         "other-keys",
         {"turns": beside("role", "model_name", "tides", [("data", {"message": each}) for each in (ASKED, SAID)])},
-    ),
-    "parts beside an id": (
-        "other-keys",
-        {"events": beside("author", "event_key", "key", [("content", [text(each)]) for each in (ASKED, SAID)])},
     ),
     "thoughts beside answers": ("beside-messages", {"messages": [ASK, ANSWER | {"thought": THOUGHT}]}),
     "triples beside messages": (

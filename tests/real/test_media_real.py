@@ -101,21 +101,16 @@ def decoded(images: Path, messages: list[dict[str, Any]]) -> list[dict[str, Any]
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FOLDERS)
-def test_whatever_the_image_and_the_shape_documents_have_the_ids_of_the_processor(media, folders, name):
-    whole = sorted(path.name for path in (media / "images").iterdir() if path.name not in BROKEN and not path.is_dir())
-    check_documents(media, folders, name, whole, all_shapes=True)
-
-
+@pytest.mark.parametrize("all_shapes", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in AT_ONCE)) for name in FOLDERS]
 )
-def test_documents_have_the_ids_of_the_processor(media, folders, name):
-    check_documents(media, folders, name, ["icon16.png", "hopper_orientation_8.jpg"], all_shapes=False)
-
-
-def check_documents(media: Path, folders: Path, name: str, images: list[str], *, all_shapes: bool) -> None:
+def test_documents_have_the_ids_of_the_processor(media, folders, name, all_shapes):
+    images = ["icon16.png", "hopper_orientation_8.jpg"]
+    if all_shapes:
+        images = sorted(
+            each.name for each in (media / "images").iterdir() if each.name not in BROKEN and each.is_file()
+        )
     if name == "smolvlm":
         pytest.importorskip("num2words", reason="SMOLVLM IS NOT TESTED: its processor needs num2words")
     recipe = recipe_of(folders / name)
