@@ -202,23 +202,6 @@ def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -
     assert "the messages in `first`" in hint and "the messages in `then.log`" in hint
 
 
-def test_answers_in_a_row_with_weights_are_not_joined(tmp_path: Path) -> None:
-    own = {"role": "assistant", "content": "Or so it says.", "train": False}
-    path = write(tmp_path / "rows.jsonl", [{"messages": [*messages(k)[:2], own]} for k in ROWS])
-    assert " jq " not in (refused(path, tmp_path).hint or "")
-
-
-def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_path: Path) -> None:
-    """Some messages have content, and those without it have calls."""
-    asked, said = talk(0)[:2]
-    told = [("user", asked, None), ("assistant", None, "tide(port='Oban')"), ("environment", "06:12", None)]
-    keys = [
-        {"role": by, "content": text, "function_calls": call} for by, text, call in [*told, ("assistant", said, None)]
-    ]
-    error = refused(write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2), tmp_path)
-    assert "no_content" in error.message and "jq" not in (error.hint or "")
-
-
 @pytest.mark.parametrize("name", ["options", "choices"])
 def test_options_in_a_text_are_never_an_answer(name: str) -> None:
     rows = [{"question": asks(k), name: "(A) At six (B) At seven (C) At noon"} for k in ROWS]

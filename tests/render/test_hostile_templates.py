@@ -48,8 +48,8 @@ plain = template("{{ messages }}")
 events, main = [], threading.get_ident()
 
 def hear(name, _):
-    # Not the identity of a value, by which JSON that was written before is found again; nor an attribute that Jinja
-    # looks at before it refuses it.
+    # Not the identity of a value, which Python notes where it indents JSON; nor an attribute that Jinja looks at before
+    # it refuses it.
     if recording and name not in ("builtins.id", "object.__getattr__") and threading.get_ident() == main:
         events.append(name)
 
