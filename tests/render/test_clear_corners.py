@@ -71,34 +71,8 @@ AROUND = (
     "{% for m in messages %}{% if m.role == 'user' %}{% set ns.number = loop.index0 %}{% endif %}{% endfor %}"
 )
 
-HEADERS = {
-    "by the last text": "{{ 'no' if 'not' in messages[-1].content }}",
-    "by how the last text begins": "{{ 'no' if messages[-1].content.startswith('No') }}",
-    "by the length of the last text": "{{ messages[-1].content | length }}",
-    "by the last role": "{{ messages[-1].role }}",
-    "by the number of messages": "{{ 'many' if messages | length > 6 }}",
-    "by what was called before": "{{ 'calls' if messages | selectattr('tool_calls', 'defined') | list }}",
-    "by the first text": "{{ 'no' if 'not' in messages[0].content }}",
-}
-"""What the header of an answer may depend on, with the answer written behind the same."""
-
-FRAMES = {
-    "nothing more": framed(""),
-    **{name: AROUND + framed(body) for name, body in BODIES.items()},
-    **{
-        f"a header {name}": framed(
-            f"{{% if m.role != 'assistant' %}}{{% set messages = messages[:loop.index] %}}{asked}{{% endif %}}"
-        )
-        for name, asked in HEADERS.items()
-    },
-}
-ALL = {name: source + ENDING for name, source in FRAMES.items()} | {
-    f"a header that is {name}": framed("").replace(
-        "{{ m.role }}\n", "{{ m.role }}\n{% if m.role == 'assistant' %}\ue000{% endif %}"
-    )
-    + ENDING.replace("\n{", f"\n{asked}{{")
-    for name, asked in HEADERS.items()
-}
+FRAMES = {"nothing more": framed(""), **{name: AROUND + framed(body) for name, body in BODIES.items()}}
+ALL = {name: source + ENDING for name, source in FRAMES.items()}
 TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.MISTRAL_LIKE)
 ALL |= {f"twin {number}": source for number, source in enumerate(TWINS)}
 OFTEN = one_in(3, sorted(ALL))
