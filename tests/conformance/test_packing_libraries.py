@@ -29,7 +29,6 @@ from packer.pack.pieces import gather
 from packer.recipe.groups import Pack
 
 MODES = {"isolated": {}, "stream": {"one_run": True}}
-ROWS_OF_A_MAP = 1000  # `pack_dataset` packs so many consecutive rows at a time
 
 # An example maps a data set or collates tensors: milliseconds, so half as many.
 modest = percent_of_examples(50)
@@ -143,34 +142,6 @@ def test_best_fit_of_split_documents_packs_as_trl_bfd_split_but_for_lone_tokens(
     batch = packed(documents, Pack(block_len=block_len, overlong="split"))
     pieces = [min(block_len, len(ids) - start) for ids in kept for start in range(0, len(ids), block_len)]
     assert_same_rows(found, batch, pieces, block_len)
-
-
-def test_trl_keeps_a_document_of_which_nothing_trained_is_left():
-    documents, labels = documents_of([6, 3]), [[-100, -100, -100, -100, 1004, 1005], [-100, 1101, 1102]]
-    found = trl_packed(documents, 4, "bfd", labels=labels)
-    assert found["labels"] == [[-100] * 4, [-100, 1101, 1102]]
-    batch = packed(documents, Pack(block_len=4, overlong="truncate_right"), labels)
-    assert [row_labels for _, row_labels, _ in rows_of(batch)] == [[-100, 1101, 1102]]
-
-
-def test_trl_truncates_unasked_and_packer_leaves_overlong_documents_out():
-    documents = documents_of([6, 3])
-    assert trl_packed(documents, 4, "bfd")["seq_lengths"] == [[4], [3]]
-    assert [runs for _, _, runs in rows_of(packed(documents, Pack(block_len=4)))] == [[3]]
-
-
-def test_trl_packs_a_thousand_rows_at_a_time_as_packer_packs_groups():
-    """Packer's group is ten million documents: one row that is not full instead of one a thousand documents."""
-    lengths = np.clip(np.random.default_rng(4).lognormal(3, 1, 2_500), 1, 99).astype(int).tolist()
-    documents = documents_of(lengths)
-    groups = [documents[first : first + ROWS_OF_A_MAP] for first in range(0, 2_500, ROWS_OF_A_MAP)]
-    found = trl_packed(documents, 128, "bfd")
-    in_groups = [packed(group, Pack(block_len=128)) for group in groups]
-    assert len(found["input_ids"]) == sum(batch.num_blocks for batch in in_groups)
-    assert sorted(map(len, found["input_ids"])) == sorted(n for batch in in_groups for n in batch.length.tolist())
-    assert packed(documents, Pack(block_len=128)).num_blocks <= len(found["input_ids"])
-    wrapped = trl_packed(documents, 128, "wrapped")["input_ids"]
-    assert len(wrapped) == 3 + sum(sum(map(len, group)) // 128 for group in groups)
 
 
 def goes_on(ids):

@@ -319,13 +319,6 @@ CHAT = [ASKED, SAID], [SAID]
 """What most of these tell and train."""
 
 CALLED = ['"name": "tide"', SYSTEM, ASKED, CALL, "06:12", SAID]
-CODE = [
-    ("system", "Use a shell."),
-    ("user", "a.py"),
-    ("ai", "```\nls\n```"),
-    ("user", "b.py"),
-    ("ai", "```\nsubmit\n```"),
-]
 EXPORTS: dict[str, Shape] = {
     "chatgpt": Shape(
         [chatgpt(**{"2": node(2, "user", ASKED, content=WITH_IMAGE)}), chatgpt()],
@@ -416,11 +409,6 @@ EXPORTS: dict[str, Shape] = {
     "bedrock": Shape(
         [BEDROCK | {"messages": [*BEDROCK["messages"], BEDROCK_ANSWER]}], CALLED, [f"[{THOUGHT}]{CALL}", SAID]
     ),
-    "bedrock without a call": Shape(
-        [BEDROCK | {"messages": [BEDROCK["messages"][0], BEDROCK_ANSWER]}],
-        [*CALLED[:3], SAID],
-        [SAID],
-    ),
     "bedrock with a cache point": Shape(
         [{"messages": [message("user", [{"text": ASKED}, {"cachePoint": {"type": "default"}}]), BEDROCK_ANSWER]}],
         [ASKED, SAID],
@@ -489,17 +477,9 @@ NEEDED: dict[str, tuple[str, Any]] = {
     ),
     "messages of langchain": ("other-keys", {"messages": [langchain("human", ASKED), langchain("ai", SAID)]}),
     "columns of messages": ("other-keys", {"dialog": {"role": ["user", "assistant"], "content": [ASKED, SAID]}}),
-    "an object beside an id": (
-        "other-keys",
-        {"log": beside("who", "session_ref", "sref", [("content", {"text": each}) for each in (ASKED, SAID)])},
-    ),
     "an object beside a label": (
         "other-keys",
         {"turns": beside("role", "model_name", "tides", [("data", {"message": each}) for each in (ASKED, SAID)])},
-    ),
-    "parts beside an id": (
-        "other-keys",
-        {"events": beside("author", "event_key", "key", [("content", [text(each)]) for each in (ASKED, SAID)])},
     ),
     "thoughts beside answers": ("beside-messages", {"messages": [ASK, ANSWER | {"thought": THOUGHT}]}),
     "triples beside messages": (
@@ -774,25 +754,6 @@ def test_no_step_puts_an_id_in_place_of_an_object_that_messages_have_as_content(
     ]
     row = {"steps": events}
     assert "jq" not in (conversation_hint(write(tmp_path / "rows.jsonl", [row]), [row]) or "")
-
-
-def test_a_label_is_not_what_is_said_where_one_message_lacks_its_text(tmp_path: Path) -> None:
-    turns = [
-        {"speaker": speaker, "dialog_act": "inform-the-place", "utterance": text}
-        for speaker, text in [("customer", ASKED), ("agent", SAID)] * 5
-    ]
-    row = {"turns": [*turns, turns[0] | {"utterance": None}]}
-    hint = conversation_hint(write(tmp_path / "rows.jsonl", [row]), [row])
-    assert hint is not None and "jq" not in hint
-
-
-def test_short_answers_are_said_and_the_longer_note_beside_them_is_not(tmp_path: Path) -> None:
-    note = {"evidence": "A page says that the tide turns twice a day."}
-    alike = [{"speaker": "guest", "utterance": "Where? Q7"}, {"speaker": "host", "utterance": "Here, A7."} | note]
-    apart = [{"speaker": "guest", "question": "Where? Q7"}, {"speaker": "host", "answer": "Here, A7."} | note]
-    for turns in (alike, apart):
-        hint = conversation_hint(write(tmp_path / "rows.jsonl", [{"turns": turns}]), [{"turns": turns}])
-        assert hint is not None and "evidence" not in hint
 
 
 def test_a_text_that_ends_where_another_field_answers_is_no_transcript(tmp_path: Path) -> None:

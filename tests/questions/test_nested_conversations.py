@@ -3,18 +3,18 @@ others a refusal says what they need.
 """
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
 from followed_steps import Shape, follow_shape, refused, write
-from foreign_rows import CALL, TEMPLATE, place, talk
+from foreign_rows import CALL, TEMPLATE, asks, place, says, talk
 
 from packer.audit.preview import preview
 from packer.errors import InputError
 from packer.questions.conversations import conversation_hint
+from packer.questions.schema_errors import columns_hint
 from packer.recipe.recipe import make_recipe
 
 pytestmark = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -79,6 +79,27 @@ def of_letta(number: int) -> dict[str, Any]:
     return {"agents": [{"name": f"agent{number}", "messages": own}], "blocks": [{"label": "human", "value": "Ann"}]}
 
 
+def simulation(number: int) -> dict[str, Any]:
+    call = {"id": "c1", "name": "tide", "arguments": {"harbor": "Oban"}, "requestor": "assistant"}
+    said = [
+        {"role": "user", "content": asks(number)},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "id": "c1", "content": "06:12", "requestor": "assistant", "error": False},
+        {"role": "assistant", "content": says(number), "tool_calls": None},
+    ]
+    return {"id": f"s{number}", "task_id": str(number), "messages": said, "reward_info": {"reward": 1.0}}
+
+
+def chat_of_webui(number: int) -> dict[str, Any]:
+    thought = '<details type="reasoning" done="true" duration="5">\n<summary>Thought for 5 seconds</summary>\n'
+    said = f"{thought}> I look at the table.\n> It is there.\n</details>\n{says(number)}"
+    messages = {
+        "a": {"id": "a", "parentId": None, "role": "user", "content": asks(number)},
+        "b": {"id": "b", "parentId": "a", "role": "assistant", "content": said},
+    }
+    return {"id": f"c{number}", "chat": {"title": "Tide", "history": {"currentId": "b", "messages": messages}}}
+
+
 SHAPES: dict[str, tuple[Any, str, str]] = {
     "states of langgraph": ([of_langgraph(k) for k in ROWS], "jsonl", "`values.messages` need the keys"),
     "one state of langgraph": (of_langgraph(0), "json", "`values.messages` need the keys"),
@@ -88,6 +109,19 @@ SHAPES: dict[str, tuple[Any, str, str]] = {
     "a list of conversations": ([messages(k) for k in ROWS], "json", 'as in {"messages": [...]}'),
     "lists under other keys": ([messages(k, "speaker", "text", "client") for k in ROWS], "jsonl", "rows are lists"),
     "lists of texts": ([talk(k) for k in ROWS], "jsonl", 'as in {"conversations": [...]}'),
+    "documents beside messages": (
+        [{"messages": messages(k), "documents": [{"title": f"Tides {k}", "text": says(k, 5)}]} for k in ROWS],
+        "jsonl",
+        "#beside-messages shows",
+    ),
+    "keys of messages with underscores": (
+        [
+            {"messages": [{"_role": each["role"], "_content": [{"text": each["content"]}]} for each in messages(k)]}
+            for k in ROWS
+        ],
+        "jsonl",
+        "#other-keys shows",
+    ),
 }
 
 
@@ -98,7 +132,7 @@ def test_conversations_deep_within_rows_are_refused_with_what_they_need(name: st
     assert says in hint and "jq" not in hint
 
 
-FLAT = {
+FOLLOWED = {
     "one file of an agent": Shape(of_letta(0), [TOLD[0], "06:12"], [f"I look.{CALL}", TOLD[1]], file="agent.json"),
     "speaker and text": Shape([{"turns": messages(k, "speaker", "text", "client")} for k in ROWS], TOLD, BOTH),
     "of an array": Shape([{"turns": messages(k, "who", "said", "human")} for k in ROWS], TOLD, BOTH, file="rows.json"),
@@ -119,18 +153,24 @@ FLAT = {
         [TOLD[0], "06:12"],
         [CALL, TOLD[1]],
     ),
+    "simulations in one object": Shape(
+        {"timestamp": "2026", "tasks": [{"id": "0", "purpose": asks(0)}], "simulations": [simulation(k) for k in ROWS]},
+        [asks(0), CALL, "06:12", says(0)],
+        [CALL, says(0)],
+        file="rows.json",
+    ),
+    "details of reasoning": Shape(
+        [chat_of_webui(k) for k in ROWS],
+        [asks(0)],
+        [f"[I look at the table.\nIt is there.]{says(0)}"],
+        file="rows.json",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", FLAT)
-def test_the_command_for_a_flat_list_of_messages_trains_what_is_answered(name: str, tmp_path: Path) -> None:
-    follow_shape(FLAT[name], tmp_path)
-
-
-def run_first_step(path: Path, hint: str) -> Path:
-    command = hint[hint.index(": jq ") + 2 : hint.index("_lines.jsonl") + len("_lines.jsonl")]
-    subprocess.run(["bash", "-euc", command], check=True, cwd=path.parent)
-    return path.with_name(f"{path.stem}_lines.jsonl")
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_the_first_step_of_a_hint_makes_rows_that_train_what_is_answered(name: str, tmp_path: Path) -> None:
+    follow_shape(FOLLOWED[name], tmp_path)
 
 
 def hint_for(path: Path) -> str:
@@ -162,18 +202,12 @@ def test_two_lists_that_look_like_conversations_are_both_named(tmp_path: Path) -
     assert "the messages in `first`" in hint and "the messages in `then.log`" in hint
 
 
-def test_answers_in_a_row_with_flags_are_not_joined(tmp_path: Path) -> None:
-    own = {"role": "assistant", "content": "Or so it says.", "train": False}
-    path = write(tmp_path / "rows.jsonl", [{"messages": [*messages(k)[:2], own]} for k in ROWS])
-    assert " jq " not in (refused(path, tmp_path).hint or "")
+@pytest.mark.parametrize("name", ["options", "choices"])
+def test_options_in_a_text_are_never_an_answer(name: str) -> None:
+    rows = [{"question": asks(k), name: "(A) At six (B) At seven (C) At noon"} for k in ROWS]
+    assert f"output={name}" not in columns_hint(rows, {})
 
 
-def test_calls_in_a_text_under_a_key_of_their_own_never_become_what_is_said(tmp_path: Path) -> None:
-    """Some messages have content, and those without it have calls."""
-    asked, said = talk(0)[:2]
-    told = [("user", asked, None), ("assistant", None, "tide(port='Oban')"), ("environment", "06:12", None)]
-    keys = [
-        {"role": by, "content": text, "function_calls": call} for by, text, call in [*told, ("assistant", said, None)]
-    ]
-    error = refused(write(tmp_path / "rows.jsonl", [{"messages": keys}] * 2), tmp_path)
-    assert "no_content" in error.message and "jq" not in (error.hint or "")
+def test_short_texts_in_a_list_are_no_history(tmp_path: Path) -> None:
+    rows = [{"title": f"Tide {k}", "tags": ["sea", "wind", "sun"][: 1 + 2 * (k % 2)], "content": says(k)} for k in ROWS]
+    assert conversation_hint(write(tmp_path / "rows.jsonl", rows), rows) is None

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import loaded_tokenizers
 import pytest
 from conversation_shapes import sample
-from fitted_tokenizers import Fitted, templates
-from search_effort import IS_DEEP, one_in
-from supervision_stages import ALLOW_ALL, Stages, assistant, call, chat, user
+from fitted_tokenizers import Fitted
+from search_effort import one_in
+from supervision_stages import ALLOW_ALL, Stages, assistant, chat, user
 
 from packer.batches import Sample
-from packer.recipe.recipe import make_recipe
 from packer.source import chat as messages_schema
 
 pytestmark = pytest.mark.real
@@ -126,102 +124,6 @@ def test_a_turn_ends_with_its_terminator_and_nothing_after(
     turns = learned(stages_of(fitted, template, *rules), sample(shape))
     assert not isinstance(turns, str), turns
     assert [completion[-len(ending) :] for (_, completion), ending in zip(turns, endings, strict=True)] == endings
-
-
-@pytest.mark.parametrize("every", [24, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_header_the_template_appends_to_a_conversation_is_never_trained(
-    every: int, real: Path, fitted: Fitted
-) -> None:
-    """Some write the next prompt's header behind the last answer too."""
-    seen = 0
-    for name in [*templates(real)][::every]:
-        stages = fitted.stages(name, ALLOW_ALL)
-        row = sample("single")
-        conversation = stages.renderer.conversation(row)
-        if isinstance(learned(stages, row), str) or conversation.template.takes_only_parts:
-            continue
-        whole = conversation.render([message.fields for message in row.messages], {})
-        ids, labels = stages.document(row)
-        assert labels[-1] in stages.model.stop_ids, name
-        text = stages.round_trip.decode(ids).decode()
-        seen += whole.partition("ambercontent")[2].count("assistant") > 0
-        assert "ambercontent" in text
-        assert "assistant" not in text.partition("ambercontent")[2].lower(), name
-    assert seen > 0 or every > 1
-
-
-# -- tools -----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("row_gives_it", [True, False])
-def test_functions_of_firefunction_come_from_the_row_or_the_recipe(
-    row_gives_it: bool, real: Path, fitted: Fitted
-) -> None:
-    template = "llamacpp__fireworks-ai-llama-3-firefunction-v2"
-    variables = {"functions": '[{"name": "lookup"}]', "datetime": "2026-01-01"}
-    called = assistant("", tool_calls=[call("lookup", {"city": "kettlecity"})])
-    without = stages_of(fitted, template)
-    ((code, reason),) = without.reasons([chat(user("Q"), called)])
-    assert code == "template_error"
-    assert "'functions' is undefined" in reason
-    assert "template.kwargs" in reason
-    if row_gives_it:
-        stages, row = without, chat(user("Q"), called, **variables)
-    else:
-        stages = stages_of(fitted, template, f"template.kwargs={json.dumps(variables)}")
-        row = chat(user("Q"), called)
-    ((prompt, completion),) = learned(stages, row)
-    assert '[{"name": "lookup"}]' in prompt
-    assert "kettlecity" in completion
-
-
-# -- rewriting history -----------------------------------------------------------------------------------------------------
-
-
-def rows(real: Path, corpus: str, limit: int | None = None) -> list[Sample]:
-    lines = (real / "corpora" / corpus).read_text("utf-8").splitlines()[:limit]
-    return [messages_schema.read(json.loads(line), number) for number, line in enumerate(lines)]
-
-
-PRICES = [
-    ("kdconv_zh_devtest.jsonl", {"exact": (5.5, 7.5), "as_rendered": (1.0, 1.0), "last": (1.0, 1.0)}),
-    ("reason_tool_use_openai_50.jsonl", {"exact": (1.2, 3.0), "as_rendered": (1.2, 3.0), "last": (1.0, 1.0)}),
-]
-
-
-@pytest.mark.parametrize("num_rows", [2, pytest.param(15, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("corpus", "prices"), one_in(2, PRICES))
-def test_rewritten_history_agrees_with_the_definition_and_has_its_price_under_every_rule(
-    corpus: str, prices: dict[str, tuple[float, float]], num_rows: int, real: Path
-) -> None:
-    source = templates(real)["trl__qwen3.jinja"]
-    folder = real / "tokenizers" / ("qwen3" if IS_DEEP else "minimind")  # which is small, and has the same stop tokens
-    base, definition = loaded_tokenizers.stages_of(folder), loaded_tokenizers.oracle_of(folder)
-    samples = rows(real, corpus, num_rows)
-    tokens, num_turns = {}, {}
-    for rule in prices:
-        stages = base.with_template(source, make_recipe({}, [ALLOW_ALL, f"supervision.history_rewrite={rule}"]))
-        oracle = definition.with_template(source, history_rewrite=rule)
-        want = [oracle.documents([message.fields for message in row.messages], tools=row.tools) for row in samples]
-        assert stages.outcomes(samples) == want
-        kept = [outcome for outcome in want if not isinstance(outcome, str)]
-        assert all(kept) and len(kept) >= 0.8 * num_rows
-        documents = stages.supervise(samples)[2].documents
-        tokens[rule], num_turns[rule] = len(documents.input_ids), len(documents.run_start)
-    print(corpus, {rule: (round(tokens[rule] / tokens["last"], 2), num_turns[rule]) for rule in prices})
-    for rule, (low, high) in prices.items():
-        assert low <= tokens[rule] / tokens["last"] <= high, rule
-    assert num_turns["exact"] == num_turns["as_rendered"] > num_turns["last"]
-
-
-def test_trailing_eos_of_phi_is_rewriting_until_the_turn_end_is_a_stop(real: Path) -> None:
-    """`trl__phi3.jinja` writes EOS behind whatever it is given, so that no text begins the next one."""
-    folder, template = real / "tokenizers" / "phi-3", real / "templates" / "trl__phi3.jinja"
-    row = sample("multi-turn")
-    (rewritten,) = Stages.load(folder, template=template).outcomes([row])
-    (stable,) = Stages.load(folder, template=template, stop=["<|end|>"]).outcomes([row])
-    assert len(rewritten) == 2
-    assert len(stable) == 1
 
 
 # -- flags -----------------------------------------------------------------------------------------------------------------

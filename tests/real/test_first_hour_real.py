@@ -78,16 +78,6 @@ def few(real: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_gpt2_and_chats(real: Path, few: Path, tmp_path: Path) -> None:
-    """Two commands, one error; there was no way."""
-    asked = ["build", few, *PLAINLY, "--tokenizer", real / "tokenizers" / "gpt-2", "-o", tmp_path / "cache"]
-    option = option_of(run(*asked, exit_code=3).stderr)
-    assert option == ["--template", "plain"]
-    totals = fields(*asked, *option)["totals"]
-    assert totals["kept"] == NUM_FEW
-    run("verify", tmp_path / "cache", "--sources", "/", "--reencode")
-
-
 def test_qwen3_and_rows_of_several_turns(real: Path, few: Path, tmp_path: Path) -> None:
     """Two commands, one error, in words; or none, with the recipe of the family."""
     asked = ["build", few, *PLAINLY, "--tokenizer", real / "tokenizers" / "qwen3", "-o"]

@@ -125,6 +125,30 @@ def test_every_trained_run_of_alpaca_is_the_output_and_its_terminator(
     )
 
 
+@pytest.mark.slow
+def test_buckets_save_the_padding_that_the_documentation_says(real: Path, tmp_path: Path) -> None:
+    """docs/explanation/reading.md: micro-batches of 8 of the 51,969 alpaca documents."""
+    pytest.importorskip("torch", reason="TORCH MISSING: padding is not measured")
+    from packer.load import PackedLoader
+
+    values = {
+        "sources": [{"path": str(real / "corpora" / "alpaca_en_52k.jsonl")}],
+        "tokenizer": str(real / "tokenizers" / "llama-3"),
+        "pack": {"mode": "none"},
+    }
+    build(make_recipe(values), tmp_path / "cache")
+    shares = {}
+    for order in ("random", "length_bucketed"):
+        options = {"micro_batch_size": 8, "global_batch_size": 64, "end": "pad", "rank": 0, "world_size": 1}
+        loader = PackedLoader(tmp_path / "cache", batching="padded", order=order, **options)
+        for _ in loader:
+            pass
+        assert loader.counters.rows == 51_969
+        shares[order] = 100 * loader.counters.padding_share
+    assert 45 < shares["random"] < 46
+    assert 0.3 < shares["length_bucketed"] < 0.6
+
+
 def corpora(real: Path) -> list[str]:
     listed = [f"{name}.jsonl" for name in LISTED]
     folders = [

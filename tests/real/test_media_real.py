@@ -1,7 +1,6 @@
 """Real processor folders on real images: the ids are the processors' own, and every row has its images or its code."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,11 @@ pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers 
 
 from image_models import answer, user
 
-from packer.display import Silent
 from packer.media.images import UnusableImageError, decode, examine
 from packer.media.processor import Processor, processor_of
-from packer.pipeline.plan.build_plan import load_recipe_model, plan_build
+from packer.pipeline.plan.build_plan import load_recipe_model
 from packer.pipeline.stages import Stages
-from packer.recipe.recipe import make_recipe, to_json
+from packer.recipe.recipe import make_recipe
 from packer.source.row import FileRow
 from packer.source.rows import read_batch
 
@@ -103,21 +101,16 @@ def decoded(images: Path, messages: list[dict[str, Any]]) -> list[dict[str, Any]
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FOLDERS)
-def test_whatever_the_image_and_the_shape_documents_have_the_ids_of_the_processor(media, folders, name):
-    whole = sorted(path.name for path in (media / "images").iterdir() if path.name not in BROKEN and not path.is_dir())
-    check_documents(media, folders, name, whole, all_shapes=True)
-
-
+@pytest.mark.parametrize("all_shapes", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in AT_ONCE)) for name in FOLDERS]
 )
-def test_documents_have_the_ids_of_the_processor(media, folders, name):
-    check_documents(media, folders, name, ["icon16.png", "hopper_orientation_8.jpg"], all_shapes=False)
-
-
-def check_documents(media: Path, folders: Path, name: str, images: list[str], *, all_shapes: bool) -> None:
+def test_documents_have_the_ids_of_the_processor(media, folders, name, all_shapes):
+    images = ["icon16.png", "hopper_orientation_8.jpg"]
+    if all_shapes:
+        images = sorted(
+            each.name for each in (media / "images").iterdir() if each.name not in BROKEN and each.is_file()
+        )
     if name == "smolvlm":
         pytest.importorskip("num2words", reason="SMOLVLM IS NOT TESTED: its processor needs num2words")
     recipe = recipe_of(folders / name)
@@ -168,36 +161,3 @@ def test_sizes_in_headers_are_those_of_the_decoded_images(media):
             assert image.size == decode(file.read_bytes()).size[::-1], file
             checked += 1
     assert checked > 30
-
-
-SAID_OTHERWISE = {
-    ("swift_tags.jsonl", 6): "unknown_schema",  # a row of another schema than its file
-    ("positions.jsonl", 0): "dropped_tool_call",  # this template writes no calls
-    ("positions.jsonl", 3): [[500, 500]],  # this template writes the image of a system message
-    ("bad.jsonl", 8): [[20, 4500]],  # tests/media has a processor that refuses what is as long
-}
-
-
-@pytest.mark.slow  # tests/media/test_build.py has a twin of each form and of each code
-def test_every_row_has_its_images_or_its_code(media, folders, tmp_path):
-    for part in ("rows", "images"):
-        shutil.copytree(media / part, tmp_path / part)
-    (tmp_path / "rows" / "link.jpg").symlink_to("/etc/passwd")
-    expected = json.loads((media / "rows" / "EXPECTED.json").read_text())
-    checked = 0
-    recipe = to_json(recipe_of(folders / "llava-1.5", root=str(tmp_path)))
-    for kind in (expected.keys() - {"pairs.jsonl"}, {"pairs.jsonl"}):  # a cache has one kind of rows
-        names = sorted(kind)
-        sources = [{"path": str(tmp_path / "rows" / name)} for name in names]
-        plan = plan_build(make_recipe({**recipe, "sources": sources}), Silent())
-        stages = Stages(plan.recipe, plan.model)
-        for name, task in zip(names, plan.tasks, strict=True):
-            for row, wanted in zip(task.file.rows(), expected[name]["rows"], strict=True):
-                done = stages.run(row.batch)
-                found: Any = [image.code for image in done.rejections]
-                if not found and (images := done.documents.media) is not None:
-                    found = [[each.height, each.width] for each in images[len(images.offsets) - 2]]
-                code = SAID_OTHERWISE.get((name, row.number), wanted.get("reject") or wanted.get("sizes"))
-                assert found == ([code] if isinstance(code, str) else code), (name, row.number)
-                checked += 1
-    assert checked == 90

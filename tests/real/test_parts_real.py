@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from fitted_tokenizers import Fitted
-from rendered_twice import hold
-from search_effort import IS_DEEP, one_in
+from search_effort import IS_DEEP
 from supervision_stages import Stages
 
 from packer.batches import Sample
@@ -121,26 +120,3 @@ def test_of_each_part_exactly_what_rows_say_is_trained(template: str, real: Path
     assert kept >= len(samples) // 4 and kept > 2
     reasons = {part: [each for each in outcomes if each == "part_not_found"] for part, outcomes in found.items()}
     assert not any(reasons.values())
-
-
-@pytest.mark.parametrize(
-    "template",
-    one_in(2, ["trl__qwen3.jinja", "llamacpp__GLM-4.6.jinja", "llamacpp__deepseek-ai-DeepSeek-V3.1.jinja"]),
-)
-def test_parts_of_real_answers_sum_to_the_whole_the_fast_way_and_by_definition(
-    template: str, real: Path, fitted: Fitted
-) -> None:
-    samples = rows(real, template)[:8]
-    rules = ("supervision.on_prompt_mismatch=continue",)
-    narrowed = [fitted.stages(template, *rules, f"supervision.parts=[{part}]") for part in PARTS]
-    number = 0
-    for row, outcome in zip(samples, fitted.stages(template, *rules).outcomes(samples), strict=True):
-        each = [stages.outcomes([row])[0] for stages in narrowed]
-        if not isinstance(outcome, str):
-            counts = [sum(label >= 0 for _, labels in own for label in labels) for own in (*each, outcome)
-                      if not isinstance(own, str)]  # fmt: skip
-            assert sum(counts[:-1]) == counts[-1]
-            number += 1
-    assert number
-    for stages in narrowed[:2]:
-        hold(stages.renderer, samples[:4])

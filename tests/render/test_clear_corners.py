@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rendered_twice import ENDING, assert_same, batch, framed, held, hold, literal, renderers
 from search_effort import IS_DEEP, one_in, percent_of_examples
-from search_templates import FEWER, SEARCHES
-from supervision_stages import Stages, assistant, call, chat, result, samples, system, user
+from supervision_stages import assistant, call, chat, result, samples, system, user
 from tokenizers import Tokenizer
 
 from packer.batches import Sample
-from packer.recipe.recipe import make_recipe
 from packer.render.clear import rows as clear
+from packer.render.renderer import Renderer
+
+Under = Callable[..., Renderer]
 
 BODIES = {
     "its number": "{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.depth }}",
@@ -69,42 +71,11 @@ AROUND = (
     "{% for m in messages %}{% if m.role == 'user' %}{% set ns.number = loop.index0 %}{% endif %}{% endfor %}"
 )
 
-HEADERS = {
-    "by the last text": "{{ 'no' if 'not' in messages[-1].content }}",
-    "by how the last text begins": "{{ 'no' if messages[-1].content.startswith('No') }}",
-    "by the length of the last text": "{{ messages[-1].content | length }}",
-    "by the last role": "{{ messages[-1].role }}",
-    "by the number of messages": "{{ 'many' if messages | length > 6 }}",
-    "by what was called before": "{{ 'calls' if messages | selectattr('tool_calls', 'defined') | list }}",
-    "by the first text": "{{ 'no' if 'not' in messages[0].content }}",
-}
-"""What the header of an answer may depend on, with the answer written behind the same."""
-
-FRAMES = {
-    "nothing more": framed(""),
-    **{name: AROUND + framed(body) for name, body in BODIES.items()},
-    **{
-        f"a header {name}": framed(
-            f"{{% if m.role != 'assistant' %}}{{% set messages = messages[:loop.index] %}}{asked}{{% endif %}}"
-        )
-        for name, asked in HEADERS.items()
-    },
-}
-ALL = {name: source + ENDING for name, source in FRAMES.items()} | {
-    f"a header that is {name}": framed("").replace(
-        "{{ m.role }}\n", "{{ m.role }}\n{% if m.role == 'assistant' %}\ue000{% endif %}"
-    )
-    + ENDING.replace("\n{", f"\n{asked}{{")
-    for name, asked in HEADERS.items()
-}
+FRAMES = {"nothing more": framed(""), **{name: AROUND + framed(body) for name, body in BODIES.items()}}
+ALL = {name: source + ENDING for name, source in FRAMES.items()}
 TWINS = (twins.CHATML, twins.LLAMA2_LIKE, twins.PHI_LIKE, twins.QWEN3_LIKE, twins.MISTRAL_LIKE)
 ALL |= {f"twin {number}": source for number, source in enumerate(TWINS)}
-SEARCHING = {
-    f"search: {name}": source.replace("{% for m in messages %}{{ m.content }}{% endfor %}", framed("")) + ENDING
-    for name, source in SEARCHES.items()
-}
-SOURCES = ALL | SEARCHING
-OFTEN = one_in(5, sorted(SOURCES if IS_DEEP else [*ALL, *(f"search: {name}" for name in FEWER[::2])]))
+OFTEN = one_in(3, sorted(ALL))
 
 WORDS = (
     "What is that, and why?",
@@ -136,25 +107,19 @@ def conversation(chance: random.Random, row: int) -> Sample:
     return chat(*messages, row=row)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Stages:
-    return Stages.load(twins.byte_level(tmp_path_factory.mktemp("twin")))
-
-
-def under(base: Stages, source: str) -> Any:
-    return base.with_template(source, make_recipe({}, ["supervision.allow_dropped=[tool_call]"])).renderer
+ALLOWED = "supervision.allow_dropped=[tool_call]"
 
 
 @percent_of_examples(100)
-@given(name=st.sampled_from(sorted(SOURCES)), seed=st.integers(0, 2**32))
-def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name: str, seed: int, base: Stages) -> None:
+@given(name=st.sampled_from(sorted(ALL)), seed=st.integers(0, 2**32))
+def test_whatever_a_template_looks_at_a_row_is_refused_or_rendered_rightly(name: str, seed: int, under: Under) -> None:
     chance = random.Random(seed)
-    hold(under(base, SOURCES[name]), [conversation(chance, row) for row in range(8)])
+    hold(under(ALL[name], ALLOWED), [conversation(chance, row) for row in range(8)])
 
 
 @pytest.mark.parametrize("name", OFTEN)
-def test_a_batch_is_rendered_as_by_the_letter(name: str, base: Stages) -> None:
-    renderer = under(base, SOURCES[name])
+def test_a_batch_is_rendered_as_by_the_letter(name: str, under: Under) -> None:
+    renderer = under(ALL[name], ALLOWED)
     chance = random.Random(name)
     rows = batch([conversation(chance, row) for row in range(4)])
     assert_same(renderer.render(rows), literal(renderer).render(rows))
@@ -169,23 +134,23 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("name", sorted(BODIES) if IS_DEEP else sorted(TAKEN - {"nothing more"}))
-def test_which_templates_are_taken_the_fast_way(name: str, base: Stages) -> None:
+def test_which_templates_are_taken_the_fast_way(name: str, under: Under) -> None:
     words = ("What of this, then?", "It is so.", "And what of that?", "That is so, too.")
     talk = [role(word) for role, word in zip((user, assistant) * 2, words, strict=True)]
-    found = hold(under(base, ALL[name]), samples([talk, talk[:2], [system("Be brief, but kind."), *talk]]))
+    found = hold(under(ALL[name], ALLOWED), samples([talk, talk[:2], [system("Be brief, but kind."), *talk]]))
     assert found.cut == 3 or name not in TAKEN, name
 
 
-def test_texts_that_were_called_equal_are_told_apart(base: Stages) -> None:
+def test_texts_that_were_called_equal_are_told_apart(under: Under) -> None:
     """What a template found different in two words may be equal in two texts."""
-    renderer = under(base, AROUND + framed(BODIES["a text that is said later"]) + ENDING)
+    renderer = under(AROUND + framed(BODIES["a text that is said later"]) + ENDING, ALLOWED)
     twice = [user("It is so."), assistant("It is so.")]
     other = [user("Is it so?"), assistant("It is so.")]
     assert not hold(renderer, samples([other, twice] * 3)).filled
 
 
-def test_a_message_that_stands_beside_what_no_trial_had_is_rendered(base: Stages) -> None:
-    renderer = under(base, twins.QWEN3_LIKE)
+def test_a_message_that_stands_beside_what_no_trial_had_is_rendered(under: Under) -> None:
+    renderer = under(twins.QWEN3_LIKE, ALLOWED)
     usual = [user("Is it so?"), assistant("It is so."), user("Why is it?"), assistant("It just is.")]
     twice = [*usual, assistant("Or is it?")]
     found = hold(renderer, samples([usual, twice]))
@@ -196,10 +161,10 @@ WITH_TOOLS = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + framed("
 
 
 def test_a_batch_in_which_the_fast_way_is_wrong_is_rendered_as_it_is(
-    base: Stages, monkeypatch: pytest.MonkeyPatch
+    under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clear, "COMPARE_EVERY", 5)
-    renderer = under(base, WITH_TOOLS)
+    renderer = under(WITH_TOOLS, ALLOWED)
     rows = batch([chat(user(f"Is it {row}?"), assistant(f"It is {row}."), row=row, tools=[TOOL]) for row in range(20)])
     cut, wrong = renderer._cut, 0
 
@@ -220,9 +185,9 @@ def test_a_batch_in_which_the_fast_way_is_wrong_is_rendered_as_it_is(
 
 
 def test_rows_with_neighbors_for_which_the_fast_way_is_wrong_are_rendered(
-    base: Stages, monkeypatch: pytest.MonkeyPatch
+    under: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renderer = under(base, WITH_TOOLS)
+    renderer = under(WITH_TOOLS, ALLOWED)
     talk = [user("Is it so?"), assistant("It is so.")]
     rows = batch([chat(*talk * (1 + row % 2), row=row, tools=[TOOL]) for row in range(20)])
     cut, asked = renderer._cut, []
@@ -252,7 +217,7 @@ def test_a_long_conversation_is_learned_as_by_the_letter(source: str, tmp_path: 
     assert hold(fast, rows.samples).cut >= 2
 
 
-def test_each_template_of_a_form_without_places_is_refused(base: Stages) -> None:
+def test_each_template_of_a_form_without_places_is_refused(under: Under) -> None:
     sources = (
         "{{ messages[0].content }}",
         "{% for m in messages if m.content %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}",
@@ -265,7 +230,7 @@ def test_each_template_of_a_form_without_places_is_refused(base: Stages) -> None
     )
     rows = samples([[user("Is it so?"), assistant("It is so.")]])
     for source in sources:
-        found = held(under(base, source), rows)
+        found = held(under(source, ALLOWED), rows)
         assert (found.cut, found.filled) == (0, 0), source
 
 

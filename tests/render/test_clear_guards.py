@@ -1,13 +1,16 @@
 """Each guard of the fast way, by a template and a row that it keeps from being rendered wrongly."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import twins
 from rendered_twice import ENDING, framed, hold
-from supervision_stages import Stages, assistant, call, chat, result, system, user
+from supervision_stages import assistant, call, chat, result, system, user
 
-from packer.recipe.recipe import make_recipe
+from packer.render.renderer import Renderer
+
+Under = Callable[..., Renderer]
 
 TALK = [user("What of this, then?"), assistant("It is so."), user("And what of that?"), assistant("That is so, too.")]
 ONCE = "{% if not add_generation_prompt and messages | length % 2 == 0 %}"
@@ -293,15 +296,10 @@ GUARDS = {
 """Rows for which a template is not what it is for others."""
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Stages:
-    return Stages.load(twins.byte_level(tmp_path_factory.mktemp("twin")))
-
-
 @pytest.mark.parametrize("name", GUARDS)
-def test_a_row_for_which_one_rendering_does_not_serve_is_not_taken_for_clear(name: str, base: Stages) -> None:
+def test_a_row_for_which_one_rendering_does_not_serve_is_not_taken_for_clear(name: str, under: Under) -> None:
     template, wrong, right = GUARDS[name]
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    renderer = under(template)
     usual = [chat(*talk, row=row) for row, talk in enumerate([right or TALK, TALK[:2]])]
     taken = hold(renderer, usual).cut
     assert taken == 2 or right is None, name
@@ -318,24 +316,24 @@ BEHIND = CLOSING.replace("<think>{{ m.reasoning_content }}</think>", "<think></t
 
 
 @pytest.mark.parametrize("template", [CLOSING, OPENING, BEHIND])
-def test_reasoning_is_shown_as_the_definition_has_it(template: str, base: Stages) -> None:
+def test_reasoning_is_shown_as_the_definition_has_it(template: str, under: Under) -> None:
     answers = [
         assistant(text, **more)
         for text in ("It is so.", "so, so", "It may be so. It is so.")
         for more in ({}, {"reasoning_content": "It may be so."}, {"reasoning_content": "so"})
     ]
     for answer in answers:
-        renderer = base.with_template(template, make_recipe({}, [])).renderer
+        renderer = under(template)
         talk = [user("Why, then?"), answer, user("And then?"), answer]
         hold(renderer, [chat(*talk), chat(*talk[:2])])
 
 
-def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> None:
+def test_calls_with_blank_and_null_contents_are_no_one_kind(under: Under) -> None:
     template = framed("{{ '!' if m.content is none }}").replace(
         "{{ m.content }}",
         "{{ '~' if m.content is none and loop.last }}{{ m.content or '' }}{{ m.tool_calls | tojson if m.tool_calls }}",
     )
-    renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
+    renderer = under(template + ENDING)
     for contents in (("", ""), (None, None), ("", None), (None, "")):
         talk = [user("Why, then?")]
         for content in contents:
@@ -346,20 +344,20 @@ def test_calls_with_blank_and_null_contents_are_no_one_kind(base: Stages) -> Non
         hold(renderer, [chat(*talk, assistant("It is so.")), chat(system("Be brief."), *talk, assistant("It is so."))])
 
 
-def test_variables_of_a_row_are_part_of_its_kind(base: Stages) -> None:
+def test_variables_of_a_row_are_part_of_its_kind(under: Under) -> None:
     template = "{{ '!' if flag and messages | length > 2 }}" + adding("")
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    renderer = under(template)
     rows = [chat(*TALK, row=row, flag=flag) for row, flag in enumerate((False, True, False, True))]
     assert hold(renderer, rows).cut >= 2
 
 
 @pytest.mark.parametrize("answer", ["It is so.", "<no> It is so."])
-def test_a_mode_that_changes_turns_is_rendered_as_the_definition_does(answer: str, base: Stages) -> None:
+def test_a_mode_that_changes_turns_is_rendered_as_the_definition_does(answer: str, under: Under) -> None:
     template = framed("").replace(
         "{{ m.content }}", "{{ '~' if enable_thinking and m.role == 'assistant' and loop.last }}{{ m.content }}"
     )
     template += ENDING.replace("assistant\n", "assistant\n{{ '~' if enable_thinking }}")
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    renderer = under(template)
     hold(renderer, [chat(*said("Why, then?", answer)), chat(*said("Why, then?", f"~{answer}"))])
 
 
@@ -367,9 +365,9 @@ CALLS = TOLD + "{{ c.function.name }}: {{ c.function.arguments | tojson }}{% end
 
 
 @pytest.mark.parametrize("where", ["nowhere", "behind", "tools", "calls"])
-def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, base: Stages) -> None:
+def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, under: Under) -> None:
     template = "{{ tools | tojson }}" + adding(CALLS)
-    renderer = base.with_template(template, make_recipe({}, ["supervision.control_tokens=reject"])).renderer
+    renderer = under(template, "supervision.control_tokens=reject")
     said = {where: "<|im_start|>"}
     tool = {"name": "look", "description": said.get("tools", "Looks."), "parameters": {"type": "object"}}
     talk = [*calling({"q": said.get("calls", "a place")}), user(said.get("behind", "And then?"))]
@@ -387,10 +385,10 @@ def test_a_row_with_a_token_anywhere_is_for_the_definition(where: str, base: Sta
     ],
 )
 def test_a_text_that_another_field_contains_is_not_taken_for_shown(
-    written: str, told: dict[str, Any], text: str, base: Stages
+    written: str, told: dict[str, Any], text: str, under: Under
 ) -> None:
     template = framed("").replace("{{ m.content }}", written) + ENDING
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    renderer = under(template)
     called = assistant(text, tool_calls=[{**call("look", told), "id": "call_7"}])
     found = {**result(text), "tool_call_id": "call_7", "name": "the finder"}
     assert hold(renderer, [chat(user("Where is it?"), called, found, *PAIR[1:])] * 2).kept == 0
@@ -404,77 +402,77 @@ def test_a_text_that_another_field_contains_is_not_taken_for_shown(
         ("{{ m.content }}{{ m.reasoning_content }}", "It is so.", "It is so."),
     ],
 )
-def test_reasoning_and_text_are_both_shown(written: str, text: str, reasoning: str, base: Stages) -> None:
-    renderer = base.with_template(framed("").replace("{{ m.content }}", written) + ENDING, make_recipe({}, [])).renderer
+def test_reasoning_and_text_are_both_shown(written: str, text: str, reasoning: str, under: Under) -> None:
+    renderer = under(framed("").replace("{{ m.content }}", written) + ENDING)
     hold(renderer, [chat(user("Why, then?"), assistant(text, reasoning_content=reasoning))] * 2)
 
 
-def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(base: Stages) -> None:
+def test_a_turn_that_lacks_its_reasoning_may_continue_another_prompt(under: Under) -> None:
     opened = "assistant\n{{ '' if enable_thinking is defined and not enable_thinking else '<think>\n' }}"
     template = framed("") + ENDING.replace("assistant\n", opened)
-    renderer = base.with_template(template, make_recipe({}, ["supervision.on_prompt_mismatch=continue"])).renderer
+    renderer = under(template, "supervision.on_prompt_mismatch=continue")
     found = hold(renderer, [chat(user("Why, then?"), assistant("It is so.", reasoning_content="It may be."))] * 2)
     assert (found.cut, found.kept) == (0, 2)
 
 
-def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(base: Stages) -> None:
+def test_tools_that_rows_of_one_kind_show_may_be_lost_in_others(under: Under) -> None:
     template = "{{ tools | tojson if messages[0].role == 'system' }}" + adding("")
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    renderer = under(template)
     tool = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
     found = hold(renderer, [chat(*talk, tools=[tool]) for talk in ([system("Be brief, so."), *PAIR], PAIR)])
     assert found.cut == 1
 
 
-def test_reasoning_that_a_call_contains_is_not_taken_for_shown(base: Stages) -> None:
-    renderer = base.with_template(adding(CALLS), make_recipe({}, [])).renderer
+def test_reasoning_that_a_call_contains_is_not_taken_for_shown(under: Under) -> None:
+    renderer = under(adding(CALLS))
     told = assistant("I look for it.", tool_calls=[call("look", {"q": "a place"})], reasoning_content="a place")
     assert hold(renderer, [chat(user("Where is it?"), told, result("Found."), *PAIR[1:])] * 2).kept == 0
 
 
-def test_tools_are_those_of_another_row_only_if_they_are_the_same(base: Stages) -> None:
+def test_tools_are_those_of_another_row_only_if_they_are_the_same(under: Under) -> None:
     template = "{{ tools | tojson }}" + adding("")
-    renderer = base.with_template(template, make_recipe({}, [])).renderer
+    renderer = under(template)
     values = [None, float("nan"), 1, 1.0, True, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "1", None, 1]
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"default": value}}} for value in values]
     assert hold(renderer, [chat(*PAIR, tools=[tool]) for tool in tools]).cut == len(tools)
 
 
-def test_a_mark_that_a_turn_contains_is_not_cut_out_of_it(base: Stages) -> None:
+def test_a_mark_that_a_turn_contains_is_not_cut_out_of_it(under: Under) -> None:
     """It stands where the loop lacks one, so that only the text of the whole rendering tells."""
     written = "<|im_start|>{{ m.role }}\n{{ m.content }}"
     template = (
         f"{{% for m in messages[:-1] %}}{written}<|im_end|>\n{{% endfor %}}{{% set m = messages[-1] %}}{written}"
         "{{ '\ue0f5' if not add_generation_prompt }}<|im_end|>\n"
     )
-    renderer = base.with_template(template + ENDING, make_recipe({}, [])).renderer
+    renderer = under(template + ENDING)
     found = hold(renderer, [chat(*PAIR), chat(*said("And how?", "Like this."))])
     assert (found.cut, found.kept) == (0, 2)
 
 
-def test_a_call_without_arguments_is_not_shown_by_the_name_of_another(base: Stages) -> None:
+def test_a_call_without_arguments_is_not_shown_by_the_name_of_another(under: Under) -> None:
     """The template leaves it out, and its name is the beginning of the other one's."""
     written = TOLD + "{% if c.function.arguments %}<call={{ c.function.name }}>" + BY_KEY
     written += "<{{ k }}>{{ v }}</{{ k }}>{% endfor %}{% endif %}{% endfor %}"
-    renderer = base.with_template(framed(written) + ENDING, make_recipe({}, [])).renderer
+    renderer = under(framed(written) + ENDING)
     asked, told, *rest = calling({"q": "a place"})
     both = [asked, {**told, "tool_calls": [call("loo", {}), *told["tool_calls"]]}, result("None."), *rest]
     found = hold(renderer, [chat(asked, told, *rest)] * 4 + [chat(*both)])
     assert (found.cut, found.kept) == (4, 4)
 
 
-def test_a_text_with_which_a_rendering_begins_is_shown(base: Stages) -> None:
+def test_a_text_with_which_a_rendering_begins_is_shown(under: Under) -> None:
     template = "{% for m in messages %}{{ '>' if m.role == 'assistant' }}{{ m.content }}<|im_end|>\n{% endfor %}"
     template += "{% if add_generation_prompt %}>{% endif %}"
-    found = hold(base.with_template(template, make_recipe({}, [])).renderer, [chat(*PAIR), chat(*TALK)])
+    found = hold(under(template), [chat(*PAIR), chat(*TALK)])
     assert (found.cut, found.kept) == (2, 2)
 
 
-def test_answers_to_the_last_question_may_begin_otherwise_than_those_to_earlier_ones(base: Stages) -> None:
+def test_answers_to_the_last_question_may_begin_otherwise_than_those_to_earlier_ones(under: Under) -> None:
     """As Qwen3.5 has it: an empty block before each of them, calls too, which is gone once another question is asked."""
     last = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
     block = "{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' and loop.index0 > ns.last }}{{ m.content }}"
     template = last + "{% endif %}{% endfor %}" + framed(CALLS).replace("{{ m.content }}", block)
     header = ENDING.replace("assistant\n", "assistant\n<think>\n\n</think>\n\n")
-    renderer = base.with_template(template + header, make_recipe({}, [])).renderer
+    renderer = under(template + header)
     found = hold(renderer, [chat(*CALLED[:3], *PAIR[1:], *CALLED[:3], *PAIR[1:])])
     assert (found.cut, found.kept) == (1, 1)

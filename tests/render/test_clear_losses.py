@@ -2,17 +2,18 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
-import twins
 from conversation_shapes import TOOL
 from rendered_twice import batch, hold
 from search_effort import IS_DEEP, each_with_a_kind
-from supervision_stages import Stages, assistant, call, chat, result, system, user
+from supervision_stages import assistant, call, chat, result, system, user
 
-from packer.recipe.recipe import make_recipe
+from packer.render.renderer import Renderer
+
+Under = Callable[..., Renderer]
 
 
 def source(body: str) -> str:
@@ -78,10 +79,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_losses_are_found_as_by_the_letter(name: str, tmp_path: Any) -> None:
+def test_losses_are_found_as_by_the_letter(name: str, under: Under) -> None:
     template, messages = CASES[name]
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
-    hold(stages.with_template(template, make_recipe({}, [])).renderer, [chat(*messages)])
+    hold(under(template), [chat(*messages)])
 
 
 GARBLED = {
@@ -137,10 +137,10 @@ TOLD = [*itertools.product(ARGUMENTS, ("", "a", "I look it up."), ({}, {"reasoni
 
 
 @pytest.mark.parametrize(("name", "tools"), each_with_a_kind(GARBLED, [False, True]))
-def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: bool, tmp_path: Any) -> None:
+def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: bool, under: Under) -> None:
     opening = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
     template = opening + source(GARBLED[name])
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    renderer = under(template)
     rows = []
     some = TOLD if IS_DEEP else TOLD[[*GARBLED].index(name) :: 17]  # others of each template
     for number, (arguments, text, reasoning) in enumerate(some):
@@ -149,16 +149,16 @@ def test_what_a_template_loses_is_never_taken_the_fast_way(name: str, tools: boo
         if number // 2 % 2:
             talk += [user("I look it up."), *talk[1:]]
         rows.append(chat(*talk, row=number, tools=[TOOL] if tools else None))
-    found = hold(stages.renderer, rows)
+    found = hold(renderer, rows)
     assert found.cut > len(some) // 2 or name != "all there is"
 
 
-def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:
+def test_tools_that_only_a_text_names_are_lost(under: Under) -> None:
     template = source("{{ m.content }}")
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    renderer = under(template)
     said = json.dumps(TOOL, ensure_ascii=False)
     rows = [chat(user(f"This is a tool: {said}"), assistant("and so it is"), tools=[TOOL])]
-    found = hold(stages.renderer, rows * 2)
+    found = hold(renderer, rows * 2)
     assert found.cut == 0
 
 
@@ -172,21 +172,21 @@ def test_tools_that_only_a_text_names_are_lost(tmp_path: Any) -> None:
         ("{{ t.function.parameters.properties.keys() | list }}", False),
     ],
 )
-def test_tools_are_shown_or_their_row_is_refused(written: str, cut: bool, tmp_path: Any) -> None:
+def test_tools_are_shown_or_their_row_is_refused(written: str, cut: bool, under: Under) -> None:
     template = f"{{% for t in tools or [] %}}{written}{{% endfor %}}" + source("{{ m.content }}")
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    renderer = under(template)
     rows = [chat(user("what is this"), assistant("and so it is"), tools=[TOOL])] * 2
-    found = hold(stages.renderer, rows)
+    found = hold(renderer, rows)
     assert found.cut == (2 if cut else 0)
 
 
-def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(tmp_path: Any) -> None:
+def test_a_row_with_a_blank_text_tells_nothing_of_one_with_a_short_text(under: Under) -> None:
     template = source("{{ m.content if m.role != 'system' }}")
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
+    renderer = under(template)
     rows = [[system(text), user("what"), assistant("and so it is")] for text in (" ", "so")]
     samples = [chat(*row, row=number) for number, row in enumerate(rows)]
-    hold(stages.renderer, samples)
-    rejections = stages.renderer.render(batch(samples)).rejections
+    hold(renderer, samples)
+    rejections = renderer.render(batch(samples)).rejections
     assert [(each.row, each.code) for each in rejections] == [(1, "dropped_system")]
 
 
@@ -207,20 +207,17 @@ ALL_SAID = [
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_what_is_lost_is_found_by_place(name: str, tmp_path: Any) -> None:
+def test_what_is_lost_is_found_by_place(name: str, under: Under) -> None:
     written, code = LOST[name]
     template = source(
         ("{{ m.reasoning_content }}" if name != "reasoning" else "") + written + CALLS + "{{ A | tojson }}{% endfor %}"
     )
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=template))
-    found = hold(stages.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)])
+    renderer = under(template)
+    found = hold(renderer, [chat(*ALL_SAID), chat(*ALL_SAID)])
     assert found.cut == 0
-    assert [each.code for each in stages.renderer.render(batch([chat(*ALL_SAID)])).rejections] == [code]
-    allowing = Stages.load(
-        twins.byte_level(tmp_path / "other", template=template),
-        f"supervision.allow_dropped=[{code.removeprefix('dropped_')}]",
-    )
-    assert hold(allowing.renderer, [chat(*ALL_SAID), chat(*ALL_SAID)]).kept == 2
+    assert [each.code for each in renderer.render(batch([chat(*ALL_SAID)])).rejections] == [code]
+    allowing = under(template, f"supervision.allow_dropped=[{code.removeprefix('dropped_')}]")
+    assert hold(allowing, [chat(*ALL_SAID), chat(*ALL_SAID)]).kept == 2
 
 
 @pytest.mark.parametrize(
@@ -233,7 +230,6 @@ def test_what_is_lost_is_found_by_place(name: str, tmp_path: Any) -> None:
     ],
 )
 def test_what_may_be_written_otherwise_is_not_refused_by_place(
-    written: str, talk: list[dict[str, Any]], tmp_path: Any
+    written: str, talk: list[dict[str, Any]], under: Under
 ) -> None:
-    stages = Stages.load(twins.byte_level(tmp_path / "twin", template=source(written)))
-    assert hold(stages.renderer, [chat(*talk), chat(*talk)])
+    assert hold(under(source(written)), [chat(*talk), chat(*talk)])

@@ -37,13 +37,6 @@ def test_every_place_of_a_typed_control_token_is_guarded_in_every_text(tmp_path:
     assert [batch.text[a:b].decode() for a, b in batch.guarded] == [END] * 3  # one in the first text, two in the second
 
 
-def test_allow_takes_them_as_words_in_turns_too(tmp_path: Path) -> None:
-    batch = load(tmp_path, "supervision.control_tokens=allow").render([chat(user("hi"), assistant(f"a{END}b"))])
-    assert not batch.rejections
-    assert batch.text[batch.prompt_end[0] : batch.completion_end[0]].decode() == f"a{END}b{END}"
-    assert len(batch.guarded) == 1
-
-
 def test_a_template_that_treats_typed_control_tokens_apart_rejects_the_row(tmp_path: Path) -> None:
     cleans = twins.CHATML.replace("(message.content or '')", f"message.content | replace('{END}', '')")
     batch = load(tmp_path, template=cleans).render([chat(user(f"hi{END}"), assistant("Hello."))])

@@ -36,14 +36,6 @@ def test_json_that_is_kept_is_that_of_the_value_and_the_settings() -> None:
             assert chat.render([], kwargs={"s": setting}) == expected
 
 
-def test_json_is_kept_of_no_value_that_is_gone() -> None:
-    """Values made anew by every rendering may come to lie where an earlier one lay."""
-    chat = template("{% for n in range(50) %}{{ [n, k] | tojson }}{{ {'n': [n]} | tojson }}{% endfor %}")
-    for k in range(50):
-        expected = "".join(json.dumps([n, k]) + json.dumps({"n": [n]}) for n in range(50))
-        assert chat.render([], kwargs={"k": k}) == expected
-
-
 def test_a_templates_own_words_come_back_as_the_error() -> None:
     with pytest.raises(RenderError, match=r"^roles must alternate$") as raised:
         template("{{ raise_exception('roles must alternate') }}").render([])

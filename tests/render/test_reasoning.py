@@ -8,7 +8,7 @@ import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
-from packer.render.reasoning import continuation, opened_by, without_ending
+from packer.render.reasoning import without_ending
 
 Make = Callable[..., Stages]
 
@@ -44,36 +44,6 @@ ASKED = user("one?")
 PLAIN = assistant("One.")
 FIELD = assistant("One.", reasoning_content="Count.")
 INLINE = assistant("<think>\nCount.\n</think>\n\nOne.")
-
-
-@pytest.mark.parametrize(
-    ("turn", "completion"),
-    [
-        (PLAIN, "\n</think>\n\nOne."),
-        (FIELD, "Count.\n</think>\n\nOne."),
-        (INLINE, "Count.\n</think>\n\nOne."),
-        # line breaks that an answer begins with are its own, those behind an inline block are not
-        (assistant("\n  - item", reasoning_content="Count."), "Count.\n</think>\n\n\n  - item"),
-        # what is short is doubtful by itself; the template, asked with a word of its own, would not write it
-        (assistant("b", reasoning_content="c"), "c\n</think>\n\nb"),
-    ],
-)
-def test_continue_goes_on_inside_the_reasoning_the_prompt_opened(
-    make: Make, turn: dict[str, Any], completion: str
-) -> None:
-    stages = make(OPENS, "supervision.on_prompt_mismatch=continue")
-    assert learned(stages, ASKED, turn) == [("<think>\n", f"{completion}<|im_end|>")]
-    assert stages.document(chat(ASKED, turn))[1][-1] in stages.model.stop_ids
-
-
-@pytest.mark.parametrize(
-    ("turn", "prompt", "completion"),
-    [(PLAIN, "<think></think>", "One.<|im_end|>"), (FIELD, "<think>", "Count.</think>One.<|im_end|>")],
-)
-def test_continue_takes_the_prompt_that_says_whether_there_is_reasoning(
-    make: Make, turn: dict[str, Any], prompt: str, completion: str
-) -> None:
-    assert learned(make(CLOSES, "supervision.on_prompt_mismatch=continue"), ASKED, turn) == [(prompt, completion)]
 
 
 SILENT = CLOSES.replace("+ text +", "+ ('</think>' if message.role == 'assistant' else '') + text +")
@@ -215,28 +185,6 @@ def test_field_lets_a_template_place_inline_reasoning_itself(make: Make) -> None
     template = twins.CHATML.replace("message.content", "(message.reasoning_content or '-') + '|' + message.content")
     ((_, completion),) = learned(make(template, "supervision.reasoning=field"), ASKED, INLINE)
     assert completion == "Count.|One.<|im_end|>"
-
-
-@pytest.mark.parametrize(
-    ("prompt", "reasoning", "answer", "written"),
-    [
-        ("P<think>\n", "r", "a", "r\n</think>\n\na"),
-        ("P<think>\n", "", "\na", "\n</think>\n\n\na"),
-        ("P<think>", "r", "a", "r</think>a"),
-        ("P<think>\n\n</think>\n\n", "", "a", "a"),
-        ("P<|START_THINKING|>", "r", "a", "r<|END_THINKING|>a"),
-        ("P[THINK]", "r", "a", "r[/THINK]a"),
-        ("P<think>\n", "", "<think>r</think>\n\na", "r\n</think>\n\na"),
-        ("P<think>", "r", "<think></think>a", "r</think>a"),
-        ("P<think>", "r", "</think>a", "r</think>a"),
-        ("P<think>", "r", "  </think>  a", "r</think>  a"),
-    ],
-)
-def test_reasoning_is_closed_as_it_was_opened(prompt: str, reasoning: str, answer: str, written: str) -> None:
-    opened = opened_by(prompt)
-    assert opened is not None
-    assert prompt[: opened.start] == "P"
-    assert continuation(opened, reasoning, answer) == written
 
 
 def test_the_same_reasoning_in_a_field_and_inline_is_written_once(make: Make) -> None:

@@ -81,11 +81,6 @@ def test_a_turn_is_learned_after_the_prompt_inference_would_see(make: Make) -> N
     ]
 
 
-def test_a_chat_ends_after_its_last_terminator(make: Make) -> None:
-    batch = make().render([chat(*TALK, user("three?"))])
-    assert batch.text.endswith(b"Two.<|im_end|>")
-
-
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [("all", ["One.<|im_end|>", "Two.<|im_end|>"]), ("last", ["Two.<|im_end|>"])],
@@ -116,10 +111,6 @@ def test_an_opening_turn_that_cannot_be_prompted_is_context(make: Make) -> None:
     prompted = STRICT.replace("loop.index0 % 2 == 0", "(loop.index0 + (messages[0].role == 'assistant')) % 2 == 0")
     stages = make(prompted)
     assert completions(stages, assistant("Welcome."), user("hi"), assistant("Hello.")) == ["Hello.<|im_end|>"]
-
-
-def test_any_other_error_of_the_template_rejects_in_its_own_words(make: Make) -> None:
-    assert refusal(make(STRICT), user("a"), user("b"), assistant("c")) == ("template_error", "roles must alternate")
 
 
 CLOSED = "<think>\n\n</think>\n\n"
@@ -194,11 +185,6 @@ def test_a_call_ends_with_the_header_of_its_result_also_at_the_end(followed: boo
     assert first.endswith("<call>look</call><|observation|>")
 
 
-def test_the_header_of_the_next_message_can_be_the_terminator(make: Make) -> None:
-    stages = make(twins.GLM_LIKE, twin=twins.header_stops)
-    assert completions(stages, *TALK) == ["One.<|user|>", "Two.<|user|>"]
-
-
 GLM_FORGETS = """\
 {% for message in messages %}
 {{ '<|user|>' if message.role == 'user' else '<|assistant|>' }}
@@ -225,11 +211,6 @@ def test_a_turn_that_is_left_open_for_a_flag_of_its_message_is_refused(make: Mak
         user("one?"), assistant("The answer is", prefix=True), user("two?"), assistant("Two."), flags={1: False}
     )
     assert [completion for _, completion in make(template, *rules).turns(going_on)] == ["Two.<|im_end|>"]
-
-
-def test_append_closes_what_the_template_leaves_open(make: Make) -> None:
-    stages = make(twins.NO_TERMINATOR, "supervision.no_terminator=append")
-    assert completions(stages, user("hi"), assistant("Hello.")) == [" Hello.\n<|im_end|>"]
 
 
 def test_a_stop_of_the_recipe_is_a_terminator(tmp_path: Path) -> None:

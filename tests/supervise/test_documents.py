@@ -9,7 +9,7 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from supervision_stages import Stages, assistant, chat, samples, user
+from supervision_stages import Stages, assistant, samples, user
 from tokenizers import Tokenizer
 
 from packer.batches import Sample, TokenBatch, TurnBatch
@@ -147,29 +147,6 @@ def test_the_first_token_of_a_document_is_never_trained(tmp_path: Path) -> None:
     assert stages.reasons([Sample(kind="text", row=0, text="a")]) == [
         ("nothing_trained", "the only token to train on is the first of a document")
     ]
-
-
-def test_a_turn_goes_to_the_last_document_that_begins_with_it(tmp_path: Path) -> None:
-    stages = Stages.load(twins.double_newline(tmp_path))
-    talk = [user("a"), assistant("fox"), user("b"), assistant("\ndog"), user("c"), assistant("lazy")]
-    _, _, supervised = stages.supervise([chat(*talk)])
-    documents = supervised.documents
-    assert documents.num_documents == 2
-    assert documents.run_offsets.tolist() == [0, 1, 3]
-    assert documents.run_message.tolist() == [3, 1, 5]
-
-
-def test_texts_that_differ_only_in_swallowed_space_are_one_document(tmp_path: Path) -> None:
-    template = """\
-{% for message in messages %}
-{{ '<|' + message.role + '|>' + (message.content if loop.last else message.content | trim) + '<|end|>' }}
-{%- endfor %}
-{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
-    stages = Stages.load(twins.swallowing(tmp_path, template=template))
-    turns, _, supervised = stages.supervise([chat(user("a"), assistant(" fox"), user("b"), assistant("dog"))])
-    assert len(turns.text_offsets) - 1 == 2
-    assert supervised.documents.num_documents == 1
-    assert supervised.documents.run_message.tolist() == [1, 3]
 
 
 def test_documents_come_in_the_order_of_rows_and_turns(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import twins
 from supervision_stages import Stages, assistant, chat, user
 
@@ -45,30 +44,6 @@ def pieces(stages: Stages, tokens: TokenBatch, turn: int) -> tuple[list[str], li
 
 APART = twins.LLAMA2_LIKE.replace("' [/INST]' }}", "' [/INST] ' }}").replace("{{ ' ' + ", "{{ ")
 """A prompt that ends in a space, which the answer's first word would take."""
-
-BORDERS = {
-    "a border that merges: each side is encoded apart": (twins.double_newline, {}, "\nfox", True, "Ċ", "Ċfox<|im_end|>"),
-    "apart, no dummy space": (twins.sentencepiece_like, {"template": APART}, "fox", True, "▁", "fox▁</s>"),
-    "white space that a role token swallows is in no id": (
-        twins.swallowing, {}, "\n fox", False, "<|assistant|>", "▁fox<|end|>",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BORDERS)
-def test_a_turn_begins_after_the_ids_of_its_prompt(name: str, tmp_path: Path) -> None:
-    twin, options, said, merges, last, learned = BORDERS[name]
-    stages = Stages.load(twin(tmp_path, **options))
-    tokens = tokenized(stages, user("Hello!"), assistant(said))
-    prompt, completion = pieces(stages, tokens, 0)
-    assert (tokens.merged.tolist(), prompt[-1], "".join(completion)) == ([merges], last, learned)
-
-
-def test_turns_beside_a_merged_border_stay_in_the_text(tmp_path: Path) -> None:
-    stages = Stages.load(twins.double_newline(tmp_path))
-    tokens = tokenized(stages, user("a"), assistant("fox"), user("b"), assistant("\nfox"), user("c"), assistant("dog"))
-    assert tokens.merged.tolist() == [False, True, False]
-    assert tokens.turn_sequence.tolist() == [0, 1, 0]
 
 
 def test_after_the_first_added_token_a_completion_apart_is_encoded_as_in_any_text(tmp_path: Path) -> None:

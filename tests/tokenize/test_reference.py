@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +50,6 @@ def test_a_batch_of_many_slices_loses_nothing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "_BATCH_CHARACTERS", 5)
     for ours, theirs in zip(encoder.encode(batch), whole, strict=True):
         assert ours.tolist() == theirs.tolist()
-
-
-def test_encode_never_adds_a_bos(tmp_path: Path) -> None:
-    content = definition(twins.byte_level, tmp_path, bos=True)
-    bos = Tokenizer.from_str(content.decode()).token_to_id("<|begin|>")
-    encoder = ReferenceEncoder(content)
-    assert bos not in encoder.encode(["Hello"])[0]
-    assert encoder.encode(["<|begin|>Hello"])[0].tolist().count(bos) == 1
 
 
 def test_a_tokenizer_whose_special_tokens_change_the_text_between_them_is_refused_with_a_way_out(
@@ -220,23 +211,6 @@ def test_what_no_text_is_to_blame_for_is_not_put_on_a_text(tmp_path: Path, error
         encoder.encode(["a"])
 
 
-def test_an_interrupt_ends_a_batch_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes once: whoever went on with each text would lose it."""
-    encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
-    encodings, calls = encoder._encodings, []
-
-    def interrupted(texts: Sequence[str]) -> Any:
-        calls.append(texts)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return encodings(texts)
-
-    monkeypatch.setattr(encoder, "_encodings", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        encoder.encode(["a", "b"])
-    assert calls == [["a", "b"]]
-
-
 def test_a_batch_that_fails_though_none_of_its_texts_does_gives_the_ids_of_its_texts(tmp_path: Path) -> None:
     """Where threads cannot be started, say: what becomes of a row may not depend on the machine."""
     encoder = ReferenceEncoder(definition(twins.byte_level, tmp_path))
@@ -244,13 +218,3 @@ def test_a_batch_that_fails_though_none_of_its_texts_does_gives_the_ids_of_its_t
     expected = encoder.encode(batch)
     encoder._backend = Failing(RuntimeError("no threads"), encoder._backend.encode)
     assert [part.tolist() for part in encoder.encode(batch)] == [part.tolist() for part in expected]
-
-
-@pytest.mark.real
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama-3", "qwen3"])
-def test_ten_million_spaces_are_a_text_real_tokenizers_fail_on(name: str, real: Path) -> None:
-    encoder = ReferenceEncoder((real / "tokenizers" / name / "tokenizer.json").read_bytes())
-    with pytest.raises(UnencodableTextsError, match="retry-limit") as caught:
-        encoder.encode(["Hello", " " * 11_000_000 + "a", "dog"])
-    assert list(caught.value.reasons) == [1]

@@ -14,13 +14,12 @@ import pytest
 import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from search_effort import one_in
 
 from packer.batches import TurnBatch
 from packer.model.model import Model, load_model
 from packer.model.token_bytes import TokenBytes
-from packer.tokenize.reference_encoder import Anchors, ReferenceEncoder
-from packer.tokenize.tokenizing import TurnTokenizer, VectorizedBoundaries
+from packer.tokenize.reference_encoder import ReferenceEncoder
+from packer.tokenize.tokenizing import TurnTokenizer
 
 BYTE_LEVEL = [twins.byte_level, twins.double_newline, twins.nfc, twins.added_letters, twins.header_stops]
 SENTENCEPIECE = [twins.sentencepiece_like, twins.metaspace_first, twins.swallowing, twins.line_breaks]
@@ -116,36 +115,6 @@ def test_turns_are_placed_as_by_a_look_at_each_text(twin: Callable[..., Path], i
     assert seen["one by one"]
 
 
-@pytest.mark.parametrize("twin", one_in(2, [*BYTE_LEVEL, *SENTENCEPIECE]))
-def test_a_text_placed_at_once_follows_the_rule_word_for_word(twin: Callable[..., Path]) -> None:
-    """With S the ids of a text up to a turn's end, and P those of its prompt: S begins with P, and the rest is learned."""
-    model = model_of(twin)
-    encoder = ReferenceEncoder(model.files["tokenizer.json"])
-    anchors = Anchors(model.added_tokens, model.vocab_size, normalizes=False)
-    seen: Counter[str] = Counter()
-
-    @given(batches(twin))
-    def follow(turns: TurnBatch) -> None:
-        located = VectorizedBoundaries(encoder, TokenBytes(model), anchors.is_anchor).locate(
-            turns, np.arange(len(turns.raw))
-        )
-        places = iter(zip(located.prompt_tokens, located.completion_tokens, strict=True))
-        for turn, text in enumerate(turns.turn_text.tolist()):
-            if text not in located.sequence_text:
-                continue
-            prompt_tokens, completion_tokens = next(places)
-            start = turns.text_offsets[text]
-            whole = encoder.encode([turns.text[start : start + turns.completion_end[turn]].decode()])[0].tolist()
-            prompt = encoder.encode([turns.text[start : start + turns.prompt_end[turn]].decode()])[0].tolist()
-            own = located.ids[located.offsets[located.sequence_text.tolist().index(text)] :]
-            assert own[:completion_tokens].tolist() == whole
-            assert own[:prompt_tokens].tolist() == prompt
-            seen["turns"] += 1
-
-    follow()
-    assert seen["turns"]
-
-
 def whole_of(definition: Any) -> Any:
     """Whether each entry of a tokenizer stands for itself in any text: an anchor."""
     definition["added_tokens"].sort(key=lambda token: token["id"])
@@ -182,23 +151,6 @@ def test_entries_that_come_without_merges_are_no_anchors(setting: dict[str, Any]
     definition = json.loads(model.files["tokenizer.json"])
     definition["model"] |= setting
     assert not whole_of(definition).any()
-
-
-def test_a_text_that_cannot_be_placed_leaves_the_others_where_they_are() -> None:
-    tokenizing = tokenizing_of(twins.double_newline)
-    good = b"<|im_start|>assistant\nfox<|im_end|>"
-    merging = b"<|im_start|>assistant\n\nfox<|im_end|>"
-    prompt = len(b"<|im_start|>assistant\n")
-    turns = batch_of([good, merging, good], [(n, prompt, len(text)) for n, text in enumerate([good, merging, good])])
-    located = tokenizing._locate_vectorized(turns)
-    assert located is not None
-    assert located.sequence_text.tolist() == [0, 2]
-    tokens = tokenizing.tokenize(turns)
-    assert tokens.merged.tolist() == [False, True, False]
-    assert tokens.sequence_text.tolist() == [0, 2, 1, 1]
-    assert tokens.turn_sequence.tolist() == [0, 3, 1]
-    assert turn_ids(tokens, 0) == turn_ids(tokens, 2)
-    assert turn_ids(tokens, 0)[1] == turn_ids(tokens, 1)[1][1:]
 
 
 def test_a_pass_that_suits_no_text_of_a_batch_is_not_tried_again() -> None:
