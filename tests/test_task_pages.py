@@ -173,9 +173,9 @@ def test_the_page_on_columns_distills_trains_on_rollouts_and_weighs_tokens(model
         for ids in (row["input_ids"] for row in rows)
     ]
     write_rows("weighted.jsonl", weighted)
-    options = {"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1}
-    monkeypatch.setattr(transformers, "TrainingArguments", partial(transformers.TrainingArguments, **options))
-    names = run_page("columns.md", monkeypatch)
+    on_cpu = 'output_dir="run", use_cpu=True, bf16=False, report_to="none", logging_steps=1'
+    blocks = [block.replace('output_dir="run"', on_cpu) for block in python_of("columns.md")]
+    names = run_page("columns.md", monkeypatch, blocks)
     losses = losses_of(capsys.readouterr().out)
     assert len(losses) >= 3 and 0 < losses[-1] < losses[0]
     logged = [each["loss"] for each in names["trainer"].state.log_history if "loss" in each]

@@ -156,7 +156,7 @@ TYPES = {
         *(b'{"messages":[%b]}' % value for value in (b"null", b'["user","a"]', b'"a","b"', b'{"content":"a"}')),
         *(chat().replace(b'"user"', role) for role in (b'["user"]', b"null")),
         *(chat(message=field) for field in (b',"train":"perhaps"', b',"weight":"NaN"', b',"weight":2', b',"weight":%d' % 2**70)),
-        chat(message=b',"reasoning_content":["a"]'),
+        *(chat(message=field) for field in (b',"weight":1e-320', b',"reasoning_content":["a"]')),
         *(chat(row=field) for field in (b',"chat_template_kwargs":[1]', b',"system":1', b',"tools":7')),
         *(chat(user=b"1"), calls(b'{"name":"f"}')),
     ),
@@ -168,7 +168,7 @@ TYPES = {
     "multimodal": (chat(row=b',"images":1'),),
     "nothing_trained": (
         *map(chat, (b'""', b'" "', rb'"\n\n\n"', b"[]", b'[{"type":"text","text":""}]')),
-        *(b'{"messages":[{"role":"user","content":"a"}]}', chat(message=b',"weight":-0.0'), chat(message=b',"weight":1e-320')),
+        *(b'{"messages":[{"role":"user","content":"a"}]}', chat(message=b',"weight":-0.0')),
     ),
     KEPT: (
         chat(b'[{"text":"fine"}]'),

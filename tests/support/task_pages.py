@@ -60,8 +60,11 @@ def run_page(page, monkeypatch, blocks=None):
     """
     import torch
 
-    adam = torch.optim.AdamW
-    monkeypatch.setattr(torch.optim, "AdamW", lambda parameters, lr: adam(parameters, lr=1e-2))
+    class Quick(torch.optim.AdamW):
+        def __init__(self, params, **options):
+            super().__init__(params, **options | {"lr": 1e-2})
+
+    monkeypatch.setattr(torch.optim, "AdamW", Quick)
     names = {}
     for block in blocks or python_of(page):
         exec(compile(block.replace("4096", "1024"), page, "exec"), names)

@@ -293,14 +293,14 @@ class ComparedRows:
     def _neighbors(self, sample: Sample) -> frozenset[Any]:
         """Return what the messages are, each with those before and behind it, and what else may matter of the row."""
         numbers = self._numbers
-        found = [(each.trained, *_kind(each.fields)) for each in sample.messages]
+        found = [_kind(each.fields, trained=each.trained) for each in sample.messages]
         kinds = [numbers.setdefault(kind, len(numbers)) for kind in found]
         around = zip([_NOBODY, *kinds[:-1]], kinds, [*kinds[1:], _NOBODY], strict=True)
         return frozenset([bool(sample.tools), *sample.template_kwargs, *around])
 
 
-def _kind(fields: Message) -> tuple[Any, ...]:
-    plain = fields["role"], bool(fields.get("content"))
+def _kind(fields: Message, *, trained: bool | None) -> tuple[Any, ...]:
+    plain = fields["role"], bool(fields.get("content")), trained
     if len(fields) == 2:  # nearly always
         return plain
     calls = fields.get("tool_calls") or ()
