@@ -116,6 +116,14 @@ def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_p
     assert {run.weight for row in found.rows for each in row.view.documents for run in each.runs} == {None, 1.0, 0.25}
 
 
+def test_the_answers_of_a_pair_are_no_rewritten_history_however_long_the_chosen_one_is(recipe_of, tmp_path):
+    asked, said = chat("Hi", "Hello, and more. " * 9)["messages"]
+    row = {"prompt": [asked], "chosen": [said], "rejected": [said | {"content": "No."}]}
+    notes = []
+    assert preview(recipe_of(write(tmp_path / "a.jsonl", row)), rows=1, note=notes.append).totals.documents == 2
+    assert not any("would stop" in each for each in notes)
+
+
 def test_nothing_is_written(starter, recipe_of, tmp_path, monkeypatch):
     recipe = recipe_of(write(tmp_path / "a.jsonl", chat("Hi", "Hello"), "not json"))
     monkeypatch.chdir(tmp_path)
