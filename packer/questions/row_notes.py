@@ -62,8 +62,7 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
     samples, said = samples[:_MOST_SAMPLES], every[:_MOST_SAMPLES]
     begun = [each[0][1] for each in said if (each[0][0], each[-1][0]) == ("assistant", "user")]
     if 2 * len({*begun}) > len(said):  # a greeting is the same in all
-        says = "begin with an answer and end in a question, as where messages stand newest first"
-        yield Note(says, len(begun), len(said))
+        yield Note("begin with an answer and end in a question, as where the newest comes first", len(begun), len(said))
     cut = "cut it off if a model gave it with the answer"
     for is_unusual, what in (
         (_repeats_question, f"begins with the whole question, which is trained with it; {cut}"),
@@ -90,7 +89,7 @@ def _cut(answers: Sequence[str]) -> Iterator[Note]:
     num_long = sum(10 * len(text) >= 9 * most for text in distinct)
     num_open = sum(text[-1].isalnum() for text in longest) if most >= _SHORTEST_CUT else 0
     if len(longest) >= _FEWEST_CUT and 2 * len(longest) > num_long and 2 * num_open > len(longest):
-        says = f"have an answer of {most:,} characters, as no other has more, and most of these end within a sentence"
+        says = f"have an answer of {most:,} characters, the most that any has, and most of these end within a sentence"
         yield Note(f"{says}; leave them out if they were cut off there", len(longest), len(answers))
 
 
@@ -168,8 +167,7 @@ def turns_in_rows(
         numbers = [int(each) for each in said if each.isdecimal()]
         first, last = min(numbers, default=2), max(numbers, default=0)
         is_counted = all(each in (before + 1, first) for before, each in pairwise([first - 1, *numbers]))
-        is_long = first <= 1 < last - first  # two in turn may be a no and a yes
-        if len(numbers) == len(rows) and is_counted and is_long and numbers.count(first) > 1:
+        if len(numbers) == len(rows) and is_counted and first <= 1 < last - first and numbers.count(first) > 1:
             says = f"its rows are numbered by {quoted(name)}, which begins anew: if they are turns of conversations"
             yield Note(f"{says}, each is trained without those before it; docs/how-to/exports.md#turns joins them")
 
