@@ -158,8 +158,8 @@ def preview(
 
 
 def _note_cost(recipe: Recipe, model: Model, rows: Sequence[PreviewedRow], note: Callable[[str], None]) -> None:
-    """Note that a build asks what to do about rewritten history, if it costs too much in these rows."""
-    made = [row.view.documents for row in rows if row.view.documents]
+    """Note that a build asks what to do about rewritten history, if it costs too much in rows that are no pairs."""
+    made = [row.view.documents for row in rows if row.view.documents and row.view.documents[0].side is None]
     try:
         refuse_cost(recipe, model, [(sum(each.length for each in own), own[-1].length) for own in made])
     except RewrittenError as error:

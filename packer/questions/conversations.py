@@ -186,4 +186,5 @@ def single_messages(rows: Sequence[Mapping[str, Any]]) -> SingleMessages | None:
 def _take_turns(names: Sequence[Any]) -> bool:
     """Whether names are few, and some speak again after another: documents have more authors."""
     num_names, num_changes = len({*names}), sum(one != other for one, other in pairwise(names))
-    return 1 < num_names <= num_changes and 2 * num_names <= len(names) + 2
+    are_few = 1 < num_names <= num_changes and 2 * num_names <= len(names) + 2
+    return are_few and not any(map(is_text, map(str, names)))

@@ -87,19 +87,23 @@ def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return which of some values say that a row is right, and which say the contrary.
 
     A word says the contrary of what it denies, whether that is good or bad. Of two single characters, nobody knows; of
-    Latin letters, most pairs are names of something (`M`, `F`).
+    Latin letters, most pairs are names of something (`M`, `F`). Beside `train`, any other word is held out.
 
     Example:
         >>> verdicts(["approved", "pending", "rejected"]), verdicts(["not_solved", "other"])
         ((['approved'], ['rejected']), ([], ['not_solved']))
         >>> verdicts(["toxic", "nontoxic"]), verdicts(["N", "Y"]), verdicts(["F", "M"])
         ((['toxic'], ['nontoxic']), (['N'], ['Y']), ([], []))
+        >>> verdicts(["dev", "train"])
+        (['train'], ['dev'])
     """
     if len(values) == 2 and all(map(is_character, values)):
         are_names = all(each.isascii() and each.isalpha() for each in values)
         says = not are_names or {each.lower() for each in values} in _YES_OR_NO
         return ([values[0]], [values[1]]) if says else ([], [])
     words = [value.lower() for value in values]
+    if trained := [value for value in values if value.lower() in ("train", "training")]:
+        return trained, [value for value in values if value not in trained]
     known = _RIGHT.union(words)
     denied = {word: found[1] for word in words if (found := _DENIES.fullmatch(word)) and found[1] in known}
     right = [value for value in values if value.lower() in _RIGHT.union(denied.values())]

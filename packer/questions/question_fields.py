@@ -17,6 +17,7 @@ from packer.source.unsupported_rows import SUSPECT_FIELDS, is_preference
 
 _MAX_LISTED = 12
 _EXAMPLE_CHARACTERS = 32
+_NAME_CHARACTERS = 200  # of a question, as forms have them
 
 _NO_TEXTS = (SUSPECT_FIELDS - {"label"}).union(ID_FIELDS)
 
@@ -103,28 +104,31 @@ class Fields:
         """Return the options in which the fields with text are to be filled in, with an example of each."""
         question, answer = (each[0] if len(each) == 1 else FILL_IN for each in (self._questions, self._answers))
         ways: list[tuple[Columns, str]] = [({"instruction": question, "output": answer}, "a question and its answer")]
+        lists = [path for path, each in self._lists.items() if path not in self._no_texts and is_text(*strings(each))]
         if self.is_pair:
             ways = [({"instruction": question}, "the question of both answers")]
         elif self._asked:
             ways = [({"prompt": self._asked[0], "completion": answer}, "messages and their answer")]
+        elif len(self._texts) < 2 and lists and not self._no_texts:
+            ways = []  # nothing is left for the answer
         elif not self._questions:
             ways = [({"instruction": FILL_IN, "output": FILL_IN}, "a question and its answer")] * bool(self._texts)
             whole = [path for path, each in self._texts.items() if any(map(is_text, each))]
             whole = whole if len(whole) == 1 else [FILL_IN] * bool(self._texts)
             ways += [({"text": path}, "a text that is trained whole") for path in whole]
-            told = [path for path, each in self._lists.items() if {*map(type, each)} == {str} and is_text(*each)]
-            if len(told) == 1 and not self._texts:
-                ways = [({"conversations": told[0]}, "texts of a user and the assistant in turn")]
+        if not self._texts and len(lists) == 1 and {*map(type, self._lists[lists[0]])} == {str}:
+            ways = [({"conversations": lists[0]}, "texts of a user and the assistant in turn")]
+        said = f"{list_names(lists)} {'has' if len(lists) == 1 else 'have'} texts in a list"
         if not ways:
-            lists = [path for path, value in self._lists.items() if any(map(has_word, strings(value)))]
-            said = f"{list_names(lists)} has texts in a list" if lists else "no field of these rows has a text"
-            return f"{said}; {_READS}" + f"; {_SHAPES}" * bool(lists)
+            return f"{said if lists else 'no field of these rows has a text'}; {_READS}" + f"; {_SHAPES}" * bool(lists)
         columns_of = [(flow_mapping(composed(columns, each)), what) for each, what in ways]
         options = "; ".join(f"{as_option(f'sources.columns={each}')} for {what}" for each, what in columns_of)
         texts = [
-            f"{quoted(path)} ({quoted(shortened(each[0], _EXAMPLE_CHARACTERS))})" for path, each in self._texts.items()
+            f"{quoted(path, _NAME_CHARACTERS)} ({quoted(shortened(each[0], _EXAMPLE_CHARACTERS))})"
+            for path, each in self._texts.items()
         ]
         shown = f"; the fields with text: {', '.join(texts[:_MAX_LISTED])}" * bool(texts)
+        shown += f"; {said}" * bool(lists and texts)
         no_texts = f"{list_names(self._no_texts)} may be the answer, where packer reads a single text; "
         return f"{no_texts * bool(self._no_texts)}say which field is which: {options}{shown}; {_SHAPES}"
 
@@ -180,4 +184,5 @@ def list_names(names: Iterable[str]) -> str:
     """List names of fields, quoted, and how many were left out."""
     every = list(names)
     more = len(every) - _MAX_LISTED
-    return ", ".join(quoted(name) for name in every[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    shown = [quoted(name, _NAME_CHARACTERS) for name in every[:_MAX_LISTED]]
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

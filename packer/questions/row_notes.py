@@ -43,6 +43,8 @@ _ENDS = tuple(".!?…。！？")
 _SEVERAL, _NEARLY_ALL = 0.05, 0.9
 """Shares of all answers that have one mark: a line of its own at the end, and any other, which may be none."""
 
+_SHORTEST_CUT, _FEWEST_CUT = 100, 3  # characters, and answers: others may be as long by chance
+
 _LIST = re.compile(r"\[\s*[\"'].*[\"']\s*\]", re.DOTALL)
 """A list of texts as JSON, or as Python prints it, of which the items may be turns, or answers to one question."""
 
@@ -52,11 +54,15 @@ _LONGEST_QUESTION = 20_000
 
 def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
     """Yield what is unusual in the first samples of a file."""
-    samples = samples[:_MOST_SAMPLES]
     if samples and samples[0].kind == "text":
-        yield from _dialogues([sample.text for sample in samples])
+        yield from _dialogues([sample.text for sample in samples[:_MOST_SAMPLES]])
         return
-    said = [_said(sample) for sample in samples]
+    every = [_said(sample) for sample in samples]
+    yield from _cut([each[-1][1] for each in every if each[-1][0] == "assistant"])
+    samples, said = samples[:_MOST_SAMPLES], every[:_MOST_SAMPLES]
+    begun = [each[0][1] for each in said if (each[0][0], each[-1][0]) == ("assistant", "user")]
+    if 2 * len({*begun}) > len(said):  # a greeting is the same in all
+        yield Note("begin with an answer and end in a question, as where the newest comes first", len(begun), len(said))
     cut = "cut it off if a model gave it with the answer"
     for is_unusual, what in (
         (_repeats_question, f"begins with the whole question, which is trained with it; {cut}"),
@@ -73,6 +79,18 @@ def notes_on(samples: Sequence[Sample]) -> Iterator[Note]:
         if 2 * found > len(samples):
             yield Note(f"have an answer that {what}", found, len(said))
     yield from _marks([each[-1][1] for each in said if each[-1][0] == "assistant"])
+
+
+def _cut(answers: Sequence[str]) -> Iterator[Note]:
+    """Report answers that are all cut at one length, as cells of a table are: they are most of the long ones."""
+    distinct = {*answers}
+    most = max(map(len, distinct), default=0)
+    longest = [text for text in distinct if len(text) >= most - 1]  # without a blank at its end
+    num_long = sum(10 * len(text) >= 9 * most for text in distinct)
+    num_open = sum(text[-1].isalnum() for text in longest) if most >= _SHORTEST_CUT else 0
+    if len(longest) >= _FEWEST_CUT and 2 * len(longest) > num_long and 2 * num_open > len(longest):
+        says = f"have an answer of {most:,} characters, the most that any has, and most of these end within a sentence"
+        yield Note(f"{says}; leave them out if they were cut off there", len(longest), len(answers))
 
 
 def _dialogues(texts: Sequence[str]) -> Iterator[Note]:
@@ -138,6 +156,22 @@ def _headers(text: str) -> tuple[str, str] | None:
         if asked is not None and answered is not None:
             return asked[1], answered[1]
     return None
+
+
+def turns_in_rows(
+    samples: Sequence[Sample], rows: Sequence[Mapping[str, Any]], fields: Collection[str]
+) -> Iterator[Note]:
+    """Yield the fields that number rows of one question, and begin anew: an answer may need the rows before its own."""
+    if any(sum(each.role == "user" for each in sample.messages) != 1 for sample in samples):
+        return  # the turns before may be in their messages, or in a prompt
+    for name in sorted(fields):
+        said = [str(each)[:9] for row in rows if isinstance(each := row.get(name), int | str)]
+        numbers = [int(each) for each in said if each.isdecimal()]
+        first, last = min(numbers, default=2), max(numbers, default=0)
+        is_counted = all(each in (before + 1, first) for before, each in pairwise([first - 1, *numbers]))
+        if len(numbers) == len(rows) and is_counted and first <= 1 < last - first and numbers.count(first) > 1:
+            says = f"its rows are numbered by {quoted(name)}, which begins anew: if they are turns of conversations"
+            yield Note(f"{says}, each is trained without those before it; docs/how-to/exports.md#turns joins them")
 
 
 _NAMES = frozenset({"none", "null", "nan", "nat", "<na>", "n/a", "#n/a"})

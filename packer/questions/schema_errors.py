@@ -32,7 +32,10 @@ def no_schema(path: FilePath, format: Format, columns: Columns) -> InputError:  
     if format in CSV_FORMATS or format in TABLE_FORMATS:
         found = column_types(path, format)
         whole = first_rows(path, format, columns, _TRIED_ROWS, every_column=True)
-        return _of_rows(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
+        error = _of_rows(path, [dict.fromkeys(found) | row for row in whole] or [found], columns)
+        if format in CSV_FORMATS and all(map(is_text, found)):
+            error.hint = f"if the first line is a row, write one with the names of its fields above it; {error.hint}"
+        return error
     rows = [*first_rows(path, format, columns)]
     if not rows:
         return _no_object(path, first_value(path, format, columns))

@@ -304,7 +304,7 @@ def _word(value: Any) -> str | None:
 
 
 def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -> UnreadField | None:
-    """Return the flag in which rows differ, if some of them say no, or a number below zero."""
+    """Return the flag in which rows differ, if some of them say no, or a number below zero, or have a mark."""
     kind, says, kept = _kind(values), "", dict[str, str]()
     yes, no = list[Any](), list[Any]()
     if kind == "signs":
@@ -316,6 +316,8 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
             says = "false or true" if yes else "false or nothing"
     elif all(isinstance(value, str) for value in values):
         yes, no = verdicts(values)
+        if len(values) == 1 and is_character(values[0]) and num_silent > 0 and said.num_rows > 1:
+            yes, says = [*values], f"{values[0]} or nothing"  # a mark, as tables have them
         are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
         if no and (len(values) > 1 or num_silent > 0) and not are_topics:
             first = dict.fromkeys((*no, *values))

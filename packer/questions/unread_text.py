@@ -19,7 +19,7 @@ from packer.questions.beginnings import blocks_in, blocks_of, names_in
 from packer.questions.message_order import out_of_order
 from packer.questions.named_media import names_media
 from packer.questions.read_places import ITEMS, Note, Path, UnreadField, shortened, shown_path
-from packer.questions.row_notes import begun_rows, notes_on, null_names
+from packer.questions.row_notes import begun_rows, notes_on, null_names, turns_in_rows
 from packer.questions.row_texts import ReadTexts, RowTexts
 from packer.questions.texts import (
     MESSAGE_FIELDS,
@@ -213,6 +213,7 @@ def find_unread(
             *notes_on(samples),
             *null_names(rows_read, own - tools - hidden, {columns.get(name) or name for name in _BESIDE_QUESTION}),
             *begun_rows(samples, num_rows),
+            *turns_in_rows(samples, rows_read, names - own - hidden),
         ),
         num_rows=num_rows,
         num_read=len(samples),

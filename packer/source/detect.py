@@ -47,9 +47,10 @@ _EXPECTED = "JSON lines, a JSON array, CSV, Parquet or Arrow"
 _FOREIGN: tuple[tuple[int, bytes | tuple[bytes, ...], str, str], ...] = (
     (0, b"\xfd7zXZ\x00", "xz", "unpack it first: xz -dk {path}; or pipe it in: xz -dc {path} | packer build - …"),
     (0, b"BZh", "bzip2", "unpack it first: bunzip2 -k {path}; or pipe it in: bzcat {path} | packer build - …"),
-    (0, b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}"),
+    (0, b"PK\x03\x04", "a zip archive", "unpack it first: unzip {path}; of a spreadsheet, save the table as CSV"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first: 7z x {path}"),
     (257, (b"ustar\x00", b"ustar  \x00"), "a tar archive", "unpack it first: tar -xf {path}"),
+    (0, (b"{'", b"[{'"), "objects as Python prints them", "write them with json.dumps, one object a line"),
     (0, LFS_POINTER, "a pointer of Git LFS in place of the file", FETCH_LFS),
     (0, b"\xff\xfe\x00\x00", "UTF-32 text", "rewrite it as UTF-8: iconv -f UTF-32 -t UTF-8 {path}"),
     (0, (b"\xff\xfe", b"\xfe\xff"), "UTF-16 text", "rewrite it as UTF-8: iconv -f UTF-16 -t UTF-8 {path}"),

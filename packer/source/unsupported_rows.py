@@ -12,8 +12,8 @@ MEDIA_FIELDS = (*IMAGE_FIELDS, "videos", "video", "audios", "audio")
 CHOSEN_FIELDS = ("chosen", "chosen_messages", "chosen_response", "preferred_output")
 REJECTED_FIELDS = ("rejected", "rejected_messages", "rejected_response", "non_preferred_output")
 PREFERENCE_FIELDS = (*CHOSEN_FIELDS, *REJECTED_FIELDS)
-_FLAGS = ("train", "training", "trainable", "keep")
-"""Fields in which a row may say whether it is trained as a whole, beside its weights."""
+ROW_FLAGS = ("train", "training", "trainable", "keep", *WEIGHT_FIELDS)
+"""Fields in which a row may say whether it is trained as a whole, or its weight."""
 
 _RATING = "kto_tag"
 """What LLaMA-Factory calls the rating of an answer; the schema of rated answers reads it as `label`."""
@@ -33,7 +33,7 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 
-SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *_FLAGS, *WEIGHT_FIELDS, "label", _RATING})
+SUSPECT_FIELDS = frozenset({*MEDIA_FIELDS, *PREFERENCE_FIELDS, *ROW_FLAGS, "label", _RATING})
 """A row with none of these is an example to imitate, as far as its fields tell."""
 
 _MEDIA_PART = re.compile(r"(?:input_)?(?:image|video|audio)(?:_url)?")
@@ -47,7 +47,7 @@ def refuse_unsupported(row: dict[str, Any], *, suspect: Collection[str], rated: 
     for field in MEDIA_FIELDS:
         if row.get(field):
             raise Refused("multimodal", f"the field `{field}` is not empty")
-    for field in (*_FLAGS, *WEIGHT_FIELDS):
+    for field in ROW_FLAGS:
         if field in row:
             _refuse_weight(field, row[field])
     for field in PREFERENCE_FIELDS:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from shorter_starter import shortened
 from twins import byte_level
+from watched_builds import Notes
 
 from packer.audit.preview import preview
 from packer.audit.view import view_row
@@ -114,6 +115,14 @@ def test_rows_of_every_kind_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
     assert codes == {
         "not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"
     }  # fmt: skip
+
+
+def test_the_answers_of_a_pair_are_no_rewritten_history_however_long_the_chosen_one_is(recipe_of, tmp_path):
+    asked, said = chat("Hi", "Hello, and more. " * 9)["messages"]
+    row = {"prompt": [asked], "chosen": [said], "rejected": [said | {"content": "No."}]}
+    notes = Notes()
+    assert preview(recipe_of(write(tmp_path / "a.jsonl", row)), rows=1, progress=notes).totals.documents == 2
+    assert not any("would stop" in each for each in notes.notes)
 
 
 def test_nothing_is_written(starter, recipe_of, tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ def test_flags_beside_other_answers_are_not_laid_over_the_messages(tokenizer: Pa
     asked = ("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
     error = fields(*asked, exit_code=3)["error"]
     assert "`is_right`" in error["message"] and "jq" not in error["hint"]
-    run(*asked, *shlex.split(error["hint"].partition(" leaves")[0]))
+    run(*asked, *shlex.split(error["hint"].rpartition("; ")[2].partition(" leaves")[0]))
 
 
 def flagged(*flags: Any) -> list[dict[str, Any]]:

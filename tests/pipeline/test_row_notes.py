@@ -83,6 +83,57 @@ def test_marks_with_which_many_answers_begin_or_end_are_reported(told, begin, en
         assert f"{number} of its first 30 rows {says}" in found
 
 
+WORDS = "The ferry from Oban to Craignure leaves at {} in the morning and takes most of an hour where the sea is calm, "
+
+
+@pytest.mark.parametrize(
+    ("cut", "number", "is_told"), [(120, 8, True), (120, 2, False), (60, 8, False), (None, 8, False)]
+)
+def test_answers_that_are_cut_at_one_length_are_reported(told, cut, number, is_told):
+    answers = [(WORDS.format(k) + "k" * 40)[:cut] + "," * (cut is None) * k for k in range(number)]
+    rows = [{"instruction": "When?", "output": each} for each in (*answers, "At six.", "At ten.")]
+    found = told(rows)
+    assert (f"{number} of its first {number + 2} rows have an answer of {cut} characters" in found) == is_told
+
+
+@pytest.mark.parametrize(("says", "is_named"), [(("ja", "nein"), True), ((True, "yes"), False)])
+def test_a_flag_that_says_neither_yes_nor_no_is_named_as_not_read(told, says, is_named):
+    rows = [{"instruction": f"{k}?", "output": "At six.", "keep": says[k % 2]} for k in range(4)]
+    assert ("fields of rows that are not read: `keep` (ja, nein)" in told(rows)) == is_named
+
+
+def _turns(*said):
+    roles = cycle(["assistant", "user"])
+    return {"messages": [{"role": next(roles), "content": each} for each in said]}
+
+
+@pytest.mark.parametrize(("first", "is_told"), [("At {}.", True), ("Hello! I am {0:.0}the bot.", False)])
+def test_conversations_that_stand_newest_first_are_reported_and_greetings_are_not(told, first, is_told):
+    found = told([_turns(first.format(str(k)), "And then?", f"At {k}.", "When does it leave?") for k in range(6)])
+    assert ("6 of its first 6 rows begin with an answer and end in a question" in found) == is_told
+
+
+@pytest.mark.parametrize(
+    ("numbers", "is_told"),
+    [
+        ([1, 2, 3, 1, 1, 2], True),
+        (["0", "1", "2", "0", "1", "0"], True),
+        ([1, 2, 1, 2, 1, 2], False),
+        ([0, 1, 2, 3, 4, 5], False),
+        ([1, 2, 3, 1, 3, 1], False),
+        ([1, 2, 3, 1, None, 1], False),
+        ([4, 5, 6, 4, 5, 4], False),
+    ],
+)
+def test_rows_that_are_numbered_anew_may_be_turns_that_lack_those_before(told, numbers, is_told):
+    asked = [{"instruction": f"{k}?", "output": "At six.", "at": number} for k, number in enumerate(numbers)]
+    says = "its rows are numbered by `at`, which begins anew"
+    assert (says in told(asked, "asked")) == is_told
+    before = [{**_turns("1?", "At six.", "2?"), "at": number} for number in numbers]
+    before = [{**row, "messages": [{"role": "user", "content": "0?"}, *row["messages"]]} for row in before]
+    assert says not in told(before, "before", history="exact")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

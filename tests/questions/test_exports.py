@@ -695,6 +695,18 @@ def test_single_messages_are_not_joined_in_the_order_of_times_that_do_not_sort(t
         made_by_page("single-messages", write(tmp_path / "rows.jsonl", [row]))
 
 
+def test_rows_that_are_turns_are_joined_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    turns = [(ASKED, SAID), (MORE, REST)]
+    rows = [
+        {"talk": talk, "turn": str(number), "question": asked, "answer": said}
+        for number, (asked, said) in reversed([*enumerate(turns, 9)])
+        for talk in "ab"
+    ]
+    made = made_by_page("turns", write(tmp_path / "rows.jsonl", rows)).read_text().splitlines()
+    every = [ASK, ANSWER, message("user", MORE), message("assistant", REST)]
+    assert [*map(json.loads, made)] == [{"messages": every}] * 2
+
+
 def test_calls_as_xml_have_values_of_the_types_of_their_tools_and_stay_where_one_has_no_end(tmp_path: Path) -> None:
     properties = {"place": {"type": "string"}, "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}
     texts = [
@@ -714,7 +726,14 @@ def test_calls_as_xml_have_values_of_the_types_of_their_tools_and_stay_where_one
 
 def test_the_page_has_a_command_for_each_export_that_is_recognized() -> None:
     others = ["Other keys", "Lists of conversations", "Beside messages"]
-    more = ["Single messages", "Answers to messages", "Requests of a session", "Calls as XML", "Parameters of tools"]
+    more = [
+        "Single messages",
+        "Turns",
+        "Answers to messages",
+        "Requests of a session",
+        "Calls as XML",
+        "Parameters of tools",
+    ]
     assert [*commands_of_page()] == [heading.lower().replace(" ", "-") for heading in [*others, *RECOGNIZED, *more]]
 
 

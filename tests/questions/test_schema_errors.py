@@ -151,6 +151,34 @@ def test_where_names_do_not_tell_fields_are_to_be_filled_in_and_no_place_is_gues
     assert columns_hint([row], {}) == hint + SHAPES
 
 
+READS = "packer reads messages, questions with answers, texts, and token ids"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            {"dialogo": [{"rol": "cliente", "texto": "When does it leave?"}], "contento": "no"},
+            f"`dialogo` has texts in a list; {READS}",
+        ),
+        ({"problem": "a", "steps": [["Ann", "Where do we go?"]]}, f"`steps` has texts in a list; {READS}"),
+        (
+            {"traits": ["I like to fish."], "more": [{"said": "It is high at noon."}], "rest": [["It is low at six."]]},
+            f"`more`, `rest` have texts in a list; {READS}",
+        ),
+        (
+            {"title": "Tides", "story": "It is high at noon.", "asked": ["When is it high?", "Is it low?"]},
+            (
+                f"{TO_FILL_IN}; --columns text=story for a text that is trained whole; the fields with text: `title` "
+                "(`Tides`), `story` (`It is high at noon.`); `asked` has texts in a list"
+            ),
+        ),
+    ],
+)
+def test_texts_in_lists_are_named_beside_or_in_place_of_fields_that_cannot_be_an_answer(row, said):
+    assert columns_hint([row], {}) == said + SHAPES
+
+
 def test_of_two_answers_by_their_names_none_is_chosen():
     row = {"question": "a", "attempt": "It is high at noon.", "solution": "It is low at noon."}
     assert columns_hint([row], {}).startswith(f"say which field is which: {ANSWER_TO}; ")
@@ -211,6 +239,26 @@ def test_messages_of_speakers_by_turns_are_single_messages_though_a_row_has_no_s
     ]
     hint = refused(tmp_path / "rows.jsonl", *rows)
     assert hint.startswith("each row is a single message; join those of each conversation to `messages`")
+
+
+def test_what_users_say_names_no_speaker_and_rows_with_an_answer_are_no_single_messages(tmp_path):
+    said = [("When does it leave?", "At six."), ("And when is it back?", "At ten.")] * 4
+    hint = refused(tmp_path / "rows.jsonl", *({"user_message": asked, "bot_response": told} for asked, told in said))
+    assert "single message" not in hint and "`user_message`" in hint
+
+
+@pytest.mark.parametrize(("first", "is_told"), [("What is high at noon?,It is the tide.", True), ("What?,Tide", False)])
+def test_a_table_without_a_header_is_told_so_and_its_long_names_are_whole(first, is_told, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{first}\nIs the tide of Oban low at six in the evening?,It is not.\n")
+    with pytest.raises(InputError) as caught:
+        detected_schema(path, format="csv", columns={})
+    assert ("if the first line is a row" in caught.value.hint) == is_told
+    asked = "Which of the harbors in the list below did you leave from?"
+    path.write_text(f"{asked},When\nFrom Oban.,At six.\n")
+    with pytest.raises(InputError) as caught:
+        detected_schema(path, format="csv", columns={})
+    assert f"`{asked}`" in caught.value.message and f"`{asked}`" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,11 @@ DIFFERING: list[tuple[Any, str | None]] = [
     (("3", "7"), None),
     (("male", "female"), None),
     (("de", "fr"), None),
-    (("train", "valid"), None),
+    (("train", "valid"), "train or valid"),
+    (("train", "train", "dev", "test"), "train or dev or test"),
+    (("dev", "test"), None),
+    (("x", "", "x"), "x or nothing"),
+    (("x", "x"), None),
     ((0, 1), None),
 ]
 PLACES = [("x",), ("meta", "x"), ("a", "b", "x"), ("notes", "[]", "x")]

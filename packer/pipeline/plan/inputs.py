@@ -2,6 +2,8 @@
 with the columns that would read it, or where it has to be written.
 """
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +31,7 @@ from packer.recipe.groups import TAKEN
 from packer.recipe.named_options import as_option, flow_mapping
 from packer.recipe.recipe import Recipe, for_one_source
 from packer.render.frames import begin_of_prompt, begins_with_system, framed
+from packer.source.decode import as_weight
 from packer.source.detect import detect_format, detect_schema, field_names, whole_rows
 from packer.source.file_bytes import (
     READ_BYTES,
@@ -44,6 +47,7 @@ from packer.source.files import data_set_splits, is_data_set
 from packer.source.forms import form_of
 from packer.source.row import Columns, composed, field_value, first_name, rename
 from packer.source.rows import InputFile, refuse_empty
+from packer.source.unsupported_rows import ROW_FLAGS
 from packer.store.manifest import Input
 
 Read = TypeVar("Read")
@@ -197,7 +201,9 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
         known=known,
     )
     unread = find_unread(rows, schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known)
-    names = frozenset(entry.unread(unread.names))
+    said = ((name, json.loads(each)) for name in ROW_FLAGS for each in unread.labels.get(name, ()))
+    no_flags = (name for name, value in said if math.isnan(as_weight(value)))
+    names = frozenset(entry.unread(unread.names)).union(no_flags)
     messages = single_messages(rows[:_FEWEST_ROWS]) if entry.schema == "text" else None
     if messages is not None and messages.speaker not in {*known, *entry.columns, *entry.columns.values()}:
         field = UnreadField(path=messages.speaker, num_rows=unread.num_rows, example=messages.says, kind="flag")

@@ -103,6 +103,8 @@ class Question:
             yield f"{as_option(f'sources.columns={flow_mapping(columns)}')} gives the template `{field.path}`"
         if any(ITEMS in field.path for field in self.of_kind("flag")):
             yield "if it says which answers are trained, give messages `train`"
+        elif self.of_kind("flag") and not self.commands:
+            yield "if it says what is trained, remove the other rows, or give messages `train`"
         for field in self.of_kind("order"):
             yield f"write the messages of each row in the order of `{field.path}`; of branches, one"
         for field in self.of_kind("word"):
