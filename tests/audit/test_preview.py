@@ -311,6 +311,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
     none.write_text("")
     broken.write_text("[" + json.dumps(chat("Hi", "Hello")) + ", {")
     empty.write_text("[]")
+    (tmp_path / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
     (tmp_path / "bytes").mkdir()
     write(tmp_path / "bytes" / os.fsdecode(b"a\xff.jsonl"), chat("Hi", "Hello"))
     tokenizer = recipe_of().tokenizer
@@ -322,6 +323,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         ({"sources": [{"path": str(tmp_path / "missing.jsonl")}]}, "no tokenizer"),
         (sources(tmp_path / "missing.jsonl"), "no such file"),
         (sources(tmp_path / "*.csv"), "no file matches"),
+        (sources(tmp_path / "noise.jsonl"), "noise.jsonl"),
         (sources(path, path), "twice"),
         (sources(path, tmp_path / "link.jsonl"), "twice"),
         (sources(path, tmp_path / "bytes" / "*.jsonl"), "not UTF-8"),
@@ -333,6 +335,8 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         (sources(empty, schema="messages"), "holds no rows"),
         (sources(broken, schema="messages"), "is not JSON"),
         (sources(blank, format="json", schema="messages"), "holds no rows"),
+        (sources(path, tokenizer=str(tmp_path / "missing")), "no such file or folder"),
+        (sources(path, tokenizer=str(tmp_path / "bytes")), "no tokenizer.json"),
         (sources(path, tokenizer=str(tmp_path / "bare")), "need a chat template"),
         (sources(broken, schema="messages", tokenizer=str(tmp_path / "bare")), "need a chat template"),
     ]
@@ -342,7 +346,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
             build(recipe, tmp_path / "cache", jobs=1)
         with pytest.raises(PackerError, match=told) as previewed:
             preview(recipe)
-        assert facts(previewed.value) == facts(built.value)
+        assert facts(previewed.value) == facts(built.value) and built.value.hint
     assert not (tmp_path / "cache").exists()
 
 

@@ -126,6 +126,26 @@ def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict
         make_recipe({"read": rules})
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("template.date=2026-99-99", "template.date"),
+        ("template.kwargs={[1]: 2}", "not valid YAML"),
+        ("template.kwargs=&a {x: *a}", "contains itself"),
+        ("pack.group_documents=99999999999999999999999", "group_documents|too large"),
+    ],
+)
+def test_a_value_that_no_key_can_have_is_refused(override: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said) as caught:
+        make_recipe({}, [override])
+    assert caught.value.hint
+
+
+def test_a_name_that_is_not_text_is_refused() -> None:
+    with pytest.raises(RecipeError, match="is not UTF-8"):
+        make_recipe({"tokenizer": "a\udcff"})
+
+
 @pytest.mark.parametrize("key", ["max_bytes", "max_render_bytes"])
 def test_the_limit_of_a_row_has_a_limit(key: str) -> None:
     """A recipe may come from anybody, and a row is held whole."""
