@@ -149,7 +149,6 @@ def test_no_typed_control_token_of_a_twin_is_one(
 
 
 REAL = ("gpt-2", "llama-2", "minimind", "phi-3", "deepseek-coder", "qwen3", "llama-3")
-AT_ONCE = ("llama-2",)
 
 
 def load(real: Path, name: str) -> Stages:
@@ -163,7 +162,7 @@ def load(real: Path, name: str) -> Stages:
 @pytest.mark.parametrize(
     ("name", "num_tokens"),
     [
-        *(pytest.param(name, 6, marks=() if name in AT_ONCE else pytest.mark.slow) for name in REAL),
+        ("llama-2", 6),
         *(pytest.param(name, 24, marks=pytest.mark.slow) for name in REAL),
     ],
 )

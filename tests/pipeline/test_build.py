@@ -158,15 +158,6 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
         build_one(starter, tmp_path / "link")
 
 
-def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
-    whole = build_one(starter, tmp_path / "whole", "sources.limit=5").manifest
-    cut = build_one(starter, tmp_path / "cut", "sources.limit=5", "partition_bytes=2KiB", "shard_bytes=20KiB").manifest
-    assert whole is not None and cut is not None
-    assert len(cut.shards) > 2 * len(whole.shards)
-    assert cut.content_fingerprint == whole.content_fingerprint
-    assert cut.recipe_fingerprint != whole.recipe_fingerprint
-
-
 def test_a_block_that_loses_tokens_breaks_the_ledger(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from packer.display import Silent
-from packer.errors import InputError, UsageError
+from packer.errors import UsageError
 from packer.pipeline.documents import up_to_date
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.build_plan import plan_build
@@ -105,10 +105,3 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_pa
         assert not build(recipe, tmp_path / str(number), jobs=1).built
         with pytest.raises(UsageError, match="kwargs"):
             build(recipe, tmp_path / str((number + 1) % 3), jobs=1)
-
-
-def test_an_input_that_is_gone_is_named(built):
-    _, recipe, cache = built
-    first_input(recipe).unlink()
-    with pytest.raises(InputError, match=first_input(recipe).name):
-        build(recipe, cache)
