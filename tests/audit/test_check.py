@@ -37,14 +37,9 @@ class Caches:
         for split, rows in splits.items():
             self.write(split, rows)
         sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
-        recipe = {
-            "sources": sources,
-            "tokenizer": str(self.folder / "tokenizer"),
-            "engine": "reference",
-            "pack": {"mode": "none"},
-            "partition_bytes": partition_bytes,
-        }
-        build(make_recipe(recipe | dict(rules)), self.folder / "cache", jobs=1, force=force)
+        recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
+        recipe |= {"pack": {"mode": "none"}, "partition_bytes": partition_bytes, **dict(rules)}
+        build(make_recipe(recipe), self.folder / "cache", jobs=1, force=force)
         return self.folder / "cache"
 
 

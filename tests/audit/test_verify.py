@@ -21,8 +21,7 @@ from packer.audit.verify import shard_checks, verify
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe, make_recipe
-from packer.starter import write_starter
+from packer.recipe.recipe import load_recipe
 from packer.store import row_tables
 from packer.store.arrow_columns import document_rows
 from packer.store.cache import Cache
@@ -260,23 +259,16 @@ def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(weighted_
 
 
 @pytest.fixture(scope="module")
-def weighted_cache(tmp_path_factory):
+def weighted_cache(starter, tmp_path_factory):
     """Six chats, every second turn of them trained by a quarter."""
-    folder = tmp_path_factory.mktemp("weighted")
-    write_starter(folder / "starter")
-    chats = [
-        {
-            "messages": [
-                {"role": "user", "content": f"count to {k}"},
-                {"role": "assistant", "content": " ".join(map(str, range(k + 3))), "weight": 0.25 if k % 2 else 1},
-            ]
-        }
+    folder = tmp_path_factory.mktemp("weighted") / "cache"
+    answers = [
+        {"role": "assistant", "content": " ".join(map(str, range(k + 3))), "weight": 0.25 if k % 2 else 1}
         for k in range(6)
     ]
-    (folder / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
-    values = {"sources": [{"path": str(folder / "chat.jsonl")}], "tokenizer": str(folder / "starter" / "tokenizer")}
-    build(make_recipe(values, ["pack.block_len=64"]), folder / "cache", jobs=1)
-    return folder / "cache"
+    chats = [{"messages": [{"role": "user", "content": f"count to {k}"}, each]} for k, each in enumerate(answers)]
+    build(chats, folder, tokenizer=starter / "tokenizer", pack={"block_len": 64}, jobs=1, progress=None)
+    return folder
 
 
 def forge_blocks(cache, split, change):

@@ -96,14 +96,8 @@ def test_padding_that_it_could_not_tell_from_tokens_is_refused(tmp_path):
 def test_what_it_has_no_place_for_is_refused(rows, words, starter, tmp_path):
     answer = {"role": "assistant", "content": "Half."} | ({"weight": 0.5} if rows == "weights" else {})
     data = [{"messages": [{"role": "user", "content": f"{n}?"}, answer]} for n in range(3)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, data)))
     pack = {"block_len": 64} if rows == "weights" else {"mode": "none"}
-    recipe = {
-        "sources": [{"path": str(tmp_path / "rows.jsonl")}],
-        "tokenizer": str(starter / "tokenizer"),
-        "pack": pack,
-    }
-    build(make_recipe(recipe), tmp_path / "cache", jobs=1)
+    build(data, tmp_path / "cache", tokenizer=starter / "tokenizer", pack=pack, jobs=1, progress=None)
     with pytest.raises(UsageError, match=words) as caught:
         export(tmp_path / "cache", tmp_path / "out", to="megatron-bridge")
     assert "--to datasets" in caught.value.hint

@@ -271,22 +271,17 @@ def test_names_of_files_that_are_kept_are_flushed_before_the_commit(starter, cac
 
 def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(starter, tmp_path):
     """Rows of different traits may give equal documents; blocks are made of those of each group of partitions."""
-    for number in range(4):
-        rows = [
-            {"prompt": f"row {number} {i}" if number != 2 else f"row 0 {i}", "completion": "word " * 30, "of": number}
-            for i in range(20)
-        ]
+    for number, said in enumerate((0, 1, 0, 3)):
+        rows = [{"prompt": f"row {said} {i}", "completion": "word " * 30, "of": number} for i in range(20)]
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def built(folder, *numbers):
-        return build(
-            [tmp_path / f"{number}.jsonl" for number in numbers],
-            folder,
-            jobs=1,
-            tokenizer=starter / "tokenizer",
-            pack={"block_len": 64, "group_documents": 40},
-            filters=[{"name": "all", "field": "of", "max": 9}],
-        )
+        rules = {
+            "pack": {"block_len": 64, "group_documents": 40},
+            "filters": [{"name": "all", "field": "of", "max": 9}],
+        }
+        files = [tmp_path / f"{number}.jsonl" for number in numbers]
+        return build(files, folder, jobs=1, tokenizer=starter / "tokenizer", **rules)
 
     first = built(tmp_path / "cache", 0, 1, 2, 3).manifest.document_shards
     paths = [shard.path for shard in first]
@@ -318,9 +313,9 @@ def test_rows_that_are_read_in_another_way_are_read_again(name, starter, tmp_pat
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
 
     def built(folder, way):
-        source = {"path": str(tmp_path / "rows.jsonl"), **way}
-        recipe = make_recipe({"sources": [source], "tokenizer": str(starter / "tokenizer")})
-        return build(recipe, tmp_path / folder, jobs=1, force=True)
+        return build(
+            tmp_path / "rows.jsonl", tmp_path / folder, tokenizer=starter / "tokenizer", jobs=1, force=True, **way
+        )
 
     first, second = WAYS[name]
     built("cache", first)
