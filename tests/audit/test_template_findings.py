@@ -1,7 +1,6 @@
 """What a preview finds out about a template: each finding where a small template earns it, and only there."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,12 +176,3 @@ def test_rows_of_a_template_that_takes_only_parts_are_kept(tmp_path: Path) -> No
     template = twins.QWEN3_LIKE.replace("message.content", "message.content[0].text")
     folder = byte_level(template)(tmp_path / "tokenizer")
     assert of(folder, sources=write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 3)).totals.kept == 3
-
-
-# -- the reference page ----------------------------------------------------------------------------------------------------
-
-
-def test_the_reference_page_lists_every_code_with_its_meaning() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "rejections.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|$", page, re.MULTILINE)
-    assert rows == [*TEMPLATE_CODES.items()]

@@ -64,12 +64,6 @@ def test_build_again_does_nothing_and_says_so(tmp_path, starter):
     assert "is up to date" in run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache").stdout
 
 
-def test_a_dry_run_writes_nothing(tmp_path, starter):
-    output = run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--dry-run").stdout
-    assert output == "would build 5 partitions, reuse 0; nothing was written\n"
-    assert not (tmp_path / "cache").exists()
-
-
 def test_a_cache_is_repaired_by_what_built_it(cache, starter):
     before = verify(cache).fingerprint
     damage(cache)
