@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from shorter_starter import shortened
 from twins import byte_level
@@ -89,19 +88,10 @@ def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
 
 
 def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
-    rows = [
-        chat("Hi", "Hello", id="a"),
-        "",
-        "not json",
-        chat("Hi", "Hello <|im_end|>"),
-        chat("one <|im_end|> two", "three"),
-        {"messages": [*chat("Hi", "Hello")["messages"], {"role": "user", "content": "?"},
-                      {"role": "assistant", "content": "Yes", "weight": 0.25}]},
-        chat("long " * 60, "answer"),
-        chat("Hi"),
-        {"messages": []},
-        chat("Hi", "x" * 5000),
-    ]  # fmt: skip
+    weighted = chat("Hi", "Hello", "?", "Yes")
+    weighted["messages"][3]["weight"] = 0.25
+    rows = [chat("Hi", "Hello", id="a"), "", "not json", weighted, chat("Hi"), {"messages": []}, chat("Hi", "x" * 5000)]
+    rows += [chat("Hi", "Hello <|im_end|>"), chat("one <|im_end|> two", "three"), chat("long " * 60, "answer")]
     path = write(tmp_path / "a.jsonl", *rows)
     text = write(tmp_path / "text.jsonl", {"text": "Once upon a time."})
     completion = write(tmp_path / "completion.jsonl", {"prompt": "2 + 2 =", "completion": " 4"})
@@ -110,9 +100,7 @@ def test_rows_of_every_kind_weight_and_fate_are_as_in_the_cache(recipe_of, tmp_p
     recipe = recipe_of(path, text, completion, array, rows={"max_bytes": 2000})
     found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=100)
     codes = {line.code for row in found.rows for line in row.view.rejected}
-    assert codes == {
-        "not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"
-    }  # fmt: skip
+    assert codes == {"not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"}
     assert {run.weight for row in found.rows for each in row.view.documents for run in each.runs} == {None, 1.0, 0.25}
 
 
@@ -133,10 +121,7 @@ def test_only_the_first_rows_of_each_input_are_shown(recipe_of, tmp_path):
     found = preview(recipe_of(*paths))
     assert [(row.view.source, row.view.row) for row in found.rows] == [(str(p), n) for p in paths for n in range(3)]
     assert found.totals.rows == 6
-    recipe = recipe_of(*paths)
-    limited = make_recipe(
-        {"tokenizer": recipe.tokenizer, "sources": [{"path": str(paths[0]), "limit": 2}, {"path": str(paths[1])}]}
-    )
+    limited = make_recipe(to_json(recipe_of(*paths)), ["sources[0].limit=2"])
     assert [row.view.row for row in preview(limited, rows=4).rows] == [0, 1, 0, 1, 2, 3]
     with pytest.raises(UsageError, match="no row 2") as caught:
         preview(limited, row=("a.jsonl", 2))
@@ -249,11 +234,8 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
     rows = [{"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}, "not json"]
     hints = []
     for number, row in enumerate(rows):
-        path = write(tmp_path / f"{number}.jsonl", row)
-        recipe = recipe_of(path, template=SILENT)
-        recipe = msgspec.structs.replace(
-            recipe, sources=[msgspec.structs.replace(recipe.sources[0], schema="messages", format="jsonl")]
-        )
+        recipe = recipe_of(write(tmp_path / f"{number}.jsonl", row), template=SILENT)
+        recipe = make_recipe(to_json(recipe), ["sources.schema=messages", "sources.format=jsonl"])
         with pytest.raises(NothingKeptError) as built:
             build(recipe, tmp_path / "cache", jobs=1)
         hints.append(preview(recipe).rows[0].hint)
@@ -264,6 +246,7 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
 
 INSTRUCTED = {"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}
 EQUIPPED = chat("Hi", "Hello", tools=[{"type": "function", "function": {"name": "look_up", "parameters": {}}}])
+ENDS = "user: Hi\nassistant: Hello\n"
 RENDERED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
 
 
@@ -272,12 +255,7 @@ RENDERED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end
     [
         (SILENT, INSTRUCTED, "dropped_system", ("the rendering up to messages[2]", RENDERED, True)),
         (SILENT, EQUIPPED, "dropped_tools", ("the rendering up to messages[1]", RENDERED, True)),
-        (
-            ENDLESS,
-            chat("Hi", "Hello"),
-            "no_terminator",
-            ("the rendering up to messages[1]", "user: Hi\nassistant: Hello\n", True),
-        ),
+        (ENDLESS, chat("Hi", "Hello"), "no_terminator", ("the rendering up to messages[1]", ENDS, True)),
         (STRICT, INSTRUCTED, "template_error", ("its messages are from", "system, user, assistant", False)),
     ],
 )
