@@ -15,7 +15,7 @@ from packer.audit.verify import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.row_tables import read_rejected
 
@@ -23,25 +23,20 @@ from packer.store.row_tables import read_rejected
 @pytest.fixture(scope="module")
 def weighted_cache(starter, tmp_path_factory):
     """Chats with fractional weights, and plain text that ends without an EOS."""
-    folder = tmp_path_factory.mktemp("weighted")
     turns = [
         {"role": "user", "content": "count"},
         {"role": "assistant", "content": "one two three", "weight": 0.25},
         {"role": "user", "content": "again"},
         {"role": "assistant", "content": "one two three four five", "weight": 1},
     ]
-    chats = [msgspec.json.encode({"messages": turns[: 2 + 2 * (i % 2)]}) for i in range(12)]
-    (folder / "chat.jsonl").write_bytes(b"\n".join(chats))
-    texts = [msgspec.json.encode({"text": "a b c d e " * (i + 1)}) for i in range(30)]
-    (folder / "text.jsonl").write_bytes(b"\n".join(texts))
-    recipe = {
-        "sources": [{"path": str(folder / "chat.jsonl")}, {"path": str(folder / "text.jsonl"), "schema": "text"}],
-        "tokenizer": str(starter / "tokenizer"),
-        "text": {"append_eos": False},
-        "pack": {"mode": "none"},
-    }
-    build(make_recipe(recipe), folder / "cache", jobs=1, fail_above=1)
-    return folder / "cache"
+    chats = [{"messages": turns[: 2 + 2 * (i % 2)]} for i in range(12)]
+    rows = {"chats": chats, "texts": [{"text": "a b c d e " * (i + 1)} for i in range(30)]}
+    folder = tmp_path_factory.mktemp("weighted")
+    for name, own in rows.items():
+        (folder / f"{name}.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, own)))
+    rules = {"text": {"append_eos": False}, "pack": {"mode": "none"}, "fail_above": 1}
+    files = [folder / f"{name}.jsonl" for name in rows]
+    return build(files, folder / "cache", tokenizer=starter / "tokenizer", jobs=1, progress=None, **rules).folder
 
 
 MODES = [
