@@ -10,12 +10,9 @@ import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
 
 from packer.audit import check as checks
-from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import row_report
-from packer.pipeline.plan.input_resolution import read_benchmark
 from packer.recipe.recipe import make_recipe
-from packer.recipe.row_rules import Benchmark, BenchmarkColumns
 from packer.store.manifest import read_manifest
 
 check = partial(checks.check, sources=["/"])
@@ -173,17 +170,6 @@ def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
     report = check(cache)
     assert levels(report)["inputs"] == "skipped" and "copies_between_splits" not in levels(report)
     assert report.ok
-
-
-def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
-    (tmp_path / "bench.jsonl").write_text('{"qestion": "1?", "answer": "2"}\n', "utf-8")
-    for column in ("question", None):
-        with pytest.raises(InputError) as error:
-            read_benchmark(Benchmark(path=str(tmp_path / "bench.jsonl"), columns=BenchmarkColumns(question=column)))
-        assert "qestion" in error.value.hint
-    (tmp_path / "numbers.jsonl").write_text('{"question": "1?"}\n{"question": 7}\n', "utf-8")
-    with pytest.raises(InputError, match="row 1: expected a text"):
-        read_benchmark(Benchmark(path=str(tmp_path / "numbers.jsonl")))
 
 
 def test_a_source_written_from_templates_is_named(caches):

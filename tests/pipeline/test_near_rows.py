@@ -141,8 +141,18 @@ def test_a_changed_benchmark_makes_another_cache_and_an_unchanged_one_makes_none
         build(recipe_of(built, decontaminate=pinned), tmp_path / "third", jobs=1)
 
 
-def test_a_benchmark_without_its_column_stops_the_build_before_it_begins(built, tmp_path):
-    wrong = {"against": [{"path": str(built / "bench.jsonl"), "columns": {"question": "quesion"}}]}
-    with pytest.raises(InputError, match="no column 'quesion'"):
+@pytest.mark.parametrize(
+    ("lines", "columns", "said", "hint"),
+    [
+        ('{"qestion": "1?", "answer": "2"}\n', {"question": "question"}, "no column 'question'", "qestion"),
+        ('{"qestion": "1?", "answer": "2"}\n', {}, "none of the columns `question`", "qestion"),
+        ('{"question": "1?"}\n{"question": 7}\n', {}, "row 1: expected a text", ""),
+    ],
+)
+def test_a_benchmark_without_its_column_stops_the_build_before_it_begins(lines, columns, said, hint, built, tmp_path):
+    (tmp_path / "bench.jsonl").write_text(lines, "utf-8")
+    wrong = {"against": [{"path": str(tmp_path / "bench.jsonl"), "columns": columns}]}
+    with pytest.raises(InputError, match=said) as caught:
         build(recipe_of(built, decontaminate=wrong), tmp_path / "cache", jobs=1)
+    assert hint in str(caught.value.hint)
     assert not (tmp_path / "cache" / "documents").exists()

@@ -129,6 +129,9 @@ def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict
 @pytest.mark.parametrize(
     ("override", "said"),
     [
+        ("pack={block_len: 100, align: 16}", "does not divide pack.block_len 100"),
+        ("pack={mode: stream, align: 16}", "pack.align: in mode 'stream'"),
+        ("pack={mode: stream, overlong: split}", "pack.overlong: a stream is cut"),
         ("template.date=2026-99-99", "template.date"),
         ("template.kwargs={[1]: 2}", "not valid YAML"),
         ("template.kwargs=&a {x: *a}", "contains itself"),
