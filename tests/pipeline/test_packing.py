@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from packed_again import packed_again
 from packed_caches import check_packing, table
-from rejected_lines import write_rejected
 from shorter_starter import SETTLED
 from watched_builds import Notes, digests
 
@@ -17,7 +16,6 @@ from packer.pipeline import commit, run
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.row_tables import read_rejected
 
 
 @pytest.fixture(scope="module")
@@ -161,14 +159,6 @@ def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cach
     packed_again(starter_cache, folder, {"block_len": shortest - 1}, progress=notes)
     assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
     assert verify(folder, level="full").ok
-    lines = list(read_rejected(folder, read_manifest(folder)))
-    at = next(i for i, line in enumerate(lines) if line.split == "eval" and line.tokens and line.tokens > 3)
-    other = next(i for i in range(at + 1, len(lines)) if lines[i].split == "eval" and lines[i].code == lines[at].code)
-    lines[at] = msgspec.structs.replace(lines[at], tokens=lines[at].tokens - 1)
-    lines[other] = msgspec.structs.replace(lines[other], tokens=lines[other].tokens + 1)
-    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
-    findings = verify(folder, level="full").findings
-    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("parts in no block", "2")]
 
 
 def tampered(totals, **changes):

@@ -65,99 +65,70 @@ def documents_of(recipe, folder):
 
 
 def test_an_axolotl_config_builds_what_a_recipe_written_by_hand_builds(place):
-    config = {
-        "base_model": "tokenizer",
-        "datasets": [
-            {"path": "data/chat.jsonl", **CHAT, "message_property_mappings": {"role": "role", "content": "content"}},
-            {
-                "path": "data/sharegpt.jsonl",
-                **CHAT,
-                "field_messages": "conversations",
-                "message_property_mappings": {"role": "from", "content": "value"},
-                "roles_to_train": ["assistant"],
-                "train_on_eos": "turn",
-            },
-            {"path": "data/alpaca.jsonl", "type": "alpaca"},
-        ],
-        "test_datasets": [{"path": "data/tools.jsonl", **CHAT, "split": "test"}],
-        "sequence_len": 256,
-        "sample_packing": True,
-        "min_sample_len": 20,
-        "val_set_size": 0.05,
-    }
-    converted = convert(config)
+    config = """
+        base_model: tokenizer
+        datasets:
+          - {path: data/chat.jsonl, type: chat_template, message_property_mappings: {role: role, content: content}}
+          - path: data/sharegpt.jsonl
+            type: chat_template
+            field_messages: conversations
+            message_property_mappings: {role: from, content: value}
+            roles_to_train: [assistant]
+            train_on_eos: turn
+          - {path: data/alpaca.jsonl, type: alpaca}
+        test_datasets: [{path: data/tools.jsonl, type: chat_template, split: test}]
+        sequence_len: 256
+        sample_packing: true
+        min_sample_len: 20
+        val_set_size: 0.05
+    """
+    converted = convert(yaml.safe_load(config))
     unread = {"datasets[1].roles_to_train", "datasets[1].train_on_eos", "test_datasets[0].split"}
     assert set(told(converted)) == {"min_sample_len", "val_set_size"} | unread
     write_recipe(converted, Path("out"))
-    by_hand = {
-        "sources": [
-            {"path": "data/chat.jsonl"},
-            {"path": "data/sharegpt.jsonl"},
-            {"path": "data/alpaca.jsonl"},
-            {"path": "data/tools.jsonl", "split": "eval"},
-        ],
-        "tokenizer": "tokenizer",
-        "pack": {"block_len": 256},
-    }
+    sources = [{"path": f"data/{name}.jsonl"} for name in ("chat", "sharegpt", "alpaca")]
+    sources.append({"path": "data/tools.jsonl", "split": "eval"})
+    by_hand = {"sources": sources, "tokenizer": "tokenizer", "pack": {"block_len": 256}}
     found = documents_of(load_recipe("out/recipe.yaml"), Path("a"))
     assert found == documents_of(make_recipe(by_hand), Path("b"))
 
 
 def test_a_llamafactory_config_builds_what_a_recipe_written_by_hand_builds(place):
     rows = [{"q": f"What is {n} + {n}?", "more": "", "a": f"It is {2 * n}."} for n in range(40)]
-    chats = [
-        {"talk": [{"role": "user", "content": row["q"]}, {"role": "assistant", "content": row["a"]}] * 2}
-        for row in rows
-    ]
-    (place / "lists").mkdir()
-    for name, values in (("questions.json", rows), ("chats.json", chats)):
-        (place / "lists" / name).write_text(json.dumps(values))
+    turns = [[{"role": "user", "content": row["q"]}, {"role": "assistant", "content": row["a"]}] for row in rows]
     chat_tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+    chats = {"formatting": "sharegpt", "columns": {"messages": "talk"}, "tags": chat_tags}
     info = {
         "questions": {"file_name": "questions.json", "columns": {"prompt": "q", "query": "more", "response": "a"}},
-        "chats": {
-            "file_name": "chats.json",
-            "formatting": "sharegpt",
-            "columns": {"messages": "talk"},
-            "tags": chat_tags,
-        },
+        "chats": {"file_name": "chats.json", **chats},
         "unasked": {"file_name": "nowhere.json"},
     }
-    (place / "lists" / "dataset_info.json").write_text(json.dumps(info, indent="\t"))
-    config = {
-        "model_name_or_path": "tokenizer",
-        "stage": "sft",
-        "dataset": "questions, chats",
-        "eval_dataset": "questions",
-        "dataset_dir": "lists",
-        "template": "qwen3",
-        "cutoff_len": 128,
-        "neat_packing": True,
-        "mask_history": True,
-        "max_samples": 25,
-        "learning_rate": 1.0e-4,
-    }
-    converted = convert(config)
+    files = {"questions": rows, "chats": [{"talk": each * 2} for each in turns], "dataset_info": info}
+    (place / "lists").mkdir()
+    for name, values in files.items():
+        (place / "lists" / f"{name}.json").write_text(json.dumps(values, indent="\t"))
+    config = """
+        model_name_or_path: tokenizer
+        stage: sft
+        dataset: questions, chats
+        eval_dataset: questions
+        dataset_dir: lists
+        template: qwen3
+        cutoff_len: 128
+        neat_packing: true
+        mask_history: true
+        max_samples: 25
+        learning_rate: 1.0e-4
+    """
+    converted = convert(yaml.safe_load(config))
     assert set(told(converted)) == {"template", "mask_history", "max_samples", "learning_rate"}
     write_recipe(converted, Path("out"))
-    columns = {"instruction": "q", "input": "more", "output": "a"}
-    questions = {"path": "lists/questions.json", "columns": columns}
-    by_hand = {
-        "sources": [
-            questions,
-            {"path": "lists/chats.json", "columns": {"messages": "talk"}},
-        ],
-        "tokenizer": "tokenizer",
-        "pack": {"block_len": 128, "overlong": "truncate_right"},
-    }
-    recipe = load_recipe("out/recipe.yaml")
-    assert [source.split for source in recipe.sources] == [None, None, "validation"]
-    without_held_out = {
-        **converted.values,
-        "sources": [{**s, "path": s["path"].removeprefix("../")} for s in converted.values["sources"][:2]],
-    }
-    without_held_out["tokenizer"] = "tokenizer"
-    assert documents_of(make_recipe(without_held_out), Path("a")) == documents_of(make_recipe(by_hand), Path("b"))
+    questions = {"path": "lists/questions.json", "columns": {"instruction": "q", "input": "more", "output": "a"}}
+    talks = {"path": "lists/chats.json", "columns": {"messages": "talk"}}
+    by_hand = {"sources": [questions, talks, {**questions, "split": "validation"}], "tokenizer": "tokenizer"}
+    by_hand["pack"] = {"block_len": 128, "overlong": "truncate_right"}
+    found = documents_of(load_recipe("out/recipe.yaml"), Path("a"))
+    assert found == documents_of(make_recipe(by_hand), Path("b"))
 
 
 def test_senders_with_other_names_become_roles_of_the_source(place):
