@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import twins
 import yaml
 from command_line import fields, run
+from followed_steps import write
 from hints import settings_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -50,11 +49,6 @@ NAMES = (
 )
 
 
-def write_rows(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
-
-
 def values_of(tokenizer: Path, *paths: Path) -> dict[str, Any]:
     """What a recipe says that names these files and a tokenizer."""
     return {"sources": [{"path": str(path)} for path in paths], "tokenizer": str(tokenizer)}
@@ -64,10 +58,7 @@ def follow(
     path: Path, row: dict[str, Any], columns: dict[str, str], tokenizer: Path, *, last: bool
 ) -> tuple[list[str], str, str]:
     """Follow hints until the row builds: of each, the first way out or the last. Return them, the rendered row, and the notes."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist([row]), path)
-    else:
-        write_rows(path, row)
+    write(path, [row])
     values = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(tokenizer)}
     followed: list[str] = []
     ignored: set[str] = set()
@@ -245,7 +236,7 @@ def test_the_token_that_ends_a_turn_is_named_where_it_is_no_stop_token(tmp_path:
     """As of a folder of Gemma without its generation_config.json; stop tokens of the recipe stay."""
     folder = twins.line_breaks(tmp_path / "twin")
     (folder / "generation_config.json").unlink()
-    values = values_of(folder, write_rows(tmp_path / "rows.jsonl", {"messages": [USER, ANSWER]}))
+    values = values_of(folder, write(tmp_path / "rows.jsonl", [{"messages": [USER, ANSWER]}]))
     seen = preview(make_recipe(values, [stop] if stop else []))
     assert [each.code for each in seen.rows[0].view.rejected] == ["no_terminator"]
     _, override, *_ = shlex.split(hint_for(seen))
@@ -262,7 +253,7 @@ def test_an_answer_beside_messages_that_end_in_a_question_is_named_though_rows_w
         {"messages": asked, "answer": f"It is pier {n}, as ever.", "error": None} for n in "abc"
     ]
     rows.append({"messages": asked, "answer": "", "error": "The server had too much to do."})
-    write_rows(path, *rows)
+    write(path, rows)
     build = ("build", path, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache")
     hint = fields(*build, exit_code=3)["error"]["hint"]
     assert "=error" not in hint
@@ -301,8 +292,8 @@ def test_a_hint_about_one_of_several_sources_sets_keys_of_that_source(
     row: dict[str, Any], number: int, tmp_path: Path, starter: Path
 ) -> None:
     """Columns for both would be refused for the other, which has no such field."""
-    paths = [write_rows(tmp_path / "chat.jsonl", ROWS["messages"])]
-    paths.insert(number, write_rows(tmp_path / "other.jsonl", row))
+    paths = [write(tmp_path / "chat.jsonl", [ROWS["messages"]])]
+    paths.insert(number, write(tmp_path / "other.jsonl", [row]))
     values = values_of(starter / "tokenizer", *paths)
     hint = hint_of(values)
     assert hint.endswith("; `sources.` in place of `sources[N].` is for all of them")
@@ -329,7 +320,7 @@ def test_a_key_of_a_source_that_is_not_there_is_one_error(setting: str) -> None:
 
 def test_what_two_sources_are_both_asked_is_said_once_for_both(tmp_path: Path, starter: Path) -> None:
     row = {"prompt": "2 + 2?", "completion": "4", "system_prompt": "Count with care, please."}
-    files = (write_rows(tmp_path / name, row) for name in ("train.jsonl", "test.jsonl"))
+    files = (write(tmp_path / name, [row]) for name in ("train.jsonl", "test.jsonl"))
     values = values_of(starter / "tokenizer", *files)
     columns, *others = settings_in(hint_of(values))
     assert columns.startswith("sources.columns=") and not others
@@ -356,7 +347,7 @@ def test_each_step_for_rows_that_are_refused_leads_to_a_build(
     row: dict[str, Any], says: str, tmp_path: Path, starter: Path
 ) -> None:
     """Speakers with names, and tools without definitions."""
-    path, overrides = write_rows(tmp_path / "rows.jsonl", row), list[str]()
+    path, overrides = write(tmp_path / "rows.jsonl", [row]), list[str]()
     for _ in range(4):
         columns = {"messages": next(iter(row))}
         recipe = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(starter / "tokenizer")}
@@ -376,7 +367,7 @@ def test_headers_are_taken_off_prompts_only_where_no_system_message_would_be_lef
     before: str, is_offered: bool, tmp_path: Path, starter: Path
 ) -> None:
     row, notes = {"prompt": f"{before}User: question\nAssistant:", "completion": " answer"}, Notes()
-    values = values_of(starter / "tokenizer", write_rows(tmp_path / "rows.jsonl", row))
+    values = values_of(starter / "tokenizer", write(tmp_path / "rows.jsonl", [row]))
     preview(make_recipe(values), progress=notes)
     (note,) = (each for each in notes.notes if "without the chat template" in each)
     assert ("rows.wrapped=unwrap" in note) == is_offered

@@ -1,12 +1,12 @@
 """Caches of pairs: whatever selects, the two answers of a row stay together, or go together."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from followed_steps import write
 from hypothesis import given
 from hypothesis import strategies as st
 from single_documents import read_document
@@ -37,11 +37,6 @@ def row(number: int, *, turns: int = 1, words: int = 3) -> dict[str, Any]:
     ]
     sides = [side[:-1] for side in sides]
     return {"prompt": prompt, "chosen": sides[0], "rejected": sides[1], "id": f"r{number}", "margin": number / 2}
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    return path
 
 
 def built(starter: Path, folder: Path, rows: Any, **options: Any) -> BuildResult:
