@@ -3,13 +3,13 @@
 import json
 import sys
 import threading
-from pathlib import Path
 
 import huggingface_hub
 import pytest
 from audit.foreign.prepared import ANSWER, PROMPT, Row, write
 from command_line import fields, run
 from small_hub import TOKEN, files_of
+from train_starter_tokenizer import FILES
 from watched_builds import Notes
 
 from packer.audit.foreign import audit_foreign
@@ -23,7 +23,6 @@ from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
 
-FILES = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files"
 DATA = "hf://datasets/tiny/talk"
 NEEDED = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"}
 
