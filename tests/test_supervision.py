@@ -69,16 +69,8 @@ MARKED = """\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 """The blocks take in the line that ends the header, and the one behind the terminator."""
 
-NAMES = {name: source for name, source in vars(twins).items() if name.isupper() and isinstance(source, str)}
-NAMES |= {
-    "TOOLS": TOOLS,
-    "HEADED": HEADED,
-    "SPACED": SPACED,
-    "TRIMMED": TRIMMED,
-    "R1_LIKE": R1_LIKE,
-    "MARKED": MARKED,
-    "R1_OPENS": R1_OPENS,
-}
+DEFINED = vars(twins) | globals()
+NAMES = {name: source for name, source in DEFINED.items() if name.isupper() and isinstance(source, str)}
 
 PAIRS: list[tuple[Callable[..., Path], str, set[str]]] = [
     (twins.byte_level, "CHATML", {"documents"}),
@@ -168,15 +160,11 @@ def _agree(cases: dict[str, tuple[Stages, Oracle, set[str]]]) -> None:
 def test_stages_agree_on_the_turns_that_weights_choose(data: st.DataObject) -> None:
     stages, oracle = _chatml()
     messages = data.draw(conversations())
-    weights = {
-        k: data.draw(st.sampled_from([0.0, 0.5, 1.0]))
-        for k, message in enumerate(messages)
-        if message["role"] == "assistant"
-    }
+    answers = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+    weights = {k: data.draw(st.sampled_from([0.0, 0.5, 1.0])) for k in answers}
     sample = chat(*messages, weights=weights)
-    want = oracle.documents(
-        [message.fields for message in sample.messages], trained=[k for k, weight in weights.items() if weight]
-    )
+    trained = [k for k, weight in weights.items() if weight]
+    want = oracle.documents([message.fields for message in sample.messages], trained=trained)
     assert stages.outcomes([sample]) == [want]
 
 
