@@ -87,10 +87,8 @@ def test_one_copy_in_a_held_out_split_fails(caches):
     report = check(caches.build(train=rows[:100], validation=[*rows[100:], rows[7]]))
     (copies,) = [each for each in report.findings if each.code == "copies_between_splits"]
     assert copies.level == "error" and copies.message == "1 of 121 rows of validation: also in train"
-    assert [(each.label.split()[0], each.label.rpartition(":")[2]) for each in copies.examples] == [
-        ("validation", "120"),
-        ("train", "7"),
-    ]
+    places = [(each.label.split()[0], each.label.rpartition(":")[2]) for each in copies.examples]
+    assert places == [("validation", "120"), ("train", "7")]
     assert {each.text for each in copies.examples} == {"\n".join(each["content"] for each in rows[7]["messages"])}
     assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 121 is no measurable share
 

@@ -124,21 +124,17 @@ def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_ca
     new = variant("pack.block_len=64", "pack.overlong=split")
     found = diff(starter_cache, new)
     assert found.documents == ()
-    assert [(change.key, change.old, change.new) for change in found.recipe] == [
-        ("pack.block_len", 512, 64),
-        ("pack.overlong", "reject", "split"),
-    ]
+    rules = [(change.key, change.old, change.new) for change in found.recipe]
+    assert rules == [("pack.block_len", 512, 64), ("pack.overlong", "reject", "split")]
     before, after = read_manifest(starter_cache).totals, read_manifest(new).totals
     assert before.cut == {} and after.cut
     told = {change.key: (change.old, change.new) for change in found.totals}
     assert {key: told.pop(key) for key in [*told] if key.startswith("cut.")} == {
         f"cut.{code}": (None, cut.tokens) for code, cut in after.cut.items()
     }
-    assert told == {
-        name: (getattr(before, name), getattr(after, name))
-        for name in ("packed", "piece_starts", "blocks", "slots", "padding")
-        if getattr(before, name) != getattr(after, name)
-    }
+    names = ("packed", "piece_starts", "blocks", "slots", "padding")
+    both = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    assert told == {name: (was, now) for name, (was, now) in both.items() if was != now}
 
 
 def test_rows_that_moved_are_the_same_documents(starter_cache, variant):
@@ -213,10 +209,8 @@ def test_another_choice_of_rows_is_named_with_its_source(starter_cache, variant)
 
 
 def test_sources_are_compared_by_their_paths():
-    old, new = (
-        {"sources": [{"path": path, "where": {"n": {"min": least}}} for path, least in named]}
-        for named in ([("a", 1), ("b", 2), ("old", 3)], [("b", 2), ("new", 4), ("a", 5)])
-    )
+    both = {"a": 1, "b": 2, "old": 3}, {"b": 2, "new": 4, "a": 5}
+    old, new = ({"sources": [{"path": path, "where": {"n": {"min": n}}} for path, n in each.items()]} for each in both)
     assert compare_recipes(old, new) == (Change(key="sources[a].where", old={"n": {"min": 1}}, new={"n": {"min": 5}}),)
 
 
@@ -332,12 +326,8 @@ def test_inputs_are_the_same_if_their_bytes_are_whatever_their_names(old, new, k
 
 def test_recipes_are_compared_with_their_defaults_and_without_places():
     old = {"sources": [{"path": "a", "limit": 5}], "template": {"kwargs": {}}, "pack": {"block_len": 64}}
-    new = {
-        "sources": [],
-        "template": {"kwargs": {"think": True}},
-        "pack": {"seed": 0, "block_len": 32},
-        "tokenizer": "there",
-    }
+    new = {"template": {"kwargs": {"think": True}}, "pack": {"seed": 0, "block_len": 32}, "tokenizer": "there"}
+    new["sources"] = []
     assert compare_recipes(old, new) == (
         Change(key="pack.block_len", old=64, new=32),
         Change(key="template.kwargs.think", old=None, new=True),

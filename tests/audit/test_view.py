@@ -105,10 +105,8 @@ def test_a_document_reads_as_the_template_wrote_it(worldly):
             found = view_row(cache, "rows [1].jsonl", row)
             (document,) = found.documents
             prompt = f"<|im_start|>user\n{text}?<|im_end|>\n<|im_start|>assistant\n"
-            assert [(run.kind, run.text) for run in document.runs] == [
-                ("masked", prompt),
-                ("trained", f"{text}!<|im_end|>"),
-            ]
+            runs = [(run.kind, run.text) for run in document.runs]
+            assert runs == [("masked", prompt), ("trained", f"{text}!<|im_end|>")]
             assert (document.row, document.sample_id) == (row, f"r{row}")
             assert document.source.endswith("rows [1].jsonl")
             assert view_document(cache, document.doc_id) == document
@@ -168,9 +166,8 @@ def test_trained_runs_are_the_spans_of_the_document(opened):
         for index in range(len(shards)):
             document = read_document(shards, index)
             view = view_document(opened, document.doc_id, split=split)
-            trained = [
-                (run.message, run.start, run.start + run.num_tokens) for run in view.runs if run.kind == "trained"
-            ]
+            runs = [run for run in view.runs if run.kind == "trained"]
+            trained = [(run.message, run.start, run.start + run.num_tokens) for run in runs]
             columns = (document.span_message, document.span_start, document.span_end)
             assert trained == list(zip(*(column.tolist() for column in columns), strict=True))
             documents += 1

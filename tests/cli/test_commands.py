@@ -117,10 +117,8 @@ def test_inspect_ids_gives_ids_and_labels(cache):
     assert sum(label != -100 for label in labels) == block["num_trained"]
     assert all(label in (-100, token) for token, label in zip(ids, labels, strict=True))
     assert "input_ids" not in fields("inspect", cache)["block"]["documents"][0]["runs"][0]
-    assert (
-        f"trained: {' '.join(map(str, next(o for o in runs if o['kind'] == 'trained')['input_ids'][:3]))}"
-        in run("inspect", cache, "--block", "1", "--ids").stdout
-    )
+    trained = next(one["input_ids"] for one in runs if one["kind"] == "trained")
+    assert f"trained: {' '.join(map(str, trained[:3]))}" in run("inspect", cache, "--block", "1", "--ids").stdout
 
 
 def test_inspect_finds_a_document_by_its_id(cache):

@@ -78,11 +78,8 @@ def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
     answer = {"role": "assistant", "content": "Both are fine."}
     call = {"role": "assistant", "content": None}
     at_once = [ask, {**call, "tool_calls": calls}, *results, answer]
-    one_by_one = [
-        ask,
-        *(m for c, r in zip(calls, results, strict=True) for m in ({**call, "tool_calls": [c]}, r)),
-        answer,
-    ]
+    in_turn = [m for c, r in zip(calls, results, strict=True) for m in ({**call, "tool_calls": [c]}, r)]
+    one_by_one = [ask, *in_turn, answer]
     Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
     asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
     error = run("build", *asked, "cache", exit_code=3).stderr

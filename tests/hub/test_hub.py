@@ -260,7 +260,5 @@ def test_a_recipe_in_another_folder_keeps_names_of_the_hub(hub, tmp_path):
 
 def test_the_command_line_takes_them(hub):
     told = run("build", f"{DATA}/data/a.jsonl", "--tokenizer", "tiny/chat", "-o", "cache").stderr
-    assert [line.split(" is commit ")[0] for line in told.splitlines()] == [
-        f"note: {DATA}",
-        "note: tokenizer tiny/chat",
-    ]
+    notes = [line.split(" is commit ")[0] for line in told.splitlines()]
+    assert notes == [f"note: {DATA}", "note: tokenizer tiny/chat"]

@@ -259,13 +259,8 @@ def test_documents_that_were_changed_under_their_old_names_fail_a_pinned_fingerp
     path = f"documents/{shard_name(split=shard.split, index=0, sha256=sha256)}"
     (cache / shard.path).unlink()
     (cache / path).write_bytes(content)
-    forged = msgspec.structs.replace(
-        shard,
-        path=path,
-        sha256=sha256,
-        xxh3=xxh3_128_hexdigest(content),
-        rows_xxh3=xxh3_128_hexdigest(digests.tobytes()),
-    )
+    xxh3, rows_xxh3 = xxh3_128_hexdigest(content), xxh3_128_hexdigest(digests.tobytes())
+    forged = msgspec.structs.replace(shard, path=path, sha256=sha256, xxh3=xxh3, rows_xxh3=rows_xxh3)
     write_manifest(cache, msgspec.structs.replace(manifest, shards=(forged, *manifest.shards[1:])))
     found = verify(cache, expect=pinned)
     assert [finding.what for finding in found.findings] == ["values"], found.findings

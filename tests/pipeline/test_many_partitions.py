@@ -41,14 +41,8 @@ print(json.dumps({
 
 
 def recipe_of(path: Path, starter: Path) -> Recipe:
-    return make_recipe(
-        {
-            "sources": [{"path": str(path)}],
-            "tokenizer": str(starter / "tokenizer"),
-            "pack": {"block_len": 128, "group_documents": 2_000},
-            "partition_bytes": len(ROW),
-        }
-    )
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer"), "partition_bytes": len(ROW)}
+    return make_recipe(values | {"pack": {"block_len": 128, "group_documents": 2_000}})
 
 
 @pytest.mark.slow
@@ -78,12 +72,8 @@ def test_a_build_of_10_000_partitions_goes_on_from_its_journal_in_300_megabytes(
         )
         (cache / path).hardlink_to(contents[number % len(contents)])
         (journal / f"{task.key}.json").write_bytes(msgspec.json.encode(PartitionResult(shard=shard, rejected=())))
-    ended = subprocess.run(
-        [sys.executable, "-c", BUILD, json.dumps(to_json(recipe)), str(cache)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", BUILD, json.dumps(to_json(recipe)), str(cache)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ended.stdout)
     print(found)
     assert (found["built"], found["reused"]) == (0, NUM_PARTITIONS)

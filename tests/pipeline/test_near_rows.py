@@ -16,10 +16,7 @@ from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 WORDS = [f"word{i}" for i in range(500)]
-RULES = {
-    "deduplicate": {"near": {"jaccard": 0.8}},
-    "split": {"shares": {"validation": 0.3}, "leakage": {"near": 0.7}},
-}
+SPLIT = {"shares": {"validation": 0.3}, "leakage": {"near": 0.7}}
 
 
 def chat(question, answer):
@@ -59,16 +56,11 @@ def built(tmp_path_factory):
 
 
 def recipe_of(folder, *overrides, **keys):
-    values = {
-        "sources": [{"path": str(folder / "rows.jsonl")}],
-        "tokenizer": str(folder / "tokenizer"),
-        "engine": "reference",
-        "partition_bytes": 2**16,
-        "pack": {"block_len": 2048},
-        "decontaminate": {"against": [{"path": str(folder / "bench.jsonl"), "name": "bench"}]},
-        **RULES,
-    }
-    return make_recipe({**values, **keys}, overrides)
+    values = {"sources": [{"path": str(folder / "rows.jsonl")}], "tokenizer": str(folder / "tokenizer")}
+    values |= {"engine": "reference", "partition_bytes": 2**16, "pack": {"block_len": 2048}}
+    against = [{"path": str(folder / "bench.jsonl"), "name": "bench"}]
+    rules = {"deduplicate": {"near": {"jaccard": 0.8}}, "decontaminate": {"against": against}, "split": SPLIT}
+    return make_recipe({**values, **rules, **keys}, overrides)
 
 
 def left_out(cache):
@@ -95,11 +87,9 @@ def test_rows_are_left_out_as_literal_rules_say(built):
     for row, (kept, jaccard) in near.items():
         assert f"rows.jsonl row {rest[kept]}, {jaccard:.3f} alike" in found[rest[row]][1]
     grams = [row_likeness.shingles(said(row)[0], 3) for row in rows]
-    leaking = {
-        row
-        for row in split["train"] | codes["leaks"]
-        if any(row_likeness.jaccard(grams[row], grams[other]) >= 0.7 for other in split["validation"])
-    }
+    held_out = [grams[row] for row in split["validation"]]
+    rest = split["train"] | codes["leaks"]
+    leaking = {row for row in rest if any(row_likeness.jaccard(grams[row], each) >= 0.7 for each in held_out)}
     assert codes["leaks"] == leaking and leaking
 
 

@@ -31,28 +31,20 @@ def convert(config, *, name="config.yaml"):
 
 
 def axolotl(*entries, **keys):
-    return convert(
-        {
-            "base_model": "tokenizer",
-            "datasets": [{"path": "data/chat.jsonl", **CHAT, **e} for e in entries or [{}]],
-            **keys,
-        }
-    )
+    datasets = [{"path": "data/chat.jsonl", **CHAT, **entry} for entry in entries or [{}]]
+    return convert({"base_model": "tokenizer", "datasets": datasets, **keys})
 
 
 def llamafactory(entry=None, columns=None, **keys):
     """A training over one data set, whose entry is Alpaca's unless it says otherwise."""
-    info = {
-        "rows": {"file_name": "alpaca.jsonl", **(entry or {}), **({"columns": columns} if columns is not None else {})}
-    }
+    rows = {"file_name": "alpaca.jsonl", **(entry or {}), **({"columns": columns} if columns is not None else {})}
     Path("info").mkdir(exist_ok=True)
-    Path("info/dataset_info.json").write_text(json.dumps(info))
+    Path("info/dataset_info.json").write_text(json.dumps({"rows": rows}))
     for file in Path("data").iterdir():
         if not (Path("info") / file.name).exists():
             (Path("info") / file.name).symlink_to(file.resolve())
-    return convert(
-        {"stage": "sft", "model_name_or_path": "tokenizer", "dataset": "rows", "dataset_dir": "info", **keys}
-    )
+    config = {"stage": "sft", "model_name_or_path": "tokenizer", "dataset": "rows", "dataset_dir": "info"}
+    return convert(config | keys)
 
 
 def told(converted):
