@@ -1,6 +1,5 @@
 """`check`: which rows a cache has, against literal counts over its input files."""
 
-import json
 import re
 from functools import partial
 
@@ -8,6 +7,7 @@ import pytest
 import row_likeness
 import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
+from followed_steps import write
 
 from packer.audit import check as checks
 from packer.pipeline.from_python import build
@@ -26,14 +26,10 @@ class Caches:
         twins.byte_level(folder / "tokenizer", template=twins.CHATML)
 
     def write(self, name, rows):
-        path = self.folder / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        return path
+        return write(self.folder / f"{name}.jsonl", rows)
 
     def build(self, *, partition_bytes=2**20, rules=(), force=False, **splits):
-        for split, rows in splits.items():
-            self.write(split, rows)
-        sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
+        sources = [{"path": str(self.write(split, rows)), "split": split} for split, rows in splits.items()]
         recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
         recipe |= {"pack": {"mode": "none"}, "partition_bytes": partition_bytes, **dict(rules)}
         build(make_recipe(recipe), self.folder / "cache", jobs=1, force=force)

@@ -74,7 +74,7 @@ def test_documents_that_fit_no_block_are_counted_with_their_tokens(starter_cache
     packed_again(starter_cache, tmp_path / "cache", {"block_len": 64})
     found = stats(tmp_path / "cache")
     documents, blocks = (
-        [row for split in ("train", "eval") for row in table(tmp_path / "cache", kind, split)]
+        table(tmp_path / "cache", kind, "train") + table(tmp_path / "cache", kind, "eval")
         for kind in ("documents", "blocks")
     )
     lengths = [len(row["input_ids"]) for row in documents]

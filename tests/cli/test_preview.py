@@ -63,9 +63,8 @@ def test_json_has_the_message_and_weight_of_every_run(rows, tokenizer):
     found = fields("preview", rows, "--tokenizer", tokenizer, "--ids")
     assert found["inputs"] == [{"path": str(rows), "split": "train", "format": "jsonl", "schema": "messages"}]
     runs = found["rows"][0]["documents"][0]["runs"]
-    assert [(run["kind"], run["message"], run["weight"]) for run in runs] == [
-        ("masked", None, None), ("trained", 1, 1.0), ("masked", None, None), ("trained", 3, 1.0)
-    ]  # fmt: skip
+    said = [(run["kind"], run["message"], run["weight"]) for run in runs]
+    assert said == [("masked", None, None), ("trained", 1, 1.0), ("masked", None, None), ("trained", 3, 1.0)]
     assert all(len(run["labels"]) == len(run["input_ids"]) == run["num_tokens"] for run in runs)
     assert found["rows"][1]["excerpts"] == [{"label": "the row", "text": "not json", "mark": [0, 8], "note": ""}]
     assert [bool(row["hint"]) for row in found["rows"]] == [False, True, False]
@@ -88,9 +87,8 @@ def test_the_recipe_is_resolved_as_build_does_it(starter, rows, tmp_path):
     assert [entry["path"] for entry in found["inputs"]] == [
         str(starter / "data" / f"{name}.jsonl") for name in ("chat", "tools", "reasoning", "sharegpt", "alpaca")
     ]
-    found = fields(
-        "preview", rows, "-c", starter / "recipe.yaml", "--split", "dev", "--set", "supervision.turns=last", "-n", "1"
-    )
+    options = ("--split", "dev", "--set", "supervision.turns=last", "-n", "1")
+    found = fields("preview", rows, "-c", starter / "recipe.yaml", *options)
     assert found["inputs"] == [{"path": str(rows), "split": "dev", "format": "jsonl", "schema": "messages"}]
     assert [run["message"] for run in found["rows"][0]["documents"][0]["runs"] if run["kind"] == "trained"] == [3]
     template = tmp_path / "own.jinja"

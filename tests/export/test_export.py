@@ -263,13 +263,11 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
 def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empty, starter, tmp_path):
     """It has no sides that show it, and a cache whose first split is such one would be exported as examples."""
     full = next(split for split in SPLITS if split != empty)
-    rows = {
-        split: [row(n) for n in range(6)] if split == full else [{"chosen": [], "rejected": []}] for split in SPLITS
-    }
-    columns = {"schema": "preference"}
+    nothing, schema = {"chosen": [], "rejected": []}, "preference"
     if row is rated:
-        rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
-    cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
+        nothing, schema = {"prompt": [], "completion": [], "label": True}, "rated"
+    rows = {split: [row(n) for n in range(6)] if split == full else [nothing] for split in SPLITS}
+    cache = built(tmp_path / "cache", rows, starter / "tokenizer", schema=schema)
     found = export(cache, tmp_path / "out", to="datasets")
     assert [each.num_rows for each in found.splits] == [12 // (1 + (row is rated)) * (each == full) for each in SPLITS]
     columns_of = [{*each.details["columns"]} - {"margin"} for each in found.splits]
