@@ -205,7 +205,7 @@ def test_sources_are_compared_by_their_paths():
 
 
 def test_other_partitions_are_the_same_data_by_another_recipe(starter_cache, variant):
-    found = diff(starter_cache, variant("partition_bytes=8KiB", "shard_bytes=20KiB"))
+    found = diff(starter_cache, variant("partition_bytes=16KiB", "shard_bytes=60KiB"))
     assert not found.same
     assert found.meaning == "the same data: different rules"
     assert (found.documents, found.totals) == ((), ())

@@ -253,7 +253,7 @@ def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_foun
 
 
 def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starter, tmp_path):
-    folder, cache = shortened(starter, tmp_path / "starter", 22), tmp_path / "cache"
+    folder, cache = shortened(starter, tmp_path / "starter", 9), tmp_path / "cache"
     build(load_recipe(folder / "recipe.yaml", ["engine=reference"]), cache, jobs=1)
     with (folder / "data" / "chat.jsonl").open("a") as file:
         file.write("\n")

@@ -154,7 +154,7 @@ def test_splits_and_options_of_sources_are_those_of_a_recipe(options, cache, tmp
     read = {(entry.schema, tuple(entry.columns)) for entry in result.manifest.inputs}
     assert read == {("alpaca", ("instruction", "output"))}
     paths = [starter / "data" / "chat.jsonl", str(starter / "data" / "tools.jsonl")]
-    held_out = packer.build(paths, tmp_path / "files", split="eval", fail_above=1, **options)
+    held_out = packer.build(paths, tmp_path / "files", split="eval", limit=9, fail_above=1, **options)
     assert {shard.split for shard in held_out.manifest.shards} == {"eval"}
     assert [entry.path for entry in held_out.manifest.inputs] == list(map(str, paths))
     assert files_of(tmp_path / "files") == []
