@@ -110,16 +110,6 @@ def test_without_a_fast_library_auto_is_the_reference_and_fast_is_refused(starte
     assert notes.notes == ["the engine was fast and is reference: everything is tokenized again"]
 
 
-def test_a_tokenizer_is_tried_once_and_its_outcome_remembered(tokenizer_json, home, monkeypatch):
-    tried = []
-    monkeypatch.setattr(identity, "differences", tried.append)
-    for _ in range(2):
-        assert resolve_engine("auto", tokenizer_json).name == "fast"
-    assert len(tried) == 1 and len(list(home.rglob("*.txt"))) == 1
-    resolve_engine("auto", tokenizer_json + b"\n")
-    assert len(tried) == 2
-
-
 def replaced(path, what):
     """Put something else in the place of a file."""
     kept = path.read_bytes()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections import Counter
 from contextlib import contextmanager
@@ -18,20 +17,18 @@ from watched_builds import Notes, digests
 from packer import __version__
 from packer.audit.verify import verify
 from packer.display import repair_hint
-from packer.errors import InputError, StorageError
+from packer.errors import StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.commit import finish_if_free
 from packer.pipeline.documents import committed
 from packer.pipeline.from_python import build
 from packer.pipeline.identity import Provenance, key_of
 from packer.pipeline.partition import JOURNALS, PartitionResult
-from packer.pipeline.plan.inputs import refuse_changed
 from packer.recipe.groups import Pack
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
-from packer.source.file_bytes import FileStatus
 from packer.source.partition import Partition
 from packer.store import files
-from packer.store.folder import digest_file, lock
+from packer.store.folder import lock
 from packer.store.manifest import read_manifest, write_manifest
 from packer.store.row_tables import is_pending, read_rejected
 
@@ -157,19 +154,6 @@ def test_a_ledger_that_does_not_go_with_the_partitions_vouches_for_none(change, 
     assert committed(cache, read_manifest(cache)) == []
     assert again(starter, cache, repair=True).num_partitions_built == 5
     assert digests(cache) == digests(starter_cache)
-
-
-def test_an_input_that_can_no_longer_be_read_is_an_input_error(starter_cache, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text("{}\n")
-    status = FileStatus.of(path)
-    entry = msgspec.structs.replace(read_manifest(starter_cache).inputs[0], sha256=digest_file(path).sha256)
-    os.utime(path, ns=(1, 1))
-    refuse_changed([(path, status)], [entry])
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(InputError, match="Is a directory"):
-        refuse_changed([(path, status)], [entry])
 
 
 def inodes(cache):
