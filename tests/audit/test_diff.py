@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from chats import chat
 from flipped_bits import flip
+from followed_steps import write
 from hypothesis import given
 from hypothesis import strategies as st
 from packed_caches import table
@@ -85,12 +87,6 @@ def edited(file, change):
     return edit
 
 
-def chat(question, answer, **fields):
-    return json.dumps(
-        {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer, **fields}]}
-    )
-
-
 def test_a_cache_and_its_copy_are_the_same_bytes_and_nothing_is_reported(starter_cache, tmp_path):
     copy = Path(shutil.copytree(starter_cache, tmp_path / "copy"))
     found = diff(starter_cache, copy)
@@ -130,8 +126,8 @@ def test_shorter_blocks_change_totals_and_what_is_cut_but_no_document(starter_ca
 def test_rows_that_moved_are_the_same_documents(starter_cache, variant):
     def change(lines):
         del lines[4]
-        lines.insert(1, chat("A row of its own?", "Yes, this one."))
-        lines.insert(1, chat("Another row?", "Yes, two rows."))
+        lines.insert(1, json.dumps(chat("A row of its own?", "Yes, this one.")))
+        lines.insert(1, json.dumps(chat("Another row?", "Yes, two rows.")))
 
     new = variant(edit=edited("chat.jsonl", change))
     found = diff(starter_cache, new)
@@ -144,8 +140,7 @@ def test_rows_that_moved_are_the_same_documents(starter_cache, variant):
 
 
 def test_an_appended_file_only_adds(starter, starter_cache, tmp_path):
-    rows = tmp_path / "more.jsonl"
-    rows.write_text("".join(f"{chat(f'What is {i}?', f'It is {i}.')}\n" for i in range(12)))
+    rows = write(tmp_path / "more.jsonl", [chat(f"What is {i}?", f"It is {i}.") for i in range(12)])
     recipe = to_json(load_recipe(starter / "recipe.yaml"))
     recipe["sources"].append({"path": rows.as_posix()})
     new = tmp_path / "cache"

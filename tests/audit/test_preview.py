@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chats import chat
 from shorter_starter import shortened
 from twins import byte_level
 
@@ -19,12 +20,6 @@ from packer.pipeline.from_python import RecipeKeys, build
 from packer.recipe.named_options import in_python
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-
-
-def chat(*texts, **fields):
-    """A row of a user and an assistant in turns."""
-    roles = ("user", "assistant")
-    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)], **fields}
 
 
 def write(path, *rows):

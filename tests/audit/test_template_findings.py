@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import twins
+from chats import chat
 from hints import settings_in
 
 from packer.audit import TEMPLATE_CODES
@@ -148,11 +149,6 @@ def test_a_template_that_a_build_refuses_is_refused(template: str | None, said: 
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------
-
-
-def chat(*texts: str) -> dict[str, Any]:
-    roles = ("user", "assistant")
-    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]}
 
 
 def write(path: Path, *rows: Any) -> list[dict[str, str]]:

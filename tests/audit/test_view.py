@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chats import chat
 from flipped_bits import flip
 from packed_again import packed_again
 from single_documents import read_document
@@ -53,10 +54,6 @@ def built(starter):
         return folder / "cache"
 
     return make
-
-
-def chat(question, answer, **fields):
-    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}], **fields}
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +176,12 @@ BARE = "{% for m in messages %}{% if loop.index != 3 %}{{ m.content }}<|im_end|>
 
 
 def test_trained_runs_that_touch_are_two_with_their_weights(built, tmp_path):
-    turns = zip(("Hi", "Hello", "-", "there", "!"), (1, 1, 1, 0.3, 1), strict=True)
-    messages = [
-        {"role": ("user", "assistant")[i % 2], "content": text, "weight": weight}
-        for i, (text, weight) in enumerate(turns)
-    ]
+    row = chat("Hi", "Hello", "-", "there", "!")
+    for message, weight in zip(row["messages"], (1, 1, 1, 0.3, 1), strict=True):
+        message["weight"] = weight
     (tmp_path / "bare.jinja").write_text(BARE)
     rules = {"template": {"file": str(tmp_path / "bare.jinja")}, "supervision": {"allow_dropped": ["user"]}}
-    with Cache.open(built(tmp_path, {"a.jsonl": [{"messages": messages}]}, **rules)) as cache:
+    with Cache.open(built(tmp_path, {"a.jsonl": [row]}, **rules)) as cache:
         (alone,) = view_row(cache, "a.jsonl", 0).documents
         (in_block,) = view_block(cache, "train", 0).documents
     assert [(run.kind, run.text, run.message, run.weight) for run in alone.runs] == [

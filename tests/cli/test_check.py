@@ -4,6 +4,7 @@ import random
 
 import pytest
 import twins
+from chats import chat
 from command_line import fields, run
 from followed_steps import write
 
@@ -21,9 +22,7 @@ def leaking(tmp_path_factory):
     chance = random.Random(5)
     rows = []
     for number in range(100):
-        question, answer = (" ".join(chance.choices(WORDS, k=20)) for _ in range(2))
-        row = {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
-        rows += [row] * (1 + number % 2)
+        rows += [chat(*(" ".join(chance.choices(WORDS, k=20)) for _ in range(2)))] * (1 + number % 2)
     chance.shuffle(rows)
     splits = {"train": rows[10:], "validation": rows[:10]}
     sources = [{"path": str(write(folder / f"{name}.jsonl", own)), "split": name} for name, own in splits.items()]

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from chats import chat
 from command_line import fields, run
 from flipped_bits import flip
 
@@ -15,12 +16,7 @@ from packer.store.manifest import read_manifest
 from packer.version import __version__
 from packer_cli.main import COMMANDS
 
-ROW = {
-    "messages": [
-        {"role": "user", "content": "Hi [b]there[/b]"},
-        {"role": "assistant", "content": "Hello [red]you[/red]"},
-    ]
-}
+ROW = chat("Hi [b]there[/b]", "Hello [red]you[/red]")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import twins
 from audit.foreign.prepared import PROMPT, Row, Words, with_bos, write
+from chats import chat
 from command_line import assert_refused, fields, run
 
 from packer.pipeline.from_python import build
@@ -14,7 +15,7 @@ from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.output import cells
 
-CHAT = {"messages": [{"role": "user", "content": "Hi 世界"}, {"role": "assistant", "content": "Hello " * 40}]}
+CHAT = chat("Hi 世界", "Hello " * 40)
 
 
 @pytest.fixture(scope="module")

@@ -12,22 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chats import chat
 from command_line import assert_refused, on_terminal, run
 from processes import HANG_S
 from written_formats import FORMATS, as_jsonl, as_parquet, as_table
 
 from packer.store.manifest import read_manifest
 
-CHATS = [
-    {
-        "id": f"row {i}",
-        "messages": [
-            {"role": "user", "content": f'Say "{i}",\nand stop; ünïcode 🎉\ttab'},
-            {"role": "assistant" if i != 3 else "nobody", "content": f"{i}."},
-        ],
-    }
-    for i in range(7)
-]
+CHATS = [chat(f'Say "{i}",\nand stop; ünïcode 🎉\ttab', f"{i}.", id=f"row {i}") for i in range(7)]
+CHATS[3]["messages"][1]["role"] = "nobody"
 """The fourth is rejected."""
 
 

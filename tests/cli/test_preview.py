@@ -5,12 +5,12 @@ import re
 
 import pytest
 import twins
+from chats import chat
 from command_line import fields, run
 
 
 def row(*texts):
-    roles = ("user", "assistant")
-    return json.dumps({"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]})
+    return json.dumps(chat(*texts))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chats import chat
 from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,11 +29,9 @@ from packer.pipeline.kept_rows import keep_rows, rows_folder
 from packer.recipe.named_options import NAMED_OPTIONS
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 
-SAID = [(f"What is {number} plus {number}? 𝄞", f"It is {2 * number}.") for number in range(23)]
 ROWS = [
-    {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]}
-    | {"note": {"of": [number, None, 0.5]}}
-    for number, (asked, answer) in enumerate(SAID)
+    chat(f"What is {number} plus {number}? 𝄞", f"It is {2 * number}.", note={"of": [number, None, 0.5]})
+    for number in range(23)
 ]
 
 

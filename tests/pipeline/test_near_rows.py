@@ -6,6 +6,7 @@ import random
 import pytest
 import row_likeness
 import twins
+from chats import chat
 from packed_again import packed_again
 
 from packer.audit.check import check
@@ -17,10 +18,6 @@ from packer.store.cache import Cache
 
 WORDS = [f"word{i}" for i in range(500)]
 SPLIT = {"shares": {"validation": 0.3}, "leakage": {"near": 0.7}}
-
-
-def chat(question, answer):
-    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
 
 
 def said(row):
