@@ -306,11 +306,8 @@ def test_characters_that_stand_in_for_tokens_cannot_be_sneaked_in(kind: Any, sne
         "text": Sample(kind="text", row=0, text=typed),
     }
     assert stages.outcomes([rows[kind]]) == ["control_render"]
-    alone = chat(user(f"and {sneaked} x"), assistant("Hello."))
-    ids, _ = stages.document(alone)
-    assert sum(i in stages.model.control.values() for i in ids) == sum(
-        i in stages.model.control.values() for i in stages.document(chat(user("and x"), assistant("Hello.")))[0]
-    )
+    alone, plain = (stages.document(chat(user(text), assistant("Hello.")))[0] for text in (f"and {sneaked} x", "and x"))
+    assert control_ids(stages, alone) == control_ids(stages, plain)
 
 
 RENDERED = {

@@ -52,15 +52,11 @@ def test_a_twin_has_its_trap(tmp_path, twin, text, tokens):
     assert encode(backend(twin(tmp_path)), text).tokens == tokens
 
 
-@pytest.mark.parametrize(
-    ("twin", "opening"), [(twins.byte_level, "<|begin|>"), (twins.sentencepiece_like, "<s>")], ids=["asked", "always"]
-)
-def test_a_twin_begins_with_its_bos(tmp_path, twin, opening):
-    options = {"bos": True} if twin is twins.byte_level else {}
-    assert backend(twin(tmp_path / "opening", **options)).encode("Hello").tokens[0] == opening
-    assert (
-        twins.byte_level(tmp_path / "plain") and "<|begin|>" not in backend(tmp_path / "plain").encode("Hello").tokens
-    )
+def test_byte_level_adds_a_bos_only_when_asked_and_sentencepiece_like_always(tmp_path):
+    plain, opening = (backend(twins.byte_level(tmp_path / str(bos), bos=bos)) for bos in (False, True))
+    assert plain.encode("Hello").ids == encode(plain, "Hello").ids
+    assert opening.encode("Hello").tokens == ["<|begin|>", *encode(opening, "Hello").tokens]
+    assert backend(twins.sentencepiece_like(tmp_path / "always")).encode("Hello").tokens[0] == "<s>"
 
 
 def test_a_swallowing_token_takes_the_newline_after_it(tmp_path):

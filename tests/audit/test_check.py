@@ -115,9 +115,8 @@ def test_a_split_to_train_on_by_another_name_is_told_to_be_no_train_to_the_rules
 def test_a_prompt_of_two_words_is_no_leak(caches):
     rows = some_rows(90)
     greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
-    report = check(
-        caches.build(train=[*rows[4:45], *greetings[:2]], validation=[*rows[45:], *greetings[2:]]), near=True
-    )
+    cache = caches.build(train=[*rows[4:45], *greetings[:2]], validation=[*rows[45:], *greetings[2:]])
+    report = check(cache, near=True)
     assert levels(report)["prompts_between_splits"] == levels(report)["near_between_splits"] == "ok"
 
 

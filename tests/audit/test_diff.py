@@ -132,9 +132,8 @@ def test_rows_that_moved_are_the_same_documents(starter_cache, variant):
     new = variant(edit=edited("chat.jsonl", change))
     found = diff(starter_cache, new)
     (train,) = found.documents
-    assert (train.only_old, train.only_new, train.both) == counts(
-        doc_ids(starter_cache, "train"), doc_ids(new, "train")
-    )
+    both = (doc_ids(folder, "train") for folder in (starter_cache, new))
+    assert (train.only_old, train.only_new, train.both) == counts(*both)
     old, other = (f"{read_manifest(folder).inputs[0].path} row" for folder in (starter_cache, new))
     assert (train.first_old, train.first_new) == ((f"{old} 4",), (f"{other} 1", f"{other} 2"))
 

@@ -73,9 +73,8 @@ def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
         totals = cache.manifest.totals
         shown = [(row.view.source, row.view.row) for row in found.rows]
         assert shown == [(entry.path, row) for entry in cache.manifest.inputs for row in range(entry.num_rows)]
-        assert [(i.name, i.split, i.format, i.schema) for i in found.inputs] == [
-            (i.path, i.split, i.format, i.schema) for i in cache.manifest.inputs
-        ]
+        inputs = [(i.path, i.split, i.format, i.schema) for i in cache.manifest.inputs]
+        assert [(i.name, i.split, i.format, i.schema) for i in found.inputs] == inputs
     own = found.totals
     assert (own.rows, own.kept, own.rejected) == (totals.rows, totals.kept, totals.rejected)
     assert (own.documents, own.tokens, own.trained) == (totals.documents, totals.tokens, totals.trained)

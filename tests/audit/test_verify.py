@@ -410,9 +410,8 @@ def test_a_file_the_disk_fails_to_give_is_a_finding_and_the_others_are_checked(l
 
 def test_a_recipe_that_no_build_has_is_a_finding_and_its_blocks_are_not_judged(cache):
     manifest = read_manifest(cache)
-    write_manifest(
-        cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "template": {"date": "2026-02-30"}})
-    )
+    recipe = {**manifest.recipe, "template": {"date": "2026-02-30"}}
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe=recipe))
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
     assert "template.date" in finding.found

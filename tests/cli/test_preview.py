@@ -84,9 +84,8 @@ def test_preview_and_inspect_show_the_same_page_of_a_row(rows, tokenizer, tmp_pa
 
 def test_the_recipe_is_resolved_as_build_does_it(starter, rows, tmp_path):
     found = fields("preview", "-c", starter / "recipe.yaml", "-n", "1")
-    assert [entry["path"] for entry in found["inputs"]] == [
-        str(starter / "data" / f"{name}.jsonl") for name in ("chat", "tools", "reasoning", "sharegpt", "alpaca")
-    ]
+    names = ("chat", "tools", "reasoning", "sharegpt", "alpaca")
+    assert [entry["path"] for entry in found["inputs"]] == [str(starter / "data" / f"{name}.jsonl") for name in names]
     options = ("--split", "dev", "--set", "supervision.turns=last", "-n", "1")
     found = fields("preview", rows, "-c", starter / "recipe.yaml", *options)
     assert found["inputs"] == [{"path": str(rows), "split": "dev", "format": "jsonl", "schema": "messages"}]

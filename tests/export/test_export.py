@@ -58,9 +58,7 @@ def test_the_class_of_the_page_gives_verl_the_tokens_of_documents(starter_cache,
     assert len(rows) == len(documents) and len(names["Documents"](str(tmp_path / "out"), max_samples=3)) == 3
     items = [rows[number] for number in range(len(rows))]
     assert all({value.dtype for value in item.values()} == {torch.int64} for item in items)
-    assert all(
-        item["position_ids"].tolist() == [*range(len(ids))] for item, (ids, _) in zip(items, documents, strict=True)
-    )
+    assert [item["position_ids"].tolist() for item in items] == [[*range(len(ids))] for ids, _ in documents]
     flat = {name: torch.cat([item[name] for item in items]) for name in ("input_ids", "loss_mask")}
     trained = torch.roll(flat["input_ids"], -1)[torch.roll(flat["loss_mask"], -1).bool()]
     assert trained.tolist() == [label for _, labels in documents for label in labels if label != -100]

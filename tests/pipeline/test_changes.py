@@ -187,9 +187,7 @@ def test_many_inputs_are_reported_by_the_first_few(starter_cache):
     texts = [msgspec.structs.replace(entry, schema="text") for entry in many.inputs]
     wanted = Provenance.of(msgspec.structs.replace(many, inputs=tuple(texts)), make_recipe(manifest.recipe))
     found = changes(many, wanted)
-    assert len(found.rules) == 1000 and set(found.rules) == {
-        f'schema of {n}.jsonl was "messages", is "text"' for n in range(1000)
-    }
+    assert sorted(found.rules) == sorted(f'schema of {n}.jsonl was "messages", is "text"' for n in range(1000))
     assert found.sentences()[0].endswith(' of 7.jsonl was "messages", is "text" and 992 more')
 
 

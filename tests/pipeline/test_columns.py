@@ -45,8 +45,8 @@ def built(starter, tmp_path):
     rows.append(rows[1])  # a document that is there twice
 
     def make(given=rows, **options):
-        given_always = {"tokenizer": starter / "tokenizer", "pack": PACK, "fail_above": 1, "jobs": 1, "progress": None}
-        return build(given, tmp_path / "cache", **given_always, **options)
+        usual = {"tokenizer": starter / "tokenizer", "pack": PACK, "fail_above": 1, "jobs": 1, "progress": None}
+        return build(given, tmp_path / "cache", **usual, **options)
 
     return make
 

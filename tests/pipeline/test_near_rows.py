@@ -106,9 +106,8 @@ def test_rows_divided_at_random_fail(built, tmp_path):
     report = check(tmp_path / "cache", sources=["/"], near=True)
     assert {each.code for each in report.findings if each.level == "error"} == {"near_between_splits"}
     build(recipe_of(built, sources=sources, **plain | {"split": {"leakage": {}}}), tmp_path / "other", jobs=1)
-    assert check(tmp_path / "other", sources=["/"], near=True).ok, (
-        "a validation file of one's own keeps train free of its copies"
-    )
+    # A validation file of one's own keeps train free of its copies.
+    assert check(tmp_path / "other", sources=["/"], near=True).ok
 
 
 def test_another_threshold_needs_no_reading(built, tmp_path):

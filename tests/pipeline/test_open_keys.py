@@ -236,7 +236,5 @@ def test_ids_as_given_are_no_other_documents_than_without_the_key(asked: Any, tm
 
 
 def test_recipes_of_older_caches_mean_what_they_meant() -> None:
-    assert (
-        make_recipe({"supervision": {"on_prompt_mismatch": "refuse"}}).documents_half()
-        == make_recipe({}).documents_half()
-    )
+    refusing = make_recipe({"supervision": {"on_prompt_mismatch": "refuse"}})
+    assert refusing.documents_half() == make_recipe({}).documents_half()

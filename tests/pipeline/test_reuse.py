@@ -260,10 +260,8 @@ def test_a_partition_keeps_its_file_wherever_it_stands_and_equal_ones_have_one(s
         (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def built(folder, *numbers):
-        rules = {
-            "pack": {"block_len": 64, "group_documents": 40},
-            "filters": [{"name": "all", "field": "of", "max": 9}],
-        }
+        filters = [{"name": "all", "field": "of", "max": 9}]
+        rules = {"pack": {"block_len": 64, "group_documents": 40}, "filters": filters}
         files = [tmp_path / f"{number}.jsonl" for number in numbers]
         return build(files, folder, jobs=1, tokenizer=starter / "tokenizer", **rules)
 
@@ -297,9 +295,8 @@ def test_rows_that_are_read_in_another_way_are_read_again(name, starter, tmp_pat
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
 
     def built(folder, way):
-        return build(
-            tmp_path / "rows.jsonl", tmp_path / folder, tokenizer=starter / "tokenizer", jobs=1, force=True, **way
-        )
+        options = {"tokenizer": starter / "tokenizer", "jobs": 1, "force": True}
+        return build(tmp_path / "rows.jsonl", tmp_path / folder, **options, **way)
 
     first, second = WAYS[name]
     built("cache", first)

@@ -94,10 +94,8 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_pa
     values = to_json(load_recipe(starter / "recipe.yaml", ["sources.limit=2"]))
     values["supervision"] = {**values.get("supervision", {}), "on_prompt_mismatch": "continue"}
     del values["sources"][1:]
-    recipes = [
-        make_recipe({**values, "template": {"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}}})
-        for x in (True, 1, 1.0)
-    ]
+    templates = [{"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}} for x in (True, 1, 1.0)]
+    recipes = [make_recipe({**values, "template": template}) for template in templates]
     made = [build(recipe, tmp_path / str(n), jobs=1).manifest for n, recipe in enumerate(recipes)]
     assert len({manifest.content_fingerprint for manifest in made}) == 3
     assert len({manifest.recipe_fingerprint for manifest in made}) == 3

@@ -91,19 +91,16 @@ def test_a_field_whose_name_says_no_place_is_read_where_it_is_filled_in(
 ) -> None:
     path = written(tmp_path / "rows.jsonl", ROW | {"it's a persona": GAELIC})
     hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-    assert (
-        hint.startswith("--columns system=FIELD reads a field as what the system says (") and f"{place}=FIELD" in hint
-    )
+    assert hint.startswith("--columns system=FIELD reads a field as what the system says (")
+    assert f"{place}=FIELD" in hint
     columns = hint.split()[1].replace("system=FIELD", f"{place}=it's a persona")
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "--columns", columns)
     assert GAELIC in said(tmp_path / "cache", path.name)
 
 
 def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) -> None:
-    one, other = (
-        written(tmp_path / name, row)
-        for name, row in (("one.jsonl", ROW | {"sys": GAELIC}), ("other.jsonl", CHAT | {"notes": {"of": GAELIC}}))
-    )
+    one = written(tmp_path / "one.jsonl", ROW | {"sys": GAELIC})
+    other = written(tmp_path / "other.jsonl", CHAT | {"notes": {"of": GAELIC}})
     right = written(tmp_path / "right.jsonl", CHAT)
     values: dict[str, Any] = {
         "sources": [{"path": str(path)} for path in (one, right, other)],
@@ -201,9 +198,8 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     template = twins.CHATML.replace("(message.content or '')", "(message | tojson)")
     assert template != twins.CHATML
     twin = twins.byte_level(tmp_path / "reads", template=template)
-    path = written(
-        tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1]]}
-    )
+    asked, answer = CHAT["messages"]
+    path = written(tmp_path / "rows.jsonl", {"messages": [asked | {"persona": GAELIC}, answer]})
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
     assert preview(recipe, progress=Silent()).hint is None
 

@@ -67,9 +67,8 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         view = view_document(cache, int(shown["doc_id"]))
     assert "".join(text for _, text in tokens) == "".join(run.text for run in view.runs)
     assert (shown["source"], shown["row"]) == (view.source, view.row)
-    assert [(length, message) for _, length, message, _ in shown["spans"]] == [
-        (run.num_tokens, run.message) for run in view.runs
-    ]
+    spans = [(length, message) for _, length, message, _ in shown["spans"]]
+    assert spans == [(run.num_tokens, run.message) for run in view.runs]
 
 
 def test_a_document_that_a_sample_names_for_several_reasons_is_shown_once(starter, tmp_path):
