@@ -182,9 +182,8 @@ def test_a_row_comes_out_the_same_whatever_stands_beside_it(rows: list[list[dict
 def test_stages_agree_where_the_row_fixes_its_mode(fixed: bool, rows: list[list[dict[str, Any]]]) -> None:
     stages, oracle = _qwen3()
     batch = [chat(*messages, row=row, enable_thinking=fixed) for row, messages in enumerate(rows)]
-    want = [
-        oracle.documents([m.fields for m in sample.messages], kwargs={"enable_thinking": fixed}) for sample in batch
-    ]
+    kwargs = {"enable_thinking": fixed}
+    want = [oracle.documents([m.fields for m in sample.messages], kwargs=kwargs) for sample in batch]
     assert stages.outcomes(batch) == want
 
 

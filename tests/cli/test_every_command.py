@@ -141,9 +141,8 @@ def test_no_line_is_wider_than_the_terminal_but_for_paths_and_digests(command, c
 @pytest.mark.parametrize("columns", [1, 4, 11])
 def test_a_terminal_of_hardly_any_width_gets_every_word(command, columns, places, terminal):
     words = command.format(**places).split()
-    narrow, wide = (
-        run(*words, exit_code=int(words[0] == "verify"), env={"COLUMNS": str(each)}).stdout for each in (columns, 2000)
-    )
+    code, widths = int(words[0] == "verify"), (columns, 2000)
+    narrow, wide = (run(*words, exit_code=code, env={"COLUMNS": str(each)}).stdout for each in widths)
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "warning[", "note[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
 

@@ -196,10 +196,7 @@ def test_a_script_builds_without_a_main_guard(forks: bool, starter: Path, tmp_pa
 def test_workers_are_told_which_bucket_the_folder_mirrors_that_they_write_to(jobs: int, tmp_path: Path) -> None:
     """They would not find it out from the folder."""
     folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
-    told = [
-        each for _, each in Processes(jobs).run(partial(naming, folder), [0, 1], sizes=[2**30] * jobs, folder=folder)
-    ]
-    assert {name for name, _ in told} == {"s3://bucket/cache"}
-    assert (os.getpid() in {process for _, process in told}) == (jobs == 1)
-    plain = Processes(jobs).run(partial(naming, tmp_path), [0, 1], sizes=[2**30] * jobs, folder=tmp_path)
-    assert {name for _, (name, _) in plain} == {str(tmp_path)}
+    for place, expected in ((folder, "s3://bucket/cache"), (tmp_path, str(tmp_path))):
+        told = dict(Processes(jobs).run(partial(naming, place), [0, 1], sizes=[2**30] * jobs, folder=place)).values()
+        assert {name for name, _ in told} == {expected}
+        assert (os.getpid() in {process for _, process in told}) == (jobs == 1)

@@ -233,9 +233,8 @@ def test_a_recipe_of_any_form_has_one(odd):
 
 def test_a_recipe_that_is_too_deep_to_write_is_an_error_of_the_cache(tmp_path):
     for depth in range(900, 1100):
-        content = encode_manifest(small_manifest()).replace(
-            b'"mode"', b'"x":' + b"[" * depth + b"]" * depth + b',"mode"'
-        )
+        nested = b'"x":' + b"[" * depth + b"]" * depth + b',"mode"'
+        content = encode_manifest(small_manifest()).replace(b'"mode"', nested)
         with suppress(CheckError):
             fingerprint(decode_manifest(tmp_path, sealed(content)))
 

@@ -203,15 +203,10 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
 
 
 def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_differ(tmp_path: Path) -> None:
-    rows = [
-        {"custom_instructions": f"be kind to all of them, {k}", "enable_thinking": k > 1, "tools": None}
-        for k in range(4)
-    ]
-    rows = [{"messages": [USER, ANSWER], "chat_template_kwargs": each} for each in rows]
-    hint = shown_for(tmp_path, twins.CHATML, rows).rows[0].hint
-    assert hint is not None and hint.startswith(
-        "--columns chat_template_kwargs=null,system=chat_template_kwargs.FIELD "
-    )
+    said = [{"custom_instructions": f"be kind to all of them, {k}", "enable_thinking": k > 1} for k in range(4)]
+    rows = [{"messages": [USER, ANSWER], "chat_template_kwargs": each | {"tools": None}} for each in said]
+    hint = str(shown_for(tmp_path, twins.CHATML, rows).rows[0].hint)
+    assert hint.startswith("--columns chat_template_kwargs=null,system=chat_template_kwargs.FIELD ")
     option = as_setting("columns", hint.split()[1].replace("FIELD", "custom_instructions"))
     assert "be kind to all of them, 0" in whole(shown_for(tmp_path, twins.CHATML, rows, option))
 

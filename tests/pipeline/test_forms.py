@@ -277,9 +277,8 @@ def ended(value: Any, name: str, ending: str) -> Any:
     if not isinstance(value, dict):
         return value
     changed = {key: ended(each, name, ending) for key, each in value.items()}
-    is_place = (
-        value.keys() & {"output", "choices", "message", "stopReason", "finishReason"} or value.get("type") == "message"
-    )
+    places = {"output", "choices", "message", "stopReason", "finishReason"}
+    is_place = value.keys() & places or value.get("type") == "message"
     return changed | ({name: ending} if is_place else {})
 
 
@@ -354,9 +353,7 @@ def test_a_row_with_anything_in_any_place_is_read_or_refused(row: dict[str, Any]
         while True:
             key = data.draw(st.sampled_from(keys))
             inner = place[key]
-            keys = (
-                list(inner) if isinstance(inner, dict) else list(range(len(inner))) if isinstance(inner, list) else []
-            )
+            keys = [*range(len(inner))] if isinstance(inner, list) else [*inner] if isinstance(inner, dict) else []
             if not keys or data.draw(st.booleans()):
                 break
             place = inner
