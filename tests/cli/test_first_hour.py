@@ -64,34 +64,6 @@ def chats(path: str, num_rows: int = 6, *, turns: int = 3, reasoning: bool = Fal
     return Path(path)
 
 
-def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
-    Path("one.jinja").write_text(
-        "{%- for m in messages %}{% if m.tool_calls and m.tool_calls|length > 1 %}"
-        "{{ raise_exception('This model only supports single tool-calls at once!') }}{% endif %}"
-        "{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
-        "{%- for call in m.tool_calls or [] %}{{- call.function | tojson }}{% endfor %}"
-        "{{- '<|im_end|>\\n' }}{% endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"
-    )
-    calls = [{"id": f"c{k}", "type": "function", "function": {"name": "f", "arguments": {"n": k}}} for k in range(2)]
-    results = [{"role": "tool", "tool_call_id": f"c{k}", "content": f"{k} is fine"} for k in range(2)]
-    ask = {"role": "user", "content": "Both, please."}
-    answer = {"role": "assistant", "content": "Both are fine."}
-    call = {"role": "assistant", "content": None}
-    at_once = [ask, {**call, "tool_calls": calls}, *results, answer]
-    in_turn = [m for c, r in zip(calls, results, strict=True) for m in ({**call, "tool_calls": [c]}, r)]
-    one_by_one = [ask, *in_turn, answer]
-    Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
-    asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
-    error = run("build", *asked, "cache", exit_code=3).stderr
-    assert "only supports single tool-calls" in error.replace("\n", " ")
-    assert "allows one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
-    Path("rows.jsonl").write_text(json.dumps({"messages": one_by_one}) + "\n")
-    run("build", *asked, "cache")
-    Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
-    asked[4] = "model/chat_template.jinja"  # one that takes several
-    run("build", *asked, "other")
-
-
 def test_roles_of_another_world(desk: Path) -> None:
     rows = chats("rows.jsonl", user="client", assistant="counselor")
     asked = [rows, "--tokenizer", "model"]

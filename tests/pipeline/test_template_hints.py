@@ -255,6 +255,18 @@ def test_a_call_that_a_template_does_not_write_is_refused_also_where_it_writes_a
     assert "no place for this" in hint and "write each call as a message of its own" in hint
 
 
+def test_calls_at_once_are_written_in_turn_for_a_template_of_one_call(tmp_path: Path) -> None:
+    refuses = "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one call at once') }}{% endif %}"
+    template = f"{{% for m in messages %}}{refuses}{{% endfor %}}{ONE_CALL}"
+    called = [ANSWER | {"content": "", "tool_calls": [call | {"id": call["function"]["name"]}]} for call in CALLS]
+    results = [{"role": "tool", "tool_call_id": name, "content": f"{name} is fine"} for name in ("look", "listen")]
+    both = called[0] | {"tool_calls": [each["tool_calls"][0] for each in called]}
+    hint = hint_for(shown_for(tmp_path, template, [{"messages": [USER, both, *results, ANSWER]}]))
+    assert "allows one call per message" in hint and "followed by its result" in hint
+    in_turn = [USER, called[0], results[0], called[1], results[1], ANSWER]
+    assert shown_for(tmp_path, template, [{"messages": in_turn}]).totals.kept == 1
+
+
 WRAPS = twins.CHATML.replace(
     "(message.content or '')",
     "('<tool_response>' + message.content + '</tool_response>' if message.role == 'tool' else message.content or '')",
