@@ -34,7 +34,7 @@ def places(starter, starter_cache, tmp_path_factory):
     (damaged / read_manifest(damaged).shards[0].path).write_bytes(b"")
     build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), top / "other", jobs=1, progress=None)
     return {
-        "cache": starter_cache, "other": top / "other", "damaged": damaged, "tokenizer": starter / "tokenizer",
+        "cache": starter_cache, "recipe": starter / "recipe.yaml", "other": top / "other", "damaged": damaged, "tokenizer": starter / "tokenizer",
         "rows": top / "rows.jsonl", "bad": top / "bad.jsonl", "missing": top / "missing", "empty": top / "empty",
         "foreign": top / "foreign", "words": words.folder, "huge": "9" * 5000,  # more digits than Python reads
         "announcing": twins.byte_level(top / "announcing", template=ANNOUNCING),
@@ -68,6 +68,7 @@ ERRORS = """
 2 usage         build {rows} --tokenizer {tokenizer} -o {rows}                  rows.jsonl
 2 recipe        build -c {missing}.yaml -o {new}                                no such file
 2 recipe        build -o {cache}                                                no sources
+2 recipe        build -c {recipe} --set sources=[] -o {new}                     no sources
 2 usage         build --frobnicate                                              no such option
 3 input         inspect {missing}                                               is not a cache
 2 usage         inspect {cache} --block 99999                                   no block 99999

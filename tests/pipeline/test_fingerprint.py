@@ -245,14 +245,11 @@ def test_documents_that_were_changed_under_their_old_names_fail_a_pinned_fingerp
     pinned = made(plain(values_at(place)) | {"pack": {"mode": "none"}}, cache)
     manifest = read_manifest(cache)
     shard = manifest.shards[0]
-    content = bytearray((cache / shard.path).read_bytes())
-    batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
-    address = pa.py_buffer(content).address
-    token = batch.column("input_ids").buffers()[-1].address - address
-    content[token] ^= 1
-    batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
-    digests = document_rows(batch).digests()
-    start = shard.places[0].columns["digest"]
+    content, start = bytearray((cache / shard.path).read_bytes()), shard.places[0].columns["digest"]
+    whole = pa.py_buffer(content)
+    ids = pa.ipc.open_file(whole).get_batch(0).column("input_ids").buffers()[-1]
+    content[ids.address - whole.address] ^= 1
+    digests = document_rows(pa.ipc.open_file(whole).get_batch(0)).digests()
     content[start : start + digests.nbytes] = digests.tobytes()
     sha256 = hashlib.sha256(content).hexdigest()
     path = f"documents/{shard_name(split=shard.split, index=0, sha256=sha256)}"
