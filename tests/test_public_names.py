@@ -61,9 +61,8 @@ for command in sys.argv[3:]:
     print("imported:", [name for name in names if name in sys.modules])
 """
     told = printed(code, starter_cache, tmp_path / "export", *map(Path, IMPORTED))
-    assert [line for line in told if line.startswith("imported:")] == [
-        f"imported: {each}" for each in IMPORTED.values()
-    ]
+    imported = [line for line in told if line.startswith("imported:")]
+    assert imported == [f"imported: {each}" for each in IMPORTED.values()]
 
 
 def test_without_torch_the_readers_say_what_to_install() -> None:

@@ -92,13 +92,9 @@ def test_the_recipe_loads_and_everything_it_names_is_there(tmp_path):
     write_starter(tmp_path / "first")
     recipe = load_recipe(tmp_path / "first" / "recipe.yaml")
     assert recipe.pack.block_len == 512
-    assert [(Path(source.path).name, source.split) for source in recipe.sources] == [
-        ("chat.jsonl", "train"),
-        ("tools.jsonl", "train"),
-        ("reasoning.jsonl", "train"),
-        ("sharegpt.jsonl", "train"),
-        ("alpaca.jsonl", "eval"),
-    ]
+    sources = [(Path(source.path).stem, source.split) for source in recipe.sources]
+    learned = ("chat", "tools", "reasoning", "sharegpt")
+    assert sources == [*((name, "train") for name in learned), ("alpaca", "eval")]
     assert all(Path(source.path).is_file() for source in recipe.sources)
     model = load_model(Path(recipe.tokenizer))
     assert model.stops == ("<|endoftext|>", "<|im_end|>")
@@ -162,11 +158,7 @@ def test_transformers_renders_and_encodes_the_same(rows):
 def test_a_call_beside_text_and_a_call_alone_are_distinguished():
     call = {"type": "function", "function": {"name": "f", "arguments": {"ä": 1}}}
     block = '<tool_call>\n{"name": "f", "arguments": {"ä": 1}}\n</tool_call>'
-    assert (
-        render([{"role": "assistant", "content": None, "tool_calls": [call, call]}])
-        == f"<|im_start|>assistant\n{block}\n{block}<|im_end|>\n"
-    )
-    assert (
-        render([{"role": "assistant", "content": "One moment.", "tool_calls": [call]}])
-        == f"<|im_start|>assistant\nOne moment.\n{block}<|im_end|>\n"
-    )
+    alone = render([{"role": "assistant", "content": None, "tool_calls": [call, call]}])
+    assert alone == f"<|im_start|>assistant\n{block}\n{block}<|im_end|>\n"
+    beside = render([{"role": "assistant", "content": "One moment.", "tool_calls": [call]}])
+    assert beside == f"<|im_start|>assistant\nOne moment.\n{block}<|im_end|>\n"

@@ -69,16 +69,8 @@ MARKED = """\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 """The blocks take in the line that ends the header, and the one behind the terminator."""
 
-NAMES = {name: source for name, source in vars(twins).items() if name.isupper() and isinstance(source, str)}
-NAMES |= {
-    "TOOLS": TOOLS,
-    "HEADED": HEADED,
-    "SPACED": SPACED,
-    "TRIMMED": TRIMMED,
-    "R1_LIKE": R1_LIKE,
-    "MARKED": MARKED,
-    "R1_OPENS": R1_OPENS,
-}
+DEFINED = vars(twins) | globals()
+NAMES = {name: source for name, source in DEFINED.items() if name.isupper() and isinstance(source, str)}
 
 PAIRS: list[tuple[Callable[..., Path], str, set[str]]] = [
     (twins.byte_level, "CHATML", {"documents"}),
@@ -168,11 +160,11 @@ def _agree(cases: dict[str, tuple[Stages, Oracle, set[str]]]) -> None:
 def test_stages_agree_on_the_turns_that_flags_choose(data: st.DataObject) -> None:
     stages, oracle = _chatml()
     messages = data.draw(conversations())
-    flags = {k: data.draw(st.booleans()) for k, message in enumerate(messages) if message["role"] == "assistant"}
+    answers = [k for k, message in enumerate(messages) if message["role"] == "assistant"]
+    flags = {k: data.draw(st.booleans()) for k in answers}
     sample = chat(*messages, flags=flags)
-    want = oracle.documents(
-        [message.fields for message in sample.messages], trained=[k for k, flag in flags.items() if flag]
-    )
+    trained = [k for k, flag in flags.items() if flag]
+    want = oracle.documents([message.fields for message in sample.messages], trained=trained)
     assert stages.outcomes([sample]) == [want]
 
 
@@ -190,9 +182,8 @@ def test_a_row_comes_out_the_same_whatever_stands_beside_it(rows: list[list[dict
 def test_stages_agree_where_the_row_fixes_its_mode(fixed: bool, rows: list[list[dict[str, Any]]]) -> None:
     stages, oracle = _qwen3()
     batch = [chat(*messages, row=row, enable_thinking=fixed) for row, messages in enumerate(rows)]
-    want = [
-        oracle.documents([m.fields for m in sample.messages], kwargs={"enable_thinking": fixed}) for sample in batch
-    ]
+    kwargs = {"enable_thinking": fixed}
+    want = [oracle.documents([m.fields for m in sample.messages], kwargs=kwargs) for sample in batch]
     assert stages.outcomes(batch) == want
 
 

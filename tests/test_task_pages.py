@@ -27,33 +27,19 @@ from task_pages import (
 import packer
 from packer.load import arguments
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "Weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    },
-}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER = {"name": "weather", "description": "Weather of a city.", "parameters": CITY}
 
 
 def conversation(number):
-    return {
-        "conversations": [
-            {"from": "human", "value": f"What is {number} plus {number}?"},
-            {"from": "gpt", "value": f"It is {2 * number}."},
-            {"from": "human", "value": "And twice that?"},
-            {"from": "gpt", "value": f"That is {4 * number}."},
-        ]
-    }
+    said = f"What is {number} plus {number}?", f"It is {2 * number}.", "And twice that?", f"That is {4 * number}."
+    turns = zip(("human", "gpt", "human", "gpt"), said, strict=True)
+    return {"conversations": [{"from": who, "value": text} for who, text in turns]}
 
 
 def reasoned(number):
-    return {
-        "Question": f"What is {number} plus {number}?",
-        "Complex_CoT": f"Twice {number} is {2 * number}.",
-        "Response": f"It is {2 * number}.",
-    }
+    asked, thought = f"What is {number} plus {number}?", f"Twice {number} is {2 * number}."
+    return {"Question": asked, "Complex_CoT": thought, "Response": f"It is {2 * number}."}
 
 
 def trace(number):
@@ -63,7 +49,7 @@ def trace(number):
     ]
     results = [{"role": "tool", "tool_call_id": call["id"], "content": f"{number} degrees"} for call in calls]
     return {
-        "tools": [TOOL],
+        "tools": [{"type": "function", "function": WEATHER}],
         "messages": [
             {"role": "user", "content": f"Which is warmer, a{number} or b{number}?"},
             {"role": "assistant", "content": "I look.", "reasoning_content": "Both.", "tool_calls": calls},
@@ -73,11 +59,7 @@ def trace(number):
     }
 
 
-MADE = {
-    "conversations.jsonl": conversation,
-    "reasoning.jsonl": reasoned,
-    "traces.jsonl": trace,
-}
+MADE = {"conversations.jsonl": conversation, "reasoning.jsonl": reasoned, "traces.jsonl": trace}
 TRAINED = {
     "conversations.jsonl": ["It is 14.<|im_end|>", "<think>\n\n</think>\n\nThat is 28.<|im_end|>"],
     "reasoning.jsonl": ["<think>\nTwice 7 is 14.\n</think>\n\nIt is 14.<|im_end|>"],
@@ -124,11 +106,7 @@ def test_the_page_on_python_runs_block_after_block(model, tmp_path, monkeypatch,
     names = run_page("build-from-python.md", monkeypatch)
     shown = capsys.readouterr()
     assert "1,000 rows kept in cache.rows/train-" in shown.err
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.endswith(".rows")) == [
-        "by_split.rows",
-        "cache.rows",
-        "sums.rows",
-    ]
+    assert {path.stem for path in tmp_path.glob("*.rows")} == {"by_split", "cache", "sums"}
     assert names["stats"].totals.rows == 1000
     assert names["step"].index == 0
     assert_following_pages_train()

@@ -1,6 +1,5 @@
 """`check`: which rows a cache has, against literal counts over its input files."""
 
-import json
 import re
 from functools import partial
 
@@ -8,14 +7,12 @@ import pytest
 import row_likeness
 import twins
 from compared_rows import chat, counts, levels, prompt, some_rows, with_copies
+from followed_steps import write
 
 from packer.audit import check as checks
-from packer.errors import InputError
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import row_report
-from packer.pipeline.plan.input_resolution import read_benchmark
 from packer.recipe.recipe import make_recipe
-from packer.recipe.row_rules import Benchmark, BenchmarkColumns
 from packer.store.manifest import read_manifest
 
 check = partial(checks.check, sources=["/"])
@@ -29,22 +26,13 @@ class Caches:
         twins.byte_level(folder / "tokenizer", template=twins.CHATML)
 
     def write(self, name, rows):
-        path = self.folder / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        return path
+        return write(self.folder / f"{name}.jsonl", rows)
 
     def build(self, *, partition_bytes=2**20, rules=(), force=False, **splits):
-        for split, rows in splits.items():
-            self.write(split, rows)
-        sources = [{"path": str(self.folder / f"{split}.jsonl"), "split": split} for split in splits]
-        recipe = {
-            "sources": sources,
-            "tokenizer": str(self.folder / "tokenizer"),
-            "engine": "reference",
-            "pack": {"mode": "none"},
-            "partition_bytes": partition_bytes,
-        }
-        build(make_recipe(recipe | dict(rules)), self.folder / "cache", jobs=1, force=force)
+        sources = [{"path": str(self.write(split, rows)), "split": split} for split, rows in splits.items()]
+        recipe = {"sources": sources, "tokenizer": str(self.folder / "tokenizer"), "engine": "reference"}
+        recipe |= {"pack": {"mode": "none"}, "partition_bytes": partition_bytes, **dict(rules)}
+        build(make_recipe(recipe), self.folder / "cache", jobs=1, force=force)
         return self.folder / "cache"
 
 
@@ -95,10 +83,8 @@ def test_one_copy_in_a_held_out_split_fails(caches):
     report = check(caches.build(train=rows[:100], validation=[*rows[100:], rows[7]]))
     (copies,) = [each for each in report.findings if each.code == "copies_between_splits"]
     assert copies.level == "error" and copies.message == "1 of 121 rows of validation: also in train"
-    assert [(each.label.split()[0], each.label.rpartition(":")[2]) for each in copies.examples] == [
-        ("validation", "120"),
-        ("train", "7"),
-    ]
+    places = [(each.label.split()[0], each.label.rpartition(":")[2]) for each in copies.examples]
+    assert places == [("validation", "120"), ("train", "7")]
     assert {each.text for each in copies.examples} == {"\n".join(each["content"] for each in rows[7]["messages"])}
     assert levels(report)["prompts_between_splits"] == "warning"  # 1 of 121 is no measurable share
 
@@ -129,9 +115,8 @@ def test_a_split_to_train_on_by_another_name_is_told_to_be_no_train_to_the_rules
 def test_a_prompt_of_two_words_is_no_leak(caches):
     rows = some_rows(90)
     greetings = [chat("Hello there", prompt(row)) for row in rows[:4]]
-    report = check(
-        caches.build(train=[*rows[4:45], *greetings[:2]], validation=[*rows[45:], *greetings[2:]]), near=True
-    )
+    cache = caches.build(train=[*rows[4:45], *greetings[:2]], validation=[*rows[45:], *greetings[2:]])
+    report = check(cache, near=True)
     assert levels(report)["prompts_between_splits"] == levels(report)["near_between_splits"] == "ok"
 
 
@@ -178,17 +163,6 @@ def test_without_an_input_the_rest_is_checked_and_the_loss_is_named(caches):
     report = check(cache)
     assert levels(report)["inputs"] == "skipped" and "copies_between_splits" not in levels(report)
     assert report.ok
-
-
-def test_a_benchmark_without_the_column_is_refused_with_near_names(tmp_path):
-    (tmp_path / "bench.jsonl").write_text('{"qestion": "1?", "answer": "2"}\n', "utf-8")
-    for column in ("question", None):
-        with pytest.raises(InputError) as error:
-            read_benchmark(Benchmark(path=str(tmp_path / "bench.jsonl"), columns=BenchmarkColumns(question=column)))
-        assert "qestion" in error.value.hint
-    (tmp_path / "numbers.jsonl").write_text('{"question": "1?"}\n{"question": 7}\n', "utf-8")
-    with pytest.raises(InputError, match="row 1: expected a text"):
-        read_benchmark(Benchmark(path=str(tmp_path / "numbers.jsonl")))
 
 
 def test_a_source_written_from_templates_is_named(caches):

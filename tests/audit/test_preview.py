@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
+from chats import chat
 from shorter_starter import shortened
 from twins import byte_level
 from watched_builds import Notes
@@ -21,12 +21,6 @@ from packer.pipeline.from_python import RecipeKeys, build
 from packer.recipe.named_options import in_python
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-
-
-def chat(*texts, **fields):
-    """A row of a user and an assistant in turns."""
-    roles = ("user", "assistant")
-    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)], **fields}
 
 
 def write(path, *rows):
@@ -80,9 +74,8 @@ def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
         totals = cache.manifest.totals
         shown = [(row.view.source, row.view.row) for row in found.rows]
         assert shown == [(entry.path, row) for entry in cache.manifest.inputs for row in range(entry.num_rows)]
-        assert [(i.name, i.split, i.format, i.schema) for i in found.inputs] == [
-            (i.path, i.split, i.format, i.schema) for i in cache.manifest.inputs
-        ]
+        inputs = [(i.path, i.split, i.format, i.schema) for i in cache.manifest.inputs]
+        assert [(i.name, i.split, i.format, i.schema) for i in found.inputs] == inputs
     own = found.totals
     assert (own.rows, own.kept, own.rejected) == (totals.rows, totals.kept, totals.rejected)
     assert (own.documents, own.tokens, own.trained) == (totals.documents, totals.tokens, totals.trained)
@@ -90,20 +83,12 @@ def test_what_is_shown_is_what_a_build_contains(starter, tmp_path):
 
 
 def test_rows_of_every_kind_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
-    rows = [
-        chat("Hi", "Hello", id="a"),
-        "",
-        "not json",
-        chat("Hi", "Hello <|im_end|>"),
-        chat("one <|im_end|> two", "three"),
-        {"messages": [*chat("Hi", "Hello")["messages"], {"role": "user", "content": "?"},
-                      {"role": "assistant", "content": "Yes", "weight": 0}]},
-        {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "Yes", "weight": 0.25}]},
-        chat("long " * 60, "answer"),
-        chat("Hi"),
-        {"messages": []},
-        chat("Hi", "x" * 5000),
-    ]  # fmt: skip
+    flagged, fraction = chat("Hi", "Hello", "?", "Yes"), chat("?", "Yes")
+    flagged["messages"][3]["weight"] = 0
+    fraction["messages"][1]["weight"] = 0.25
+    rows = [chat("Hi", "Hello", id="a"), "", "not json", flagged, fraction, chat("Hi"), {"messages": []}]
+    rows += [chat("Hi", "x" * 5000), chat("Hi", "Hello <|im_end|>"), chat("one <|im_end|> two", "three")]
+    rows += [chat("long " * 60, "answer")]
     path = write(tmp_path / "a.jsonl", *rows)
     text = write(tmp_path / "text.jsonl", {"text": "Once upon a time."})
     completion = write(tmp_path / "completion.jsonl", {"prompt": "2 + 2 =", "completion": " 4"})
@@ -112,9 +97,7 @@ def test_rows_of_every_kind_and_fate_are_as_in_the_cache(recipe_of, tmp_path):
     recipe = recipe_of(path, text, completion, array, rows={"max_bytes": 2000})
     found = assert_preview_is_what_is_built(recipe, tmp_path / "cache", rows=100)
     codes = {line.code for row in found.rows for line in row.view.rejected}
-    assert codes == {
-        "not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"
-    }  # fmt: skip
+    assert codes == {"not_json", "control_token", "nothing_trained", "empty", "row_too_large", "wrong_type"}
 
 
 def test_the_answers_of_a_pair_are_no_rewritten_history_however_long_the_chosen_one_is(recipe_of, tmp_path):
@@ -142,10 +125,7 @@ def test_only_the_first_rows_of_each_input_are_shown(recipe_of, tmp_path):
     found = preview(recipe_of(*paths))
     assert [(row.view.source, row.view.row) for row in found.rows] == [(str(p), n) for p in paths for n in range(3)]
     assert found.totals.rows == 6
-    recipe = recipe_of(*paths)
-    limited = make_recipe(
-        {"tokenizer": recipe.tokenizer, "sources": [{"path": str(paths[0]), "limit": 2}, {"path": str(paths[1])}]}
-    )
+    limited = make_recipe(to_json(recipe_of(*paths)), ["sources[0].limit=2"])
     assert [row.view.row for row in preview(limited, rows=4).rows] == [0, 1, 0, 1, 2, 3]
     with pytest.raises(UsageError, match="no row 2") as caught:
         preview(limited, row=("a.jsonl", 2))
@@ -258,11 +238,8 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
     rows = [{"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}, "not json"]
     hints = []
     for number, row in enumerate(rows):
-        path = write(tmp_path / f"{number}.jsonl", row)
-        recipe = recipe_of(path, template=SILENT)
-        recipe = msgspec.structs.replace(
-            recipe, sources=[msgspec.structs.replace(recipe.sources[0], schema="messages", format="jsonl")]
-        )
+        recipe = recipe_of(write(tmp_path / f"{number}.jsonl", row), template=SILENT)
+        recipe = make_recipe(to_json(recipe), ["sources.schema=messages", "sources.format=jsonl"])
         with pytest.raises(NothingKeptError) as built:
             build(recipe, tmp_path / "cache", jobs=1)
         hints.append(preview(recipe).rows[0].hint)
@@ -273,6 +250,7 @@ def test_other_rejected_rows_have_the_hint_of_a_build(recipe_of, tmp_path):
 
 INSTRUCTED = {"messages": [{"role": "system", "content": "Be brief."}, *chat("Hi", "Hello")["messages"]]}
 EQUIPPED = chat("Hi", "Hello", tools=[{"type": "function", "function": {"name": "look_up", "parameters": {}}}])
+ENDS = "user: Hi\nassistant: Hello\n"
 RENDERED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
 
 
@@ -281,12 +259,7 @@ RENDERED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end
     [
         (SILENT, INSTRUCTED, "dropped_system", ("the rendering up to messages[2]", RENDERED, True)),
         (SILENT, EQUIPPED, "dropped_tools", ("the rendering up to messages[1]", RENDERED, True)),
-        (
-            ENDLESS,
-            chat("Hi", "Hello"),
-            "no_terminator",
-            ("the rendering up to messages[1]", "user: Hi\nassistant: Hello\n", True),
-        ),
+        (ENDLESS, chat("Hi", "Hello"), "no_terminator", ("the rendering up to messages[1]", ENDS, True)),
         (STRICT, INSTRUCTED, "template_error", ("its messages are from", "system, user, assistant", False)),
     ],
 )
@@ -320,6 +293,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
     none.write_text("")
     broken.write_text("[" + json.dumps(chat("Hi", "Hello")) + ", {")
     empty.write_text("[]")
+    (tmp_path / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
     (tmp_path / "bytes").mkdir()
     write(tmp_path / "bytes" / os.fsdecode(b"a\xff.jsonl"), chat("Hi", "Hello"))
     tokenizer = recipe_of().tokenizer
@@ -331,6 +305,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         ({"sources": [{"path": str(tmp_path / "missing.jsonl")}]}, "no tokenizer"),
         (sources(tmp_path / "missing.jsonl"), "no such file"),
         (sources(tmp_path / "*.csv"), "no file matches"),
+        (sources(tmp_path / "noise.jsonl"), "noise.jsonl"),
         (sources(path, path), "twice"),
         (sources(path, tmp_path / "link.jsonl"), "twice"),
         (sources(path, tmp_path / "bytes" / "*.jsonl"), "not UTF-8"),
@@ -342,6 +317,8 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
         (sources(empty, schema="messages"), "holds no rows"),
         (sources(broken, schema="messages"), "is not JSON"),
         (sources(blank, format="json", schema="messages"), "holds no rows"),
+        (sources(path, tokenizer=str(tmp_path / "missing")), "no such file or folder"),
+        (sources(path, tokenizer=str(tmp_path / "bytes")), "no tokenizer.json"),
         (sources(path, tokenizer=str(tmp_path / "bare")), "need a chat template"),
         (sources(broken, schema="messages", tokenizer=str(tmp_path / "bare")), "need a chat template"),
     ]
@@ -351,7 +328,7 @@ def test_what_a_build_refuses_a_preview_refuses_alike(recipe_of, tmp_path):
             build(recipe, tmp_path / "cache", jobs=1)
         with pytest.raises(PackerError, match=told) as previewed:
             preview(recipe)
-        assert facts(previewed.value) == facts(built.value)
+        assert facts(previewed.value) == facts(built.value) and built.value.hint
     assert not (tmp_path / "cache").exists()
 
 

@@ -48,15 +48,8 @@ def lines(rows):
 
 def small_recipe(folder, **keys):
     """Thirty chats, without a block: what a row comes to is all there is."""
-    return make_recipe(
-        {
-            "sources": [{"path": str(folder / "chat.jsonl")}],
-            "tokenizer": str(folder / "tokenizer"),
-            "engine": "reference",
-            "pack": {"mode": "none"},
-            **keys,
-        }
-    )
+    values = {"sources": [{"path": str(folder / "chat.jsonl")}], "tokenizer": str(folder / "tokenizer")}
+    return make_recipe(values | {"engine": "reference", "pack": {"mode": "none"}} | keys)
 
 
 @pytest.fixture
@@ -121,20 +114,15 @@ def mixed(tmp_path_factory):
     (folder / "array.json").write_text(json.dumps(completions, indent=1))
     (folder / "typed.jsonl").write_bytes(lines({"text": f"a web page says <|im_end|> {k}"} for k in range(5)))
     chats = {"path": str(folder / "chat.jsonl")}
-    recipe = {
-        "sources": [
-            {**chats, "split": "train"},
-            {**chats, "split": "held", "limit": 16, "columns": {"id": None}},
-            {"path": str(folder / "text.jsonl"), "limit": 13},
-            {"path": str(folder / "array.json"), "limit": 7},
-            {"path": str(folder / "typed.jsonl"), "split": "held"},
-        ],
-        "tokenizer": str(folder / "tokenizer"),
-        "engine": "reference",
-        "supervision": {"history_rewrite": "exact"},
-        "partition_bytes": 3000,
-        "pack": {"block_len": 256},
-    }
+    sources = [
+        {**chats, "split": "train"},
+        {**chats, "split": "held", "limit": 16, "columns": {"id": None}},
+        {"path": str(folder / "text.jsonl"), "limit": 13},
+        {"path": str(folder / "array.json"), "limit": 7},
+        {"path": str(folder / "typed.jsonl"), "split": "held"},
+    ]
+    rules = {"engine": "reference", "supervision": {"history_rewrite": "exact"}, "partition_bytes": 3000}
+    recipe = {"sources": sources, "tokenizer": str(folder / "tokenizer"), "pack": {"block_len": 256}, **rules}
     build(make_recipe(recipe), folder / "cache", jobs=1)
     return folder / "cache"
 
@@ -262,7 +250,7 @@ def test_a_row_that_is_neither_stored_nor_rejected_and_one_that_is_both_are_foun
 
 
 def test_missing_and_changed_inputs_are_findings_and_the_rest_is_compared(starter, tmp_path):
-    folder, cache = shortened(starter, tmp_path / "starter", 22), tmp_path / "cache"
+    folder, cache = shortened(starter, tmp_path / "starter", 9), tmp_path / "cache"
     build(load_recipe(folder / "recipe.yaml", ["engine=reference"]), cache, jobs=1)
     with (folder / "data" / "chat.jsonl").open("a") as file:
         file.write("\n")
@@ -355,21 +343,14 @@ def test_a_manifest_that_does_not_say_how_to_read_is_a_finding(small):
     build(small_recipe(small), small / "cache", jobs=1)
     manifest = read_manifest(small / "cache")
     (entry,) = manifest.inputs
-    changes = [
-        {"recipe": {"no": "recipe"}},
-        {"inputs": (msgspec.structs.replace(entry, schema="parquet"),)},
-        {"inputs": (msgspec.structs.replace(entry, format="parquet"),)},
-        {"inputs": (msgspec.structs.replace(entry, format="json"),)},
-        {"inputs": (msgspec.structs.replace(entry, num_rows=2**62),)},
-        {"inputs": (msgspec.structs.replace(entry, num_rows=0),)},
-        {"inputs": ()},
-        {"recipe": {**manifest.recipe, "supervision": {"turns": "none"}}},
-    ]
+    odd = ({"schema": "parquet"}, {"format": "parquet"}, {"format": "json"}, {"num_rows": 2**62}, {"num_rows": 0})
+    changes = [{"inputs": (msgspec.structs.replace(entry, **change),)} for change in odd]
+    changes += [{"inputs": ()}, {"recipe": {"no": "recipe"}}]
+    changes.append({"recipe": {**manifest.recipe, "supervision": {"turns": "none"}}})
     for change in changes:
         write_manifest(small / "cache", msgspec.structs.replace(manifest, **change))
         report = verify(small / "cache", sources=["/"], reencode=True, sample=4, threads=1)
         assert not report.ok or change["inputs"][0].num_rows == 2**62, change
-    assert len(changes) == 8
 
 
 def test_other_versions_are_noted_and_compared_all_the_same(small):

@@ -1,13 +1,13 @@
 """What a preview finds out about a template: each finding where a small template earns it, and only there."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import twins
+from chats import chat
 from hints import settings_in
 
 from packer.audit import TEMPLATE_CODES
@@ -62,21 +62,16 @@ def configured(twin: Folder, **values: str) -> Folder:
     return write
 
 
+ANSWERS = changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")
 CASES: dict[str, Folder] = {
     "tokenizer_read_otherwise": configured(twins.sentencepiece_like, tokenizer_class="LlamaTokenizer"),
-    "opening_learned": byte_level(changed(CONTENT, "{{- 'Answer: ' if m.role == 'assistant' }}{{- m.content or '' }}")),
+    "opening_learned": byte_level(ANSWERS),
 }
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folder of each case, made once for all tests that only read them."""
-    return {code: make(tmp_path_factory.mktemp("cases") / code) for code, make in CASES.items()}
-
-
 @pytest.mark.parametrize("code", TEMPLATE_CODES)
-def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, folders: dict[str, Path]) -> None:
-    found = of(folders[code])
+def test_a_template_that_earns_a_finding_gets_it_and_keeps_its_chat(code: str, tmp_path: Path) -> None:
+    found = of(CASES[code](tmp_path / "tokenizer"))
     assert code in codes(found), codes(found)
     assert len(set(codes(found))) == len(codes(found)), "a code is told twice"
     assert (found.totals.kept, found.inputs) == (1, ())
@@ -86,9 +81,10 @@ def test_a_template_that_renders_everything_as_it_is_gets_no_finding(tmp_path: P
     assert codes(of(twins.byte_level(tmp_path / "tokenizer", template=FULL))) == []
 
 
-def test_of_a_row_that_is_asked_for_nothing_else_is_said(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_of_a_row_that_is_asked_for_nothing_else_is_said(tmp_path: Path) -> None:
+    folder = byte_level(ANSWERS)(tmp_path / "tokenizer")
     (source,) = write(tmp_path / "long.jsonl", chat("Hi", "Hello", "And?", "Fine"))
-    recipe = make_recipe({"tokenizer": str(folders["opening_learned"]), "sources": [source]})
+    recipe = make_recipe({"tokenizer": str(folder), "sources": [source]})
     assert codes(preview(recipe, row=(source["path"], 0))) == []
 
 
@@ -155,18 +151,13 @@ def test_a_template_that_a_build_refuses_is_refused(template: str | None, said: 
 # -- rows ------------------------------------------------------------------------------------------------------------------
 
 
-def chat(*texts: str) -> dict[str, Any]:
-    roles = ("user", "assistant")
-    return {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]}
-
-
 def write(path: Path, *rows: Any) -> list[dict[str, str]]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return [{"path": str(path)}]
 
 
-def test_rows_that_use_no_template_get_no_findings(folders: dict[str, Path], tmp_path: Path) -> None:
-    folder = folders["opening_learned"]
+def test_rows_that_use_no_template_get_no_findings(tmp_path: Path) -> None:
+    folder = byte_level(ANSWERS)(tmp_path / "tokenizer")
     sources = write(tmp_path / "rows.jsonl", {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
     assert codes(of(folder, sources=sources)) == []
     sources += write(tmp_path / "chats.jsonl", chat("Hi", "Hello"))
@@ -177,12 +168,3 @@ def test_rows_of_a_template_that_takes_only_parts_are_kept(tmp_path: Path) -> No
     template = twins.QWEN3_LIKE.replace("message.content", "message.content[0].text")
     folder = byte_level(template)(tmp_path / "tokenizer")
     assert of(folder, sources=write(tmp_path / "rows.jsonl", *[chat("Hi", "Hello")] * 3)).totals.kept == 3
-
-
-# -- the reference page ----------------------------------------------------------------------------------------------------
-
-
-def test_the_reference_page_lists_every_code_with_its_meaning() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "rejections.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|$", page, re.MULTILINE)
-    assert rows == [*TEMPLATE_CODES.items()]

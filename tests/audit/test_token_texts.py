@@ -93,13 +93,3 @@ def test_a_character_belongs_to_the_token_that_completes_it_and_broken_ones_are_
     assert len(found) > 3 and "".join(found) == "a龍b" and found.count("") == len(ids) - 3
     begins_within = texts_of(TokenTexts(model), ids[2:])
     assert set("".join(begins_within)) == {"\ufffd", "b"}
-
-
-def test_a_token_has_one_number_and_the_same_id_cut_otherwise_another(tmp_path):
-    model, backend = loaded(TWINS[0](tmp_path))
-    table = TokenTexts(model)
-    ids = np.array(backend.encode("龍 龍", add_special_tokens=False).ids, np.int32)
-    first = table.numbers(ids).tolist()
-    assert table.numbers(ids).tolist() == first
-    assert len(set(table.tokens)) == len(table.tokens)
-    assert [table.tokens[number][0] for number in first] == ids.tolist()

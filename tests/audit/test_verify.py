@@ -21,8 +21,7 @@ from packer.audit.verify import shard_checks, verify
 from packer.audit.verify.shard_checks import MAX_ROWS, document_rules
 from packer.errors import CheckError
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe, make_recipe
-from packer.starter import write_starter
+from packer.recipe.recipe import load_recipe
 from packer.store import row_tables
 from packer.store.arrow_columns import document_rows
 from packer.store.cache import Cache
@@ -260,23 +259,13 @@ def test_lists_that_are_not_one_value_for_each_token_are_out_of_bounds(chat_cach
 
 
 @pytest.fixture(scope="module")
-def chat_cache(tmp_path_factory):
+def chat_cache(starter, tmp_path_factory):
     """Six chats of growing length."""
-    folder = tmp_path_factory.mktemp("chats")
-    write_starter(folder / "starter")
-    chats = [
-        {
-            "messages": [
-                {"role": "user", "content": f"count to {k}"},
-                {"role": "assistant", "content": " ".join(map(str, range(k + 3)))},
-            ]
-        }
-        for k in range(6)
-    ]
-    (folder / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
-    values = {"sources": [{"path": str(folder / "chat.jsonl")}], "tokenizer": str(folder / "starter" / "tokenizer")}
-    build(make_recipe(values, ["pack.block_len=64"]), folder / "cache", jobs=1)
-    return folder / "cache"
+    folder = tmp_path_factory.mktemp("chats") / "cache"
+    answers = [{"role": "assistant", "content": " ".join(map(str, range(k + 3)))} for k in range(6)]
+    chats = [{"messages": [{"role": "user", "content": f"count to {k}"}, each]} for k, each in enumerate(answers)]
+    build(chats, folder, tokenizer=starter / "tokenizer", pack={"block_len": 64}, jobs=1, progress=None)
+    return folder
 
 
 def forge_blocks(cache, split, change):
@@ -416,9 +405,8 @@ def test_a_file_the_disk_fails_to_give_is_a_finding_and_the_others_are_checked(l
 
 def test_a_recipe_that_no_build_has_is_a_finding_and_its_blocks_are_not_judged(cache):
     manifest = read_manifest(cache)
-    write_manifest(
-        cache, msgspec.structs.replace(manifest, recipe={**manifest.recipe, "template": {"date": "2026-02-30"}})
-    )
+    recipe = {**manifest.recipe, "template": {"date": "2026-02-30"}}
+    write_manifest(cache, msgspec.structs.replace(manifest, recipe=recipe))
     (finding,) = verify(cache).findings
     assert (finding.path, finding.what) == ("manifest.json", "recipe")
     assert "template.date" in finding.found

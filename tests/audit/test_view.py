@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chats import chat
 from flipped_bits import flip
 from packed_again import packed_again
 from single_documents import read_document
@@ -40,26 +41,26 @@ def opened(starter_cache):
 
 
 @pytest.fixture(scope="module")
-def worldly(starter, tmp_path_factory):
-    """A cache of rows in many scripts, and the rows."""
-    folder = tmp_path_factory.mktemp("worldly")
-    rows = [
-        {
-            "id": f"r{i}",
-            "messages": [{"role": "user", "content": f"{text}?"}, {"role": "assistant", "content": f"{text}!"}],
-        }
-        for i, text in enumerate(TEXTS)
-    ]
-    (folder / "rows [1].jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    recipe = make_recipe(
-        {
-            "sources": [{"path": str(folder / "rows [1].jsonl")}],
-            "tokenizer": str(starter / "tokenizer"),
-            "pack": {"block_len": 256},
-        }
-    )
-    build(recipe, folder / "cache", jobs=1)
-    return folder / "cache", rows
+def built(starter):
+    """Builds a cache of files in a folder, with the starter's tokenizer."""
+
+    def make(folder, files, **keys):
+        for name, rows in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        sources = [{"path": str(folder / name).replace("[", "[[]")} for name in files]
+        recipe = make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer"), **keys})
+        build(recipe, folder / "cache", jobs=1)
+        return folder / "cache"
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def worldly(built, tmp_path_factory):
+    """A cache of rows in many scripts."""
+    rows = [chat(f"{text}?", f"{text}!", id=f"r{i}") for i, text in enumerate(TEXTS)]
+    return built(tmp_path_factory.mktemp("worldly"), {"rows [1].jsonl": rows}, pack={"block_len": 256})
 
 
 MODES = [
@@ -96,17 +97,14 @@ def test_a_block_of_any_mode_shows_every_slot_once_in_order(pack, starter_cache,
 
 
 def test_a_document_reads_as_the_template_wrote_it(worldly):
-    folder, rows = worldly
-    with Cache.open(folder) as cache:
+    with Cache.open(worldly) as cache:
         for row, text in enumerate(TEXTS):
             found = view_row(cache, "rows [1].jsonl", row)
             (document,) = found.documents
             prompt = f"<|im_start|>user\n{text}?<|im_end|>\n<|im_start|>assistant\n"
-            assert [(run.kind, run.text) for run in document.runs] == [
-                ("masked", prompt),
-                ("trained", f"{text}!<|im_end|>"),
-            ]
-            assert (document.row, document.sample_id) == (row, rows[row]["id"])
+            runs = [(run.kind, run.text) for run in document.runs]
+            assert runs == [("masked", prompt), ("trained", f"{text}!<|im_end|>")]
+            assert (document.row, document.sample_id) == (row, f"r{row}")
             assert document.source.endswith("rows [1].jsonl")
             assert view_document(cache, document.doc_id) == document
 
@@ -140,11 +138,8 @@ def test_a_piece_that_ends_within_a_character_shows_all_characters_before_it(twi
     texts, tokenizer = _loaded(twin, tmp_path_factory)
     text = "x🏴🏴🏴y"
     ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-    flags = [
-        place
-        for place in range(1, len(ids))
-        if tokenizer.decode(ids[:place].tolist()).endswith("\N{REPLACEMENT CHARACTER}")
-    ]
+    beginnings = {place: tokenizer.decode(ids[:place].tolist()) for place in range(1, len(ids))}
+    flags = [place for place, shown in beginnings.items() if shown.endswith("\N{REPLACEMENT CHARACTER}")]
     assert len(flags) >= 9
     for end in flags:
         run = trained_run(texts, ids[:end])
@@ -168,9 +163,8 @@ def test_trained_runs_are_the_spans_of_the_document(opened):
         for index in range(len(shards)):
             document = read_document(shards, index)
             view = view_document(opened, document.doc_id, split=split)
-            trained = [
-                (run.message, run.start, run.start + run.num_tokens) for run in view.runs if run.kind == "trained"
-            ]
+            runs = [run for run in view.runs if run.kind == "trained"]
+            trained = [(run.message, run.start, run.start + run.num_tokens) for run in runs]
             columns = (document.span_message, document.span_start, document.span_end)
             assert trained == list(zip(*(column.tolist() for column in columns), strict=True))
             documents += 1
@@ -181,21 +175,11 @@ BARE = "{% for m in messages %}{% if loop.index != 3 %}{{ m.content }}<|im_end|>
 """A template without headers, which leaves out a message: the turns before and behind it touch."""
 
 
-def test_trained_runs_that_touch_are_two(starter, tmp_path):
-    turns = [("user", "Hi"), ("assistant", "Hello"), ("user", "-"), ("assistant", "there"), ("user", "!")]
-    messages = [{"role": role, "content": text} for role, text in turns]
-    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+def test_trained_runs_that_touch_are_two(built, tmp_path):
+    row = chat("Hi", "Hello", "-", "there", "!")
     (tmp_path / "bare.jinja").write_text(BARE)
-    recipe = make_recipe(
-        {
-            "sources": [{"path": str(tmp_path / "a.jsonl")}],
-            "tokenizer": str(starter / "tokenizer"),
-            "template": {"file": str(tmp_path / "bare.jinja")},
-            "supervision": {"allow_dropped": ["user"]},
-        }
-    )
-    build(recipe, tmp_path / "cache", jobs=1)
-    with Cache.open(tmp_path / "cache") as cache:
+    rules = {"template": {"file": str(tmp_path / "bare.jinja")}, "supervision": {"allow_dropped": ["user"]}}
+    with Cache.open(built(tmp_path, {"a.jsonl": [row]}, **rules)) as cache:
         (alone,) = view_row(cache, "a.jsonl", 0).documents
         (in_block,) = view_block(cache, "train", 0).documents
     assert [(run.kind, run.text, run.message) for run in alone.runs] == [
@@ -209,20 +193,14 @@ def test_trained_runs_that_touch_are_two(starter, tmp_path):
 NUMBERLESS = [
     ({"text": "Once upon a time"}, [None]),
     ({"prompt": "Once", "completion": " upon a time"}, [None]),
-    (
-        {"prompt": [{"role": "user", "content": "Once"}], "completion": [{"role": "assistant", "content": "upon"}]},
-        [1],
-    ),
+    ({"prompt": chat("Once", "upon")["messages"][:1], "completion": chat("Once", "upon")["messages"][1:]}, [1]),
     ({"instruction": "Once", "output": "upon a time"}, [1]),
 ]
 
 
-def test_rows_without_messages_have_no_message_numbers(starter, tmp_path):
-    for number, (row, _) in enumerate(NUMBERLESS):
-        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row) + "\n")
-    recipe = make_recipe({"sources": [{"path": str(tmp_path / "*.jsonl")}], "tokenizer": str(starter / "tokenizer")})
-    build(recipe, tmp_path / "cache", jobs=1)
-    with Cache.open(tmp_path / "cache") as cache:
+def test_rows_without_messages_have_no_message_numbers(built, tmp_path):
+    files = {f"{number}.jsonl": [row] for number, (row, _) in enumerate(NUMBERLESS)}
+    with Cache.open(built(tmp_path, files)) as cache:
         for number, (_, messages) in enumerate(NUMBERLESS):
             (document,) = view_row(cache, f"{number}.jsonl", 0).documents
             assert [run.message for run in document.runs if run.kind == "trained"] == messages
@@ -255,16 +233,9 @@ def test_what_is_not_there_is_a_usage_error_with_the_range(opened):
         view_block(opened, "test", 0)
 
 
-def test_an_ambiguous_file_name_is_asked_back(starter, tmp_path):
-    row = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]})
-    for name in ("a", "b", "c\\d"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rows.jsonl").write_text(row + "\n")
-    recipe = make_recipe(
-        {"sources": [{"path": str(tmp_path / "*" / "rows.jsonl")}], "tokenizer": str(starter / "tokenizer")}
-    )
-    build(recipe, tmp_path / "cache", jobs=1)
-    with Cache.open(tmp_path / "cache") as cache:
+def test_an_ambiguous_file_name_is_asked_back(built, tmp_path):
+    files = {f"{folder}/rows.jsonl": [chat("Hi", "Hello")] for folder in ("a", "b", "c\\d")}
+    with Cache.open(built(tmp_path, files)) as cache:
         with pytest.raises(UsageError, match="several inputs"):
             view_row(cache, "rows.jsonl", 0)
         for named in ("b/rows.jsonl", "./c\\d/rows.jsonl"):

@@ -1,11 +1,12 @@
 """`packer check` as people see it."""
 
-import json
 import random
 
 import pytest
 import twins
+from chats import chat
 from command_line import fields, run
+from followed_steps import write
 
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import make_recipe
@@ -21,13 +22,10 @@ def leaking(tmp_path_factory):
     chance = random.Random(5)
     rows = []
     for number in range(100):
-        question, answer = (" ".join(chance.choices(WORDS, k=20)) for _ in range(2))
-        row = {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
-        rows += [row] * (1 + number % 2)
+        rows += [chat(*(" ".join(chance.choices(WORDS, k=20)) for _ in range(2)))] * (1 + number % 2)
     chance.shuffle(rows)
-    for name, own in (("train", rows[10:]), ("validation", rows[:10])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own), "utf-8")
-    sources = [{"path": str(folder / f"{name}.jsonl"), "split": name} for name in ("train", "validation")]
+    splits = {"train": rows[10:], "validation": rows[:10]}
+    sources = [{"path": str(write(folder / f"{name}.jsonl", own)), "split": name} for name, own in splits.items()]
     recipe = {"sources": sources, "tokenizer": str(folder / "tokenizer"), "engine": "reference"}
     build(make_recipe({**recipe, "pack": {"block_len": 512}}), folder / "cache", jobs=1)
     return folder

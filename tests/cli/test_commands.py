@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from chats import chat
 from command_line import fields, run
 from flipped_bits import flip
 
@@ -15,12 +16,7 @@ from packer.store.manifest import read_manifest
 from packer.version import __version__
 from packer_cli.main import COMMANDS
 
-ROW = {
-    "messages": [
-        {"role": "user", "content": "Hi [b]there[/b]"},
-        {"role": "assistant", "content": "Hello [red]you[/red]"},
-    ]
-}
+ROW = chat("Hi [b]there[/b]", "Hello [red]you[/red]")
 
 
 @pytest.fixture
@@ -62,12 +58,6 @@ def test_build_again_does_nothing_and_says_so(tmp_path, starter):
     assert 0 < sum(first["profile"].values()) <= first["seconds"] + 0.01
     assert first["fingerprint"] == again["fingerprint"] == verify(tmp_path / "cache").fingerprint
     assert "is up to date" in run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache").stdout
-
-
-def test_a_dry_run_writes_nothing(tmp_path, starter):
-    output = run("build", "-c", starter / "recipe.yaml", "-o", tmp_path / "cache", "--dry-run").stdout
-    assert output == "would build 5 partitions, reuse 0; nothing was written\n"
-    assert not (tmp_path / "cache").exists()
 
 
 def test_a_cache_is_repaired_by_what_built_it(cache, starter):
@@ -123,10 +113,8 @@ def test_inspect_ids_gives_ids_and_labels(cache):
     assert sum(label != -100 for label in labels) == block["num_trained"]
     assert all(label in (-100, token) for token, label in zip(ids, labels, strict=True))
     assert "input_ids" not in fields("inspect", cache)["block"]["documents"][0]["runs"][0]
-    assert (
-        f"trained: {' '.join(map(str, next(o for o in runs if o['kind'] == 'trained')['input_ids'][:3]))}"
-        in run("inspect", cache, "--block", "1", "--ids").stdout
-    )
+    trained = next(one["input_ids"] for one in runs if one["kind"] == "trained")
+    assert f"trained: {' '.join(map(str, trained[:3]))}" in run("inspect", cache, "--block", "1", "--ids").stdout
 
 
 def test_inspect_finds_a_document_by_its_id(cache):

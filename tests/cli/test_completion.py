@@ -37,8 +37,6 @@ def test_bash_completes() -> None:
     script = """eval "$(_PACKER_COMPLETE=bash_source packer)"
 COMP_WORDS=(packer explain unknown_r); COMP_CWORD=2; _packer_completion packer
 echo ${COMPREPLY[@]}"""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    found = subprocess.run(
-        ["bash", "-c", script], check=False, env={**os.environ, "PATH": path}, capture_output=True, text=True
-    )
+    own = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    found = subprocess.run(["bash", "-c", script], check=False, env=own, capture_output=True, text=True)
     assert (found.stdout, found.stderr) == ("unknown_role\n", "")

@@ -75,14 +75,9 @@ def test_a_difference_is_reported_on_stdout_and_ends_with_exit_1(starter_cache, 
 def test_every_section_is_there_where_everything_differs(starter_cache, changed):
     lines = run("diff", starter_cache, changed, exit_code=1).stdout.splitlines()
     headings = [line for line in lines if line and not line.startswith(" ")]
-    assert headings == [
-        "other documents: different rules, inputs, tokenizer or template",
-        "recipe",
-        "inputs",
-        "tokenizer and template",
-        "documents",
-        "totals",
-    ]
+    meaning, *sections = headings
+    assert meaning == "other documents: different rules, inputs, tokenizer or template"
+    assert sections == ["recipe", "inputs", "tokenizer and template", "documents", "totals"]
 
 
 def test_json_has_every_field_of_the_library(starter_cache, changed):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import twins
 from audit.foreign.prepared import PROMPT, Row, Words, with_bos, write
+from chats import chat
 from command_line import assert_refused, fields, run
 
 from packer.pipeline.from_python import build
@@ -14,7 +15,7 @@ from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest
 from packer_cli.output import cells
 
-CHAT = {"messages": [{"role": "user", "content": "Hi 世界"}, {"role": "assistant", "content": "Hello " * 40}]}
+CHAT = chat("Hi 世界", "Hello " * 40)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def places(starter, starter_cache, tmp_path_factory):
     (damaged / read_manifest(damaged).shards[0].path).write_bytes(b"")
     build(load_recipe(starter / "recipe.yaml", ["supervision.turns=last"]), top / "other", jobs=1, progress=None)
     return {
-        "cache": starter_cache, "other": top / "other", "damaged": damaged, "tokenizer": starter / "tokenizer",
+        "cache": starter_cache, "recipe": starter / "recipe.yaml", "other": top / "other", "damaged": damaged, "tokenizer": starter / "tokenizer",
         "rows": top / "rows.jsonl", "bad": top / "bad.jsonl", "missing": top / "missing", "empty": top / "empty",
         "foreign": top / "foreign", "words": words.folder, "huge": "9" * 5000,  # more digits than Python reads
         "announcing": twins.byte_level(top / "announcing", template=ANNOUNCING),
@@ -67,6 +68,7 @@ ERRORS = """
 2 usage         build {rows} --tokenizer {tokenizer} -o {rows}                  rows.jsonl
 2 recipe        build -c {missing}.yaml -o {new}                                no such file
 2 recipe        build -o {cache}                                                no sources
+2 recipe        build -c {recipe} --set sources=[] -o {new}                     no sources
 2 usage         build --frobnicate                                              no such option
 3 input         inspect {missing}                                               is not a cache
 2 usage         inspect {cache} --block 99999                                   no block 99999
@@ -140,9 +142,8 @@ def test_no_line_is_wider_than_the_terminal_but_for_paths_and_digests(command, c
 @pytest.mark.parametrize("columns", [1, 4, 11])
 def test_a_terminal_of_hardly_any_width_gets_every_word(command, columns, places, terminal):
     words = command.format(**places).split()
-    narrow, wide = (
-        run(*words, exit_code=int(words[0] == "verify"), env={"COLUMNS": str(each)}).stdout for each in (columns, 2000)
-    )
+    code, widths = int(words[0] == "verify"), (columns, 2000)
+    narrow, wide = (run(*words, exit_code=code, env={"COLUMNS": str(each)}).stdout for each in widths)
     told = [line for line in wide.splitlines() if line.lstrip().startswith(("error[", "warning[", "note[", "hint:"))]
     assert told and all(" ".join(line.split()) in " ".join(narrow.split()) for line in told)
 

@@ -25,18 +25,18 @@ def test_json_has_splits_and_files(starter_cache, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "s3://b/out",
-        "S3://b/out",
-        "s3a://b/out",
-        "https://host/out",
-        "file:///tmp/out",
-        "hf://datasets/a/b",
-        "oci://b/out",
-    ],
+URLS = (
+    "s3://b/out",
+    "S3://b/out",
+    "s3a://b/out",
+    "oci://b/out",
+    "https://host/out",
+    "file:///tmp/out",
+    "hf://datasets/a/b",
 )
+
+
+@pytest.mark.parametrize("url", URLS)
 def test_nothing_is_written_into_a_folder_that_a_url_looks_like(url, starter_cache, starter, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scheme, _, _ = url.partition("://")

@@ -17,7 +17,7 @@ from packer.audit.explanations import explanations
 from packer.errors import InputError
 from packer.recipe.named_options import key_values
 from packer.recipe.recipe import Recipe, load_recipe, make_recipe
-from packer.rejections import CODES, rejection_hint
+from packer.rejections import CODES
 from packer.source.schema import SCHEMAS
 from packer.starter import FAMILIES
 from packer_cli.main import COMMANDS
@@ -62,37 +62,6 @@ def chats(path: str, num_rows: int = 6, *, turns: int = 3, reasoning: bool = Fal
                 messages.append({"role": names.get("assistant", "assistant"), "content": f"It is {n + k}.", **thought})
             file.write(json.dumps({"messages": messages}) + "\n")
     return Path(path)
-
-
-def test_parallel_calls_under_a_template_of_one_call(desk: Path) -> None:
-    Path("one.jinja").write_text(
-        "{%- for m in messages %}{% if m.tool_calls and m.tool_calls|length > 1 %}"
-        "{{ raise_exception('This model only supports single tool-calls at once!') }}{% endif %}"
-        "{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
-        "{%- for call in m.tool_calls or [] %}{{- call.function | tojson }}{% endfor %}"
-        "{{- '<|im_end|>\\n' }}{% endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"
-    )
-    calls = [{"id": f"c{k}", "type": "function", "function": {"name": "f", "arguments": {"n": k}}} for k in range(2)]
-    results = [{"role": "tool", "tool_call_id": f"c{k}", "content": f"{k} is fine"} for k in range(2)]
-    ask = {"role": "user", "content": "Both, please."}
-    answer = {"role": "assistant", "content": "Both are fine."}
-    call = {"role": "assistant", "content": None}
-    at_once = [ask, {**call, "tool_calls": calls}, *results, answer]
-    one_by_one = [
-        ask,
-        *(m for c, r in zip(calls, results, strict=True) for m in ({**call, "tool_calls": [c]}, r)),
-        answer,
-    ]
-    Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
-    asked = ["rows.jsonl", "--tokenizer", "model", "--template", "one.jinja", "-o"]
-    error = run("build", *asked, "cache", exit_code=3).stderr
-    assert "only supports single tool-calls" in error.replace("\n", " ")
-    assert "allows one call per message" in hint_of(error) and "followed by its result" in hint_of(error)
-    Path("rows.jsonl").write_text(json.dumps({"messages": one_by_one}) + "\n")
-    run("build", *asked, "cache")
-    Path("rows.jsonl").write_text(json.dumps({"messages": at_once}) + "\n")
-    asked[4] = "model/chat_template.jinja"  # one that takes several
-    run("build", *asked, "other")
 
 
 def test_roles_of_another_world(desk: Path) -> None:
@@ -201,15 +170,6 @@ def test_the_recipe_of_a_family_builds_what_stopped_without_it(desk: Path) -> No
     run("build", "-c", "mine/recipe.yaml", *asked, "cache")
 
 
-def test_every_setting_that_a_hint_names_is_one_of_the_recipe() -> None:
-    checked = 0
-    for code in CODES:
-        for setting in settings_in(rejection_hint(code)):
-            make_recipe({"sources": [{"path": "rows.jsonl"}]}, [setting])
-            checked += 1
-    assert checked > 20
-
-
 def test_a_keys_explanation_has_each_value_that_it_takes_and_an_example_that_a_recipe_takes() -> None:
     few = re.compile(r"((?:[a-z_]+ (?:\([^)]*\) )?\| )+[a-z_]+)(?::|;| \(|$)")
     explained = {each.name: each for each in explanations() if each.kind == "key of a recipe"}
@@ -259,15 +219,12 @@ def test_every_code_is_explained(tmp_path: Path) -> None:
     for name in COMMANDS:
         (told,) = [each for each in fields("explain", name)["explanations"] if each["kind"] == "command"]
         assert told["meaning"] and COMMANDS[name] in told["way_out"]
-    assert_refused("did you mean 'supervision.turns'?", "explain", "supervision.turn", exit_code=2)
     assert "supervision:" in run("explain", "recipe").stdout
-    assert_refused("did you mean 'unknown_role'?", "explain", "unknwn_role", exit_code=2)
     assert_refused("did you mean 'history_rewrite'?", "explain", "histroy_rewrite", exit_code=2)
     assert_refused("packer explain lists them all", "explain", "xyzzy", exit_code=2)
 
 
 def test_commands_that_are_mistyped_or_none_at_all(tmp_path: Path) -> None:
-    assert_refused("did you mean 'packer build'?", "biuld", exit_code=2)
     assert_refused("the commands: init, preview", "xyzzy", exit_code=2)
     assert_refused("did you mean 'qwen3'?", "init", "x", "--for", "qwen", exit_code=2)
     assert_refused("error: missing option '--to'. Choose from: datasets", "export", "x", "-o", "y", exit_code=2)

@@ -65,10 +65,8 @@ def test_the_folder_one_is_in_and_one_that_holds_data_sets_are_names_too(broken,
     assert fields("verify", "--foreign", ".", *asked, exit_code=1)["num_rows"] == 3
     monkeypatch.chdir(broken.parent)
     for name in (".", broken.parent):
-        assert (
-            "hint: it contains data sets; name one of them: "
-            in run("verify", "--foreign", name, *asked, exit_code=3).stderr
-        )
+        told = run("verify", "--foreign", name, *asked, exit_code=3).stderr
+        assert "hint: it contains data sets; name one of them: " in told
     (tmp_path / "empty" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "empty" / "below")
     assert "not something that an audit reads" in run("verify", "--foreign", "..", *asked, exit_code=3).stderr

@@ -12,22 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chats import chat
 from command_line import assert_refused, on_terminal, run
 from processes import HANG_S
 from written_formats import FORMATS, as_jsonl, as_parquet, as_table
 
 from packer.store.manifest import read_manifest
 
-CHATS = [
-    {
-        "id": f"row {i}",
-        "messages": [
-            {"role": "user", "content": f'Say "{i}",\nand stop; ünïcode 🎉\ttab'},
-            {"role": "assistant" if i != 3 else "nobody", "content": f"{i}."},
-        ],
-    }
-    for i in range(7)
-]
+CHATS = [chat(f'Say "{i}",\nand stop; ünïcode 🎉\ttab', f"{i}.", id=f"row {i}") for i in range(7)]
+CHATS[3]["messages"][1]["role"] = "nobody"
 """The fourth is rejected."""
 
 
@@ -95,10 +88,8 @@ def test_every_split_of_a_saved_dict_is_a_split_unless_one_is_named(tmp_path, st
     rows = datasets.Dataset.from_list(CHATS)
     datasets.DatasetDict({"train": rows, "test": rows.select([0, 1])}).save_to_disk(tmp_path / "saved")
     build(tmp_path / "saved", tmp_path / "cache", starter)
-    assert [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "cache").inputs] == [
-        ("train", 7),
-        ("test", 2),
-    ]
+    splits = [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "cache").inputs]
+    assert splits == [("train", 7), ("test", 2)]
     build(tmp_path / "saved" / "test", tmp_path / "other", starter, "--split", "eval")
     assert [(entry.split, entry.num_rows) for entry in read_manifest(tmp_path / "other").inputs] == [("eval", 2)]
 
@@ -141,9 +132,8 @@ def test_a_split_without_rows_is_reported_and_not_built(tmp_path, starter, expec
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list(CHATS)
     datasets.DatasetDict({"train": rows, "test": rows.select([])}).save_to_disk(tmp_path / "saved")
-    assert (
-        f"{tmp_path}/saved: split 'test' holds no rows" in build(tmp_path / "saved", tmp_path / "cache", starter).stderr
-    )
+    told = build(tmp_path / "saved", tmp_path / "cache", starter).stderr
+    assert f"{tmp_path}/saved: split 'test' holds no rows" in told
     assert read_manifest(tmp_path / "cache").content_fingerprint == expected
     run("preview", tmp_path / "saved", "--tokenizer", starter / "tokenizer")
     output = build(tmp_path / "saved" / "test", tmp_path / "other", starter, exit_code=3).output

@@ -5,12 +5,12 @@ import re
 
 import pytest
 import twins
+from chats import chat
 from command_line import fields, run
 
 
 def row(*texts):
-    roles = ("user", "assistant")
-    return json.dumps({"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]})
+    return json.dumps(chat(*texts))
 
 
 @pytest.fixture
@@ -63,9 +63,8 @@ def test_json_has_the_message_of_every_run(rows, tokenizer):
     found = fields("preview", rows, "--tokenizer", tokenizer, "--ids")
     assert found["inputs"] == [{"path": str(rows), "split": "train", "format": "jsonl", "schema": "messages"}]
     runs = found["rows"][0]["documents"][0]["runs"]
-    assert [(run["kind"], run["message"]) for run in runs] == [
-        ("masked", None), ("trained", 1), ("masked", None), ("trained", 3)
-    ]  # fmt: skip
+    said = [(run["kind"], run["message"]) for run in runs]
+    assert said == [("masked", None), ("trained", 1), ("masked", None), ("trained", 3)]
     assert all(len(run["labels"]) == len(run["input_ids"]) == run["num_tokens"] for run in runs)
     assert found["rows"][1]["excerpts"] == [{"label": "the row", "text": "not json", "mark": [0, 8], "note": ""}]
     assert [bool(row["hint"]) for row in found["rows"]] == [False, True, False]
@@ -85,12 +84,10 @@ def test_preview_and_inspect_show_the_same_page_of_a_row(rows, tokenizer, tmp_pa
 
 def test_the_recipe_is_resolved_as_build_does_it(starter, rows, tmp_path):
     found = fields("preview", "-c", starter / "recipe.yaml", "-n", "1")
-    assert [entry["path"] for entry in found["inputs"]] == [
-        str(starter / "data" / f"{name}.jsonl") for name in ("chat", "tools", "reasoning", "sharegpt", "alpaca")
-    ]
-    found = fields(
-        "preview", rows, "-c", starter / "recipe.yaml", "--split", "dev", "--set", "supervision.turns=last", "-n", "1"
-    )
+    names = ("chat", "tools", "reasoning", "sharegpt", "alpaca")
+    assert [entry["path"] for entry in found["inputs"]] == [str(starter / "data" / f"{name}.jsonl") for name in names]
+    options = ("--split", "dev", "--set", "supervision.turns=last", "-n", "1")
+    found = fields("preview", rows, "-c", starter / "recipe.yaml", *options)
     assert found["inputs"] == [{"path": str(rows), "split": "dev", "format": "jsonl", "schema": "messages"}]
     assert [run["message"] for run in found["rows"][0]["documents"][0]["runs"] if run["kind"] == "trained"] == [3]
     template = tmp_path / "own.jinja"

@@ -1,5 +1,6 @@
 """The program as a process: signals, pipes, colors, and what it imports."""
 
+import json
 import os
 import re
 import shutil
@@ -19,13 +20,8 @@ HEAVY = ("numpy", "pyarrow", "rich", "tokenizers", "jinja2", "yaml", "msgspec", 
 
 
 def packer(*arguments, check=0, env=None, **options):
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *map(str, arguments)],
-        capture_output=True,
-        env={**os.environ, **(env or {})},
-        check=False,
-        **options,
-    )
+    command, own = [sys.executable, "-c", CODE, *map(str, arguments)], {**os.environ, **(env or {})}
+    done = subprocess.run(command, capture_output=True, env=own, check=False, **options)
     assert done.returncode == check, done.stderr.decode()
     return done
 
@@ -88,11 +84,9 @@ def test_a_build_on_a_terminal_draws_a_bar_and_a_quiet_one_nothing(starter, tmp_
 
 def test_a_note_on_a_terminal_is_wrapped_at_spaces(starter, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.jsonl").write_text(
-        '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], '
-        + ", ".join(f'"some_field_{number}": 1' for number in range(9))
-        + "}\n"
-    )
+    row = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+    row |= {f"some_field_{number}": 1 for number in range(9)}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     told = on_terminal("preview", "rows.jsonl", "--tokenizer", starter / "tokenizer", NO_COLOR="1")
     lines = ("note: " + told.partition("note: ")[2]).split("\n")[:3]
     assert "some_field_8" in lines[2]

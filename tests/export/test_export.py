@@ -58,9 +58,7 @@ def test_the_class_of_the_page_gives_verl_the_tokens_of_documents(starter_cache,
     assert len(rows) == len(documents) and len(names["Documents"](str(tmp_path / "out"), max_samples=3)) == 3
     items = [rows[number] for number in range(len(rows))]
     assert all({value.dtype for value in item.values()} == {torch.int64} for item in items)
-    assert all(
-        item["position_ids"].tolist() == [*range(len(ids))] for item, (ids, _) in zip(items, documents, strict=True)
-    )
+    assert [item["position_ids"].tolist() for item in items] == [[*range(len(ids))] for ids, _ in documents]
     flat = {name: torch.cat([item[name] for item in items]) for name in ("input_ids", "loss_mask")}
     trained = torch.roll(flat["input_ids"], -1)[torch.roll(flat["loss_mask"], -1).bool()]
     assert trained.tolist() == [label for _, labels in documents for label in labels if label != -100]
@@ -246,13 +244,11 @@ def test_preference_data_is_refused_where_it_would_be_imitated(pairs, starter, s
 def test_a_split_without_documents_is_exported_as_what_the_cache_holds(row, empty, starter, tmp_path):
     """It has no sides that show it, and a cache whose first split is such one would be exported as examples."""
     full = next(split for split in SPLITS if split != empty)
-    rows = {
-        split: [row(n) for n in range(6)] if split == full else [{"chosen": [], "rejected": []}] for split in SPLITS
-    }
-    columns = {"schema": "preference"}
+    nothing, schema = {"chosen": [], "rejected": []}, "preference"
     if row is rated:
-        rows[empty], columns = [{"prompt": [], "completion": [], "label": True}], {"schema": "rated"}
-    cache = built(tmp_path / "cache", rows, starter / "tokenizer", **columns)
+        nothing, schema = {"prompt": [], "completion": [], "label": True}, "rated"
+    rows = {split: [row(n) for n in range(6)] if split == full else [nothing] for split in SPLITS}
+    cache = built(tmp_path / "cache", rows, starter / "tokenizer", schema=schema)
     found = export(cache, tmp_path / "out", to="datasets")
     assert [each.num_rows for each in found.splits] == [12 // (1 + (row is rated)) * (each == full) for each in SPLITS]
     columns_of = [{*each.details["columns"]} for each in found.splits]

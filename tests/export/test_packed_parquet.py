@@ -95,13 +95,8 @@ def test_padding_that_it_could_not_tell_from_tokens_is_refused(tmp_path):
 def test_documents_that_it_has_no_place_for_are_refused(starter, tmp_path):
     answer = {"role": "assistant", "content": "Half."}
     data = [{"messages": [{"role": "user", "content": f"{n}?"}, answer]} for n in range(3)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, data)))
-    recipe = {
-        "sources": [{"path": str(tmp_path / "rows.jsonl")}],
-        "tokenizer": str(starter / "tokenizer"),
-        "pack": {"mode": "none"},
-    }
-    build(make_recipe(recipe), tmp_path / "cache", jobs=1)
+    pack = {"mode": "none"}
+    build(data, tmp_path / "cache", tokenizer=starter / "tokenizer", pack=pack, jobs=1, progress=None)
     with pytest.raises(UsageError, match="has no blocks") as caught:
         export(tmp_path / "cache", tmp_path / "out", to="megatron-bridge")
     assert "--to datasets" in caught.value.hint

@@ -1,11 +1,8 @@
 """A Hub on this machine, for the tests of what is fetched from one."""
 
-from pathlib import Path
-
 import pytest
 from small_hub import SmallHub, files_of
-
-FILES = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files"
+from train_starter_tokenizer import FILES
 
 
 @pytest.fixture

@@ -1,18 +1,15 @@
 """Builds of tokenizers and data sets of the Hub, with the Hub's real client, against a small Hub on this machine."""
 
 import json
-import os
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import huggingface_hub
 import pytest
 from audit.foreign.prepared import ANSWER, PROMPT, Row, write
-from click.testing import CliRunner
-from processes import HANG_S
+from command_line import fields, run
 from small_hub import TOKEN, files_of
+from train_starter_tokenizer import FILES
 from watched_builds import Notes
 
 from packer.audit.foreign import audit_foreign
@@ -25,9 +22,7 @@ from packer.names import data_name, tokenizer_name
 from packer.pipeline.from_python import build
 from packer.recipe.recipe import load_recipe, make_recipe, to_json
 from packer.store.cache import Cache
-from packer_cli.main import cli
 
-FILES = Path(__file__).resolve().parents[2] / "packer" / "starter" / "files"
 DATA = "hf://datasets/tiny/talk"
 NEEDED = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"}
 
@@ -61,9 +56,8 @@ def test_a_build_names_commits_and_fetches_what_it_needs_once(hub, tmp_path):
     assert verify(tmp_path / "cache", sources=f"{DATA}@{data}/data", threads=1).ok
     hub.asked.clear()
     report = verify(tmp_path / "cache", sources=["/", "hf://datasets/tiny/tal", f"{DATA}/dat"], threads=1)
-    assert {(finding.path, finding.found) for finding in report.findings} == {
-        (f"{DATA}@{data}/data/{name}.jsonl", "not read: below no --sources") for name in "ab"
-    }
+    assert {finding.path for finding in report.findings} == {f"{DATA}@{data}/data/{name}.jsonl" for name in "ab"}
+    assert {finding.found for finding in report.findings} == {"not read: below no --sources"}
     assert hub.asked == [], "names with commits need no network"
     build(of_hub(), tmp_path / "cache", jobs=1)
     assert not fetched(hub)
@@ -99,9 +93,8 @@ def test_an_audit_of_foreign_rows_takes_a_tokenizer_of_the_hub(hub, tmp_path, na
     assert report.header == "<|im_start|>assistant" and fetched(hub) == NEEDED
     assert notes.notes == [f"tokenizer tiny/chat{'@main' if '@' in name else ''} is commit {commit[:12]}"]
     assert report == audit_foreign(rows, tokenizer=FILES / "tokenizer")
-    env = {"COLUMNS": "80", "NO_COLOR": "1"}
-    told = CliRunner(env=env).invoke(cli, ["verify", "--foreign", str(rows), "--tokenizer", name, "--json"])
-    assert json.loads(told.stdout)["header"] == "<|im_start|>assistant"
+    told = fields("verify", "--foreign", rows, "--tokenizer", name)
+    assert told["header"] == "<|im_start|>assistant"
 
 
 def test_a_branch_that_moved_is_followed_and_a_commit_is_not(hub, tmp_path):
@@ -264,16 +257,7 @@ def test_a_recipe_in_another_folder_keeps_names_of_the_hub(hub, tmp_path):
     assert (loaded.sources[0].path, loaded.tokenizer) == (f"{DATA}/data/a.jsonl", "tiny/chat")
 
 
-def test_the_command_line_takes_them(hub, tmp_path):
-    from huggingface_hub import constants
-
-    patient = {"HF_HUB_ETAG_TIMEOUT": "60", "HF_HUB_DOWNLOAD_TIMEOUT": "60"}  # a busy machine is no broken Hub
-    place = {"HF_ENDPOINT": constants.ENDPOINT, "HF_HOME": str(tmp_path / "home"), "COLUMNS": "80"}
-    environment = {**os.environ, **patient, **place, "HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "0"}
-    command = [sys.executable, "-m", "packer", "build", f"{DATA}/data/a.jsonl", "--tokenizer", "tiny/chat", "-o", "c"]
-    done = subprocess.run(
-        command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stderr.splitlines()
-    assert [line.split(" is commit ")[0] for line in lines] == [f"note: {DATA}", "note: tokenizer tiny/chat"]
+def test_the_command_line_takes_them(hub):
+    told = run("build", f"{DATA}/data/a.jsonl", "--tokenizer", "tiny/chat", "-o", "cache").stderr
+    notes = [line.split(" is commit ")[0] for line in told.splitlines()]
+    assert notes == [f"note: {DATA}", "note: tokenizer tiny/chat"]

@@ -11,7 +11,6 @@ from packed_caches import check_packing
 from packer.pipeline.blocks import pack_split
 from packer.pipeline.from_python import build
 from packer.recipe.groups import Pack
-from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest
 from packer.store.shards import DocumentShards
@@ -36,13 +35,8 @@ def test_a_block_shard_needs_few_document_shards_and_lets_them_go(
     monkeypatch.setattr(DocumentShards, "of_shards", counted)
     for number in range(40):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": f"text {number} and words"}) + "\n")
-    values = {
-        "sources": [{"path": str(tmp_path / "*.jsonl")}],
-        "tokenizer": str(starter / "tokenizer"),
-        "pack": {"block_len": 32, "group_documents": 10},
-        "shard_bytes": 2**9,
-    }
-    build(make_recipe(values), tmp_path / "cache", jobs=1)
+    keys = {"tokenizer": starter / "tokenizer", "pack": {"block_len": 32, "group_documents": 10}, "shard_bytes": 2**9}
+    build(tmp_path / "*.jsonl", tmp_path / "cache", **keys, jobs=1, progress=None)
     assert len(opened) > 8
     assert max(alive) <= 4
     assert max(needed) <= 10

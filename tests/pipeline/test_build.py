@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from shorter_starter import shortened
 from watched_builds import digests
 
 from packer.audit.verify import verify
-from packer.errors import CheckError, InputError, NothingKeptError, PackerError, RecipeError, TemplateError, UsageError
+from packer.errors import CheckError, UsageError
 from packer.pipeline import blocks
 from packer.pipeline.from_python import build
 from packer.pipeline.messages.build_result import BuildResult
-from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe
+from packer.recipe.recipe import Recipe, load_recipe, make_recipe
 from packer.source.file_bytes import read_chunks
 from packer.store.cache import fingerprint
 from packer.store.manifest import read_manifest
@@ -148,48 +147,6 @@ def test_a_build_reads_every_byte_twice_whatever_it_rejects(
     assert again.num_partitions_built == 0 and sum(read) == path.stat().st_size
 
 
-BAD = [
-    (["tokenizer=missing"], InputError, "no such file or folder"),
-    (["tokenizer=data"], InputError, "no tokenizer.json"),
-    (["sources=[]"], RecipeError, "no sources"),
-    (["sources=[{path: missing.jsonl}]"], InputError, "missing.jsonl"),
-    (["sources=[{path: empty.jsonl}]"], InputError, "empty.jsonl"),
-    (["sources=[{path: noise.jsonl}]"], InputError, "noise.jsonl"),
-    (["sources=[{path: nothing.jsonl, schema: messages}]"], NothingKeptError, "nothing kept"),
-    (["template.date=2026-99-99"], RecipeError, "template.date"),
-    (["template.kwargs={[1]: 2}"], RecipeError, "not valid YAML"),
-    (["template.kwargs=&a {x: *a}"], RecipeError, "contains itself"),
-    (["pack.group_documents=99999999999999999999999"], RecipeError, "group_documents|too large"),
-    (["template.file=broken.jinja"], TemplateError, "not a valid Jinja template"),
-    (["template.file=markers.jinja"], TemplateError, "splits into"),
-]
-
-
-@pytest.mark.parametrize(("overrides", "error", "words"), BAD, ids=[overrides[0] for overrides, _, _ in BAD])
-def test_bad_input_is_one_clear_error_and_leaves_no_cache(
-    own: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    overrides: list[str],
-    error: type[PackerError],
-    words: str,
-) -> None:
-    monkeypatch.chdir(own)
-    (own / "empty.jsonl").write_text("")
-    (own / "noise.jsonl").write_bytes(b"\x00\x01\x02 not text \xff\n")
-    (own / "nothing.jsonl").write_text('{"messages": [{"role": "user", "content": "alone"}]}\n')
-    (own / "broken.jinja").write_text("{% for message in messages %}")
-    (own / "markers.jinja").write_text(
-        "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
-    )
-    with pytest.raises(error, match=words) as caught:
-        build(load_recipe(Path("recipe.yaml"), overrides), tmp_path / "cache", jobs=1)
-    assert caught.value.hint
-    assert not (tmp_path / "cache" / "manifest.json").exists()
-    assert error is NothingKeptError or not (tmp_path / "cache").exists()
-
-
 def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.txt").write_text("years of work")
@@ -199,15 +156,6 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_cache(starter: Path
     (tmp_path / "link").symlink_to(tmp_path / "unmounted" / "cache")
     with pytest.raises(UsageError, match="link is a link to nothing"):
         build_one(starter, tmp_path / "link")
-
-
-def test_content_fingerprint_does_not_depend_on_how_inputs_are_cut(starter: Path, tmp_path: Path) -> None:
-    whole = build_one(starter, tmp_path / "whole", "sources.limit=5").manifest
-    cut = build_one(starter, tmp_path / "cut", "sources.limit=5", "partition_bytes=2KiB", "shard_bytes=20KiB").manifest
-    assert whole is not None and cut is not None
-    assert len(cut.shards) > 2 * len(whole.shards)
-    assert cut.content_fingerprint == whole.content_fingerprint
-    assert cut.recipe_fingerprint != whole.recipe_fingerprint
 
 
 def test_a_block_that_loses_tokens_breaks_the_ledger(
@@ -223,15 +171,6 @@ def test_a_block_that_loses_tokens_breaks_the_ledger(
     with pytest.raises(CheckError, match="breaks the rule tokens = packed"):
         build_one(own, tmp_path / "cache")
     assert not (tmp_path / "cache" / "manifest.json").exists()
-
-
-def test_a_file_whose_name_is_not_text_is_an_input_error(starter: Path, tmp_path: Path) -> None:
-    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
-    shutil.copy(starter / "data" / "chat.jsonl", path)
-    recipe = make_recipe({"tokenizer": str(starter / "tokenizer")})
-    recipe = msgspec.structs.replace(recipe, sources=(Source(path=path),))
-    with pytest.raises(InputError, match="not UTF-8"):
-        build(recipe, tmp_path / "cache", jobs=1)
 
 
 def test_a_cache_may_be_in_a_folder_whose_name_is_not_text(own: Path, tmp_path: Path) -> None:

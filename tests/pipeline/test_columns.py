@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from column_rows import COLUMNS, rows_of, values_of
+from column_rows import COLUMNS, NAMES, rows_of, values_of
 from command_line import fields, run
+from export.readers import datasets_rows
 from fingerprint_oracle import recomputed
 from packed_caches import table
 
@@ -40,20 +41,12 @@ def of_files(path):
 @pytest.fixture
 def built(starter, tmp_path):
     """Build rows of tokens without columns, or with some, and return the result."""
-    rows = [{name: row[name] for name in ("input_ids", "labels")} for row in rows_of(LENGTHS)]
+    rows = of_columns(rows_of(LENGTHS), ("input_ids", "labels"))
     rows.append(rows[1])  # a document that is there twice
 
     def make(given=rows, **options):
-        return build(
-            given,
-            tmp_path / "cache",
-            tokenizer=starter / "tokenizer",
-            pack=PACK,
-            fail_above=1,
-            jobs=1,
-            progress=None,
-            **options,
-        )
+        usual = {"tokenizer": starter / "tokenizer", "pack": PACK, "fail_above": 1, "jobs": 1, "progress": None}
+        return build(given, tmp_path / "cache", **usual, **options)
 
     return make
 
@@ -77,8 +70,22 @@ def write_side(path, rows, **types):
     pq.write_table(pa.table(columns), path, row_group_size=5)
 
 
-def columns_of(cache, names=("at", "logp", "top", "reward")):
-    return [{name: row[name] for name in names} for row in table(cache, "documents", "train")]
+def of_columns(rows, names=NAMES):
+    """What rows, or the documents of a cache, have in their columns."""
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def columns_of(cache, names=NAMES):
+    return of_columns(table(cache, "documents", "train"), names)
+
+
+def proved(cache):
+    """Whether a cache is whole, and its rows make it again."""
+    return verify(cache, level="full", sources=["/"], reencode=True, threads=1).ok
+
+
+def rejected(cache):
+    return [json.loads(line) for line in (cache / "rejected.jsonl").read_text("utf-8").splitlines()]
 
 
 def strays(folder):
@@ -105,7 +112,7 @@ def test_a_file_gives_the_values_that_rows_would_and_no_document_is_made_again(b
     assert [[row[name] for name in same] for row in kept] == [[row[name] for name in same] for row in ids]
     assert after.manifest.content_fingerprint != before.manifest.content_fingerprint
     assert after.fingerprint == recomputed(tmp_path / "cache")
-    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert proved(tmp_path / "cache")
     assert not built(**declared).built
     (tmp_path / "side.parquet").rename(tmp_path / "moved.parquet")
     moved = built(**of_files(tmp_path / "moved.parquet"))
@@ -120,12 +127,10 @@ def test_values_of_rows_are_stored_and_tell_documents_apart(built, tmp_path):
     rows += [rows[0], {**rows[0], "reward": 7}]
     result = built(rows, **COLUMNS)
     stored = table(tmp_path / "cache", "documents", "train")
-    assert columns_of(tmp_path / "cache") == [
-        {name: row[name] for name in ("at", "logp", "top", "reward")} for row in rows
-    ]
+    assert columns_of(tmp_path / "cache") == of_columns(rows)
     assert stored[0]["doc_id"] == stored[-2]["doc_id"] != stored[-1]["doc_id"]
     assert stored[0]["input_ids"] == stored[-1]["input_ids"]
-    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert proved(tmp_path / "cache")
     assert verify(tmp_path / "cache", sources=["/"], reencode=True, sample=3, threads=1).ok
     again = built(rows, **COLUMNS, partition_bytes=2000, force=True)
     assert len(again.manifest.document_shards) > 1
@@ -136,15 +141,15 @@ def test_rules_about_rows_and_columns_read_their_own_fields(built, tmp_path):
     rules = {"filters": [{"name": "good", "field": "reward", "min": 0.5}], "deduplicate": {"exact": "bytes"}}
     rows = rows_of(LENGTHS)
     result = built([*rows, rows[-1]], **COLUMNS, **rules)
-    lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    lines = rejected(tmp_path / "cache")
     assert [(line["row"], line["code"]) for line in lines] == [(0, "filtered"), (1, "filtered"), (8, "duplicate")]
-    assert columns_of(tmp_path / "cache")[7] == {name: rows[7][name] for name in ("at", "logp", "top", "reward")}
-    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert columns_of(tmp_path / "cache")[7] == of_columns(rows)[7]
+    assert proved(tmp_path / "cache")
     built([*rows, rows[-1]], **rules, force=True)
     write_side(tmp_path / "side.parquet", side_rows(tmp_path / "cache"))
     built([*rows, rows[-1]], **of_files(tmp_path / "side.parquet"), **rules, force=True)
-    assert columns_of(tmp_path / "cache")[7] == {name: rows[7][name] for name in ("at", "logp", "top", "reward")}
-    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert columns_of(tmp_path / "cache")[7] == of_columns(rows)[7]
+    assert proved(tmp_path / "cache")
     assert result.fingerprint != recomputed(tmp_path / "cache")
 
 
@@ -155,19 +160,12 @@ def test_both_kinds_stand_beside_each_other(built, tmp_path):
     joined = of_files(tmp_path / "side.parquet")["token_columns"]
     both = {"token_columns": joined, "document_columns": COLUMNS["document_columns"]}
     assert built(rows, **both, force=True).num_partitions_built == 0
-    assert columns_of(tmp_path / "cache") == [
-        {name: row[name] for name in ("at", "logp", "top", "reward")} for row in rows
-    ]
-    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert columns_of(tmp_path / "cache") == of_columns(rows)
+    assert proved(tmp_path / "cache")
     (tmp_path / "cache" / "blocks").rename(tmp_path / "lost")
     assert verify(tmp_path / "cache", threads=1).ok is False
-    build(
-        json.loads((tmp_path / "cache" / "manifest.json").read_text("utf-8"))["recipe"],
-        tmp_path / "cache",
-        repair=True,
-        fail_above=1,
-        progress=None,
-    )
+    recipe = read_manifest(tmp_path / "cache").recipe
+    build(recipe, tmp_path / "cache", repair=True, fail_above=1, progress=None)
     assert verify(tmp_path / "cache", level="full", threads=1).ok
 
 
@@ -181,10 +179,7 @@ WRONG_FILES = {
     "wide": (lambda rows: [row.update(at=row["top"]) for row in rows], "at: "),
     "narrow": (lambda rows: rows[3]["top"].__setitem__(0, [1, 2]), "top: "),
     "not a number": (lambda rows: rows[3]["logp"].__setitem__(0, float("nan")), "logp: a value is NaN"),
-    "flags": (
-        lambda rows: [row.update(at=[True] * len(row["at"])) for row in rows],
-        "at: expected numbers, found bool",
-    ),
+    "flags": (lambda rows: [row.update(at=[True] * len(row["at"])) for row in rows], "expected numbers, found bool"),
     "infinite": (lambda rows: rows[3]["logp"].__setitem__(0, float("-inf")), "logp: a value is NaN or beyond float32"),
     "large": (lambda rows: rows[3]["at"].__setitem__(0, 2**31), "at: "),
     "no doc_id": (lambda rows: [row.pop("doc_id") for row in rows], "it has no column doc_id"),
@@ -269,8 +264,7 @@ def test_documents_of_no_split_need_no_value_until_a_rule_lets_them_in(built, tm
     declared = {"token_columns": {"at": {"kind": "int32", "file": (tmp_path / "side.parquet").as_posix()}}}
     built(rows, **rules, **declared, force=True)
     export(tmp_path / "cache", tmp_path / "out", to="datasets", unit="documents")
-    found = pa.ipc.open_stream(tmp_path / "out" / "data-00000-of-00001.arrow").read_all().to_pylist()
-    assert [row["at"] for row in found] == [row["at"] for row in rows[2:]]
+    assert [row["at"] for row in datasets_rows(tmp_path / "out")] == [row["at"] for row in rows[2:]]
     with pytest.raises(InputError, match=r"document -?\d+ has no at, or not one for each of its tokens"):
         built(rows, **declared, force=True)
     assert verify(tmp_path / "cache", threads=1).ok
@@ -282,9 +276,8 @@ def test_an_unsigned_doc_id_names_the_document_of_the_same_bits(built, tmp_path)
     built()
     rows = side_rows(tmp_path / "cache")
     assert min(row["doc_id"] for row in rows) < 0
-    write_side(
-        tmp_path / "side.parquet", [{**row, "doc_id": row["doc_id"] % 2**64} for row in rows], doc_id=pa.uint64()
-    )
+    unsigned = [{**row, "doc_id": row["doc_id"] % 2**64} for row in rows]
+    write_side(tmp_path / "side.parquet", unsigned, doc_id=pa.uint64())
     built(**of_files(tmp_path / "side.parquet"), force=True)
     assert [row["reward"] for row in columns_of(tmp_path / "cache")[:-1]] == [row / 4 for row in range(len(LENGTHS))]
 
@@ -320,8 +313,7 @@ def test_a_build_that_was_stopped_while_it_joined_leaves_the_cache_and_goes_on(b
         built(**declared, partition_bytes=2000, force=True)
     assert verify(tmp_path / "cache", threads=1).ok
     assert built(**declared, partition_bytes=2000, force=True).num_partitions_built == 0
-    report = verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1)
-    assert report.ok and not strays(tmp_path / "cache")
+    assert proved(tmp_path / "cache") and not strays(tmp_path / "cache")
 
 
 def test_a_file_whose_digest_is_another_is_refused(built, tmp_path):
@@ -364,7 +356,7 @@ WRONG_ROWS = [
 def test_a_row_whose_value_is_wrong_is_rejected_and_says_why(built, tmp_path):
     rows = rows_of(LENGTHS)
     built([*rows, *({**rows[0], **wrong} for wrong, _ in WRONG_ROWS)], **COLUMNS)
-    lines = [json.loads(line) for line in (tmp_path / "cache" / "rejected.jsonl").read_text("utf-8").splitlines()]
+    lines = rejected(tmp_path / "cache")
     for line, (wrong, said) in zip(lines, WRONG_ROWS, strict=True):
         assert line["code"] == "bad_column" and line["reason"].startswith(said), wrong
     assert len(table(tmp_path / "cache", "documents", "train")) == len(rows)
@@ -372,7 +364,7 @@ def test_a_row_whose_value_is_wrong_is_rejected_and_says_why(built, tmp_path):
 
 def test_a_row_without_a_value_is_rejected_only_if_nothing_stands_for_it(built, tmp_path):
     rows = rows_of(LENGTHS)
-    bare = {name: rows[0][name] for name in ("input_ids", "labels")}
+    (bare,) = of_columns(rows[:1], ("input_ids", "labels"))
     built([*rows[1:], bare], **COLUMNS)
     assert columns_of(tmp_path / "cache")[-1] == {"at": [-1] * 7, "logp": [-9] * 7, "top": [[-2] * 3] * 7, "reward": -5}
     built([*rows[1:], bare], **COLUMNS | {"document_columns": {"reward": {"kind": "float32"}}}, force=True)
@@ -419,10 +411,7 @@ def test_a_column_of_a_field_that_no_row_has_is_refused_though_something_stands_
     ("columns", "said"),
     [
         ({"token_columns": {"labels": {"kind": "int32"}}}, "token_columns.labels: the name is taken"),
-        (
-            {"token_columns": {"a": {"kind": "int32"}}, "document_columns": {"a": {"kind": "int32"}}},
-            "the name is taken",
-        ),
+        ({group: {"a": {"kind": "int32"}} for group in COLUMNS}, "the name is taken"),
         ({"document_columns": {"a": {"kind": "int32", "width": 2}}}, "a width is for tokens"),
         ({"token_columns": {"a": {"kind": "int32", "missing": 0.5}}}, "expected a whole number of 32 bits"),
         ({"token_columns": {"a": {"kind": "float32", "missing": float("inf")}}}, "expected a finite number"),
@@ -443,13 +432,8 @@ def test_exports_have_the_columns(built, tmp_path):
         export(tmp_path / "cache", tmp_path / unit, to="datasets", unit=unit)
     exported = export(tmp_path / "cache", tmp_path / "skyrl", to="skyrl")
     assert "left out: the columns at, logp, reward, top, which only --to datasets writes" in exported.notes
-    read = [
-        pa.ipc.open_stream(tmp_path / unit / "data-00000-of-00001.arrow").read_all() for unit in ("documents", "blocks")
-    ]
-    documents, blocks = (each.to_pylist() for each in read)
-    assert [{name: row[name] for name in ("at", "logp", "top", "reward")} for row in documents] == columns_of(
-        tmp_path / "cache"
-    )
+    documents, blocks = (datasets_rows(tmp_path / unit) for unit in ("documents", "blocks"))
+    assert of_columns(documents) == columns_of(tmp_path / "cache")
     seen = 0
     for block in blocks:
         for t, at in enumerate(block["at"]):
@@ -457,11 +441,8 @@ def test_exports_have_the_columns(built, tmp_path):
             if at >= 0:
                 own = values_of(row, [token])
                 assert rows_of(LENGTHS)[row]["input_ids"][token] == block["input_ids"][t]
-                assert [block[name][t] for name in ("logp", "top", "reward")] == [
-                    own["logp"][0],
-                    own["top"][0],
-                    row / 4,
-                ]
+                assert [block["logp"][t], block["top"][t]] == [own["logp"][0], own["top"][0]]
+                assert block["reward"][t] == row / 4
             seen += at >= 0
     assert seen == sum(LENGTHS)
 
@@ -485,7 +466,7 @@ def test_a_document_is_shown_with_its_columns(built, tmp_path):
 
 
 def test_a_shard_without_documents_stays_as_it_is_and_has_no_column(built, tmp_path):
-    rows = [{name: row[name] for name in ("input_ids", "labels")} for row in rows_of(LENGTHS)]
+    rows = of_columns(rows_of(LENGTHS), ("input_ids", "labels"))
     untrained = {"input_ids": [1, 2], "labels": [-100, -100]}
     for name, own in (("rows", rows), ("untrained", [untrained])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own))
@@ -495,4 +476,4 @@ def test_a_shard_without_documents_stays_as_it_is_and_has_no_column(built, tmp_p
     after = built(given, **of_files(tmp_path / "side.parquet"), force=True)
     assert [shard.joined for shard in after.manifest.document_shards] == [True, False]
     assert after.manifest.document_shards[1] == before.manifest.document_shards[1]
-    assert verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).ok
+    assert proved(tmp_path / "cache")

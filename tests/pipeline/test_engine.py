@@ -110,16 +110,6 @@ def test_without_a_fast_library_auto_is_the_reference_and_fast_is_refused(starte
     assert notes.notes == ["the engine was fast and is reference: everything is tokenized again"]
 
 
-def test_a_tokenizer_is_tried_once_and_its_outcome_remembered(tokenizer_json, home, monkeypatch):
-    tried = []
-    monkeypatch.setattr(identity, "differences", tried.append)
-    for _ in range(2):
-        assert resolve_engine("auto", tokenizer_json).name == "fast"
-    assert len(tried) == 1 and len(list(home.rglob("*.txt"))) == 1
-    resolve_engine("auto", tokenizer_json + b"\n")
-    assert len(tried) == 2
-
-
 def replaced(path, what):
     """Put something else in the place of a file."""
     kept = path.read_bytes()
@@ -218,7 +208,6 @@ def corrupt(monkeypatch, *, shift):
         return ids, offsets
 
     monkeypatch.setattr(fast, "_encode", encode)
-    return seen
 
 
 def test_few_rows_are_encoded_by_the_reference_for_either_engine(starter, tmp_path, tokenizer_json, monkeypatch):
@@ -234,20 +223,30 @@ def test_few_rows_are_encoded_by_the_reference_for_either_engine(starter, tmp_pa
     assert found.fingerprint == expected.fingerprint
 
 
-@pytest.mark.parametrize("checked", [64, 10**9], ids=["by a second encoding", "by the proof"])
-def test_an_engine_that_differs_in_a_build_gives_way_to_the_reference(
-    checked, starter, by_reference, tmp_path, tokenizer_json, monkeypatch
+def refuse_to_compare(*_):
+    raise ReferenceFailsError("tokenizers fails")
+
+
+@pytest.mark.parametrize(
+    ("how", "remembered"),
+    [("by a second encoding", "reference"), ("by the proof", "reference"), ("the reference alone fails", "fast")],
+)
+def test_an_engine_that_differs_in_a_build_or_cannot_be_compared_gives_way_to_the_reference(
+    how, remembered, starter, by_reference, tmp_path, tokenizer_json, monkeypatch
 ):
     resolve_engine("auto", tokenizer_json)  # tried while it is right
-    monkeypatch.setattr(fast, "CHECK_EVERY", checked)
-    seen = corrupt(monkeypatch, shift=1)
+    if how == "the reference alone fails":
+        monkeypatch.setattr(fast, "compare", refuse_to_compare)
+    else:
+        monkeypatch.setattr(fast, "CHECK_EVERY", 64 if how == "by a second encoding" else 10**9)
+        corrupt(monkeypatch, shift=1)
     notes = Notes()
     found = build_with(starter, tmp_path / "cache", progress=notes)
-    assert seen and found.fingerprint == fingerprint(read_manifest(by_reference))
+    assert found.fingerprint == fingerprint(read_manifest(by_reference))
     assert any("building with the reference engine" in note for note in notes.notes)
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert resolve_engine("auto", tokenizer_json).name == "reference", "it is remembered"
+    assert resolve_engine("auto", tokenizer_json).name == remembered
     assert not build_with(starter, tmp_path / "cache").built
 
 
@@ -279,21 +278,3 @@ def test_nothing_is_journaled_before_its_ids_are_compared_with_the_reference(
     assert len(compared) == 3
     assert any("building with the reference engine" in note for note in notes.notes)
     assert found.manifest.content_fingerprint == expected.manifest.content_fingerprint
-
-
-def test_a_text_on_which_the_reference_alone_fails_has_the_build_done_by_it_and_nothing_remembered(
-    starter, by_reference, tmp_path, tokenizer_json, monkeypatch
-):
-    resolve_engine("auto", tokenizer_json)
-
-    def compare(*_):
-        raise ReferenceFailsError("tokenizers fails")
-
-    monkeypatch.setattr(fast, "compare", compare)
-    notes = Notes()
-    found = build_with(starter, tmp_path / "cache", progress=notes)
-    assert found.fingerprint == fingerprint(read_manifest(by_reference))
-    assert notes.notes[-1].startswith("tokenizers fails; building with the reference engine")
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert resolve_engine("auto", tokenizer_json).name == "fast"

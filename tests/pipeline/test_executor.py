@@ -34,15 +34,15 @@ def forks(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("jobs", [2])
-def test_every_task_is_answered_once_and_nobody_is_left(forks, jobs):
+def test_every_task_is_answered_once_and_nobody_is_left(forks):
     """Arguments and tasks are larger than a pipe; there are fewer workers than tasks."""
     tasks = [bytes(2**17 + n) for n in range(5)]
-    answers = dict(run_tasks(partial(measuring, bytes(2**18)), tasks, jobs=jobs))
+    answers = dict(run_tasks(partial(measuring, bytes(2**18)), tasks, jobs=2))
     assert {n: size for n, (size, _) in answers.items()} == {n: 2**18 + 2**17 + n for n in range(5)}
     processes = {process for _, process in answers.values()}
-    assert os.getpid() not in processes and 1 <= len(processes) <= jobs
+    assert os.getpid() not in processes and 1 <= len(processes) <= 2
     wait_for_the_end_of(processes)
+    assert list(run_tasks(partial(failing, "made"), [], jobs=2)) == [], "without tasks nothing is made"
     assert dict(run_tasks(partial(measuring, b""), [b"a", b""], jobs=1)) == {0: (1, os.getpid()), 1: (0, os.getpid())}
 
 
@@ -55,11 +55,6 @@ def test_what_is_finished_when_another_fails_is_answered_before_the_error(failin
     assert next(answers) == (1 - failing_one, "made")
     with pytest.raises(ValueError, match="no"):
         next(answers)
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_without_tasks_nothing_is_made_or_started(jobs):
-    assert list(run_tasks(partial(failing, "made"), [], jobs=jobs)) == []
 
 
 ERRORS = [
@@ -201,10 +196,7 @@ def test_a_script_builds_without_a_main_guard(forks: bool, starter: Path, tmp_pa
 def test_workers_are_told_which_bucket_the_folder_mirrors_that_they_write_to(jobs: int, tmp_path: Path) -> None:
     """They would not find it out from the folder."""
     folder = make_mirror(tmp_path / "copy", "s3://bucket/cache").folder
-    told = [
-        each for _, each in Processes(jobs).run(partial(naming, folder), [0, 1], sizes=[2**30] * jobs, folder=folder)
-    ]
-    assert {name for name, _ in told} == {"s3://bucket/cache"}
-    assert (os.getpid() in {process for _, process in told}) == (jobs == 1)
-    plain = Processes(jobs).run(partial(naming, tmp_path), [0, 1], sizes=[2**30] * jobs, folder=tmp_path)
-    assert {name for _, (name, _) in plain} == {str(tmp_path)}
+    for place, expected in ((folder, "s3://bucket/cache"), (tmp_path, str(tmp_path))):
+        told = dict(Processes(jobs).run(partial(naming, place), [0, 1], sizes=[2**30] * jobs, folder=place)).values()
+        assert {name for name, _ in told} == {expected}
+        assert (os.getpid() in {process for _, process in told}) == (jobs == 1)

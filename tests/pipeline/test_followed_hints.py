@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import twins
 import yaml
 from command_line import fields, run
+from followed_steps import write
 from hints import settings_in
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from search_effort import IS_DEEP, each_with_a_kind, one_in
+from shown_rows import hint_for, learned, shown_for, whole
 from supervision_stages import Stages, chat
 from watched_builds import Notes
 
@@ -44,27 +44,21 @@ ROWS = {
     "rated alpaca": {"instruction": "question", "output": "answer", "label": False},
 }
 NAMES = (
-    "system_prompt",
-    "System Message",
-    "cot",
-    "rationale",
-    "context",
-    "passage",
-    "system",
-    "reasoning",
-    "input",
-    "it's",
+    *("system_prompt", "System Message", "system", "cot", "rationale", "reasoning"),
+    *("context", "passage", "input", "it's"),
 )
+
+
+def values_of(tokenizer: Path, *paths: Path) -> dict[str, Any]:
+    """What a recipe says that names these files and a tokenizer."""
+    return {"sources": [{"path": str(path)} for path in paths], "tokenizer": str(tokenizer)}
 
 
 def follow(
     path: Path, row: dict[str, Any], columns: dict[str, str], tokenizer: Path, *, last: bool
 ) -> tuple[list[str], str, str]:
     """Follow hints until the row builds: of each, the first way out or the last. Return them, the rendered row, and the notes."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist([row]), path)
-    else:
-        path.write_text(json.dumps(row) + "\n", "utf-8")
+    write(path, [row])
     values = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(tokenizer)}
     followed: list[str] = []
     ignored: set[str] = set()
@@ -74,15 +68,11 @@ def follow(
             overrides = [each for each in followed if each.startswith("sources.columns=")][-1:]
             values["sources"][0]["ignore"] = sorted(ignored)
             seen = preview(make_recipe(values, overrides), progress=notes)
-            (shown,) = seen.rows
-            if shown.hint is None and seen.hint is None:
-                text = "".join(run.text for document in shown.view.documents for run in document.runs)
-                return followed, text, "\n".join([*notes.notes, *ignored])
-            hint = seen.hint or shown.hint
+            hint = seen.hint or seen.rows[0].hint
+            if hint is None:
+                return followed, whole(seen), "\n".join([*notes.notes, *ignored])
         except InputError as error:
-            assert error.hint is not None
-            hint = error.hint
-        assert hint is not None
+            hint = str(error.hint)
         ways = re.split(r"; (?=--|if )| or (?=--columns)", hint)
         ways = [way[way.index("--") :] for way in ways if "--columns" in way or "--ignore" in way]
         ways = [way for way in ways if "FIELD" not in way]  # whoever knows the rows fills it in
@@ -126,6 +116,7 @@ def test_hints_about_columns_lead_to_a_row_that_builds(
         assert (f"the text of {name}" in text) + left_out == 1, (name, followed, notes)
 
 
+LOOK = {"name": "look", "arguments": {"place": "x"}}
 PUBLISHED: dict[str, dict[str, Any]] = {
     "capybara pairs": {
         "conversation": [{"input": "question", "output": "answer"}, {"input": "more", "output": "rest"}],
@@ -186,11 +177,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "a trajectory with an empty result": {
         "trajectory": [
             USER,
-            ANSWER
-            | {
-                "content": "I look.",
-                "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": {"place": "x"}}}],
-            },
+            ANSWER | {"content": "I look.", "tool_calls": [{"id": "1", "function": LOOK}]},
             {"role": "tool", "content": "", "name": "look", "tool_call_id": "1"},
             ANSWER,
         ],
@@ -215,27 +202,13 @@ def test_a_row_of_a_published_form_builds_by_its_hints(name: str, kind: str, tmp
     assert name != "passages with titles" or "be kind to all\n\nand be careful always" in text
 
 
-def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_differ(
-    tmp_path: Path, starter: Path
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    rows = [
-        {"custom_instructions": f"be kind to all of them, {k}", "enable_thinking": k > 1, "tools": None}
-        for k in range(4)
-    ]
-    path.write_text(
-        "".join(json.dumps({"messages": [USER, ANSWER], "chat_template_kwargs": each}) + "\n" for each in rows)
-    )
-    recipe = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}
-    hint = preview(make_recipe(recipe), rows=1).rows[0].hint
-    assert hint is not None and hint.startswith(
-        "--columns chat_template_kwargs=null,system=chat_template_kwargs.FIELD "
-    )
-    option = f"sources.columns={as_setting('columns', hint.split()[1]).partition('=')[2]}"
-    (shown,) = preview(make_recipe(recipe, [option.replace("FIELD", "custom_instructions")]), rows=1).rows
-    assert "be kind to all of them, 0" in "".join(
-        run.text for document in shown.view.documents for run in document.runs
-    )
+def test_what_the_system_says_is_read_from_a_variable_beside_one_in_which_rows_differ(tmp_path: Path) -> None:
+    said = [{"custom_instructions": f"be kind to all of them, {k}", "enable_thinking": k > 1} for k in range(4)]
+    rows = [{"messages": [USER, ANSWER], "chat_template_kwargs": each | {"tools": None}} for each in said]
+    hint = str(shown_for(tmp_path, twins.CHATML, rows).rows[0].hint)
+    assert hint.startswith("--columns chat_template_kwargs=null,system=chat_template_kwargs.FIELD ")
+    option = as_setting("columns", hint.split()[1].replace("FIELD", "custom_instructions"))
+    assert "be kind to all of them, 0" in whole(shown_for(tmp_path, twins.CHATML, rows, option))
 
 
 def test_a_sentence_for_what_is_no_variable_of_the_template_is_not_lost(tmp_path: Path) -> None:
@@ -258,17 +231,13 @@ def test_the_token_that_ends_a_turn_is_named_where_it_is_no_stop_token(tmp_path:
     """As of a folder of Gemma without its generation_config.json; stop tokens of the recipe stay."""
     folder = twins.line_breaks(tmp_path / "twin")
     (folder / "generation_config.json").unlink()
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": [USER, ANSWER]}) + "\n", "utf-8")
-    given_keys = {"sources": [{"path": str(tmp_path / "rows.jsonl")}], "tokenizer": str(folder)}
-    (row,) = preview(make_recipe(given_keys, [stop] if stop else [])).rows
-    assert [each.code for each in row.view.rejected] == ["no_terminator"]
-    _, override, *_ = shlex.split(row.hint or "")
+    values = values_of(folder, write(tmp_path / "rows.jsonl", [{"messages": [USER, ANSWER]}]))
+    seen = preview(make_recipe(values, [stop] if stop else []))
+    assert [each.code for each in seen.rows[0].view.rejected] == ["no_terminator"]
+    _, override, *_ = shlex.split(hint_for(seen))
     assert override.endswith('"<end_of_turn>"]')
     assert override.startswith(stop.removesuffix("]"))
-    (row,) = preview(make_recipe(given_keys, [override])).rows
-    assert [run.text for document in row.view.documents for run in document.runs if run.message is not None] == [
-        "answer<end_of_turn>"
-    ]
+    assert learned(preview(make_recipe(values, [override]))) == ["answer<end_of_turn>"]
 
 
 def test_an_answer_beside_messages_that_end_in_a_question_is_named_though_rows_with_an_error_have_none(
@@ -279,7 +248,7 @@ def test_an_answer_beside_messages_that_end_in_a_question_is_named_though_rows_w
         {"messages": asked, "answer": f"It is pier {n}, as ever.", "error": None} for n in "abc"
     ]
     rows.append({"messages": asked, "answer": "", "error": "The server had too much to do."})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    write(path, rows)
     build = ("build", path, "--tokenizer", starter / "tokenizer", "-o", tmp_path / "cache")
     hint = fields(*build, exit_code=3)["error"]["hint"]
     assert "=error" not in hint
@@ -299,16 +268,11 @@ def test_the_hint_for_a_rating_that_is_a_text_is_followed(tmp_path: Path, starte
     assert followed == ["sources.columns={label: null}"] and "answer" in text
 
 
-def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Path, starter: Path) -> None:
+def test_no_hint_about_empty_questions_for_a_result_without_content(tmp_path: Path) -> None:
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "t", "output": "18"}
-    row = {"messages": [USER, ANSWER | {"content": [call]}, USER | {"content": [result]}, ANSWER]}
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n", "utf-8")
-    recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}, ())
-    (shown,) = preview(recipe).rows
-    assert shown.hint is not None
-    assert shown.hint.startswith("messages need their text under `content`")
+    rows = [{"messages": [USER, ANSWER | {"content": [call]}, USER | {"content": [result]}, ANSWER]}]
+    assert hint_for(shown_for(tmp_path, twins.CHATML, rows)).startswith("messages need their text under `content`")
 
 
 @pytest.mark.parametrize(
@@ -323,13 +287,9 @@ def test_a_hint_about_one_of_several_sources_sets_keys_of_that_source(
     row: dict[str, Any], number: int, tmp_path: Path, starter: Path
 ) -> None:
     """Columns for both would be refused for the other, which has no such field."""
-    (tmp_path / "chat.jsonl").write_text(json.dumps(ROWS["messages"]) + "\n", "utf-8")
-    (tmp_path / "other.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
-    names = [*["chat.jsonl"] * number, "other.jsonl", *["chat.jsonl"] * (1 - number)]
-    values = {
-        "sources": [{"path": str(tmp_path / name)} for name in names],
-        "tokenizer": str(starter / "tokenizer"),
-    }
+    paths = [write(tmp_path / "chat.jsonl", [ROWS["messages"]])]
+    paths.insert(number, write(tmp_path / "other.jsonl", [row]))
+    values = values_of(starter / "tokenizer", *paths)
     hint = hint_of(values)
     assert hint.endswith("; `sources.` in place of `sources[N].` is for all of them")
     *_, way = (way for way in hint.split("; ") if "--set" in way)
@@ -343,8 +303,7 @@ def hint_of(values: dict[str, Any], ways: Sequence[str] = ()) -> str:
     try:
         seen = preview(make_recipe(values, ways), progress=Notes())
     except InputError as error:
-        assert error.hint is not None
-        return error.hint
+        return str(error.hint)
     return next(filter(None, [seen.hint, *(row.hint for row in seen.rows)]), "")
 
 
@@ -356,22 +315,15 @@ def test_a_key_of_a_source_that_is_not_there_is_one_error(setting: str) -> None:
 
 def test_what_two_sources_are_both_asked_is_said_once_for_both(tmp_path: Path, starter: Path) -> None:
     row = {"prompt": "2 + 2?", "completion": "4", "system_prompt": "Count with care, please."}
-    for name in ("train.jsonl", "test.jsonl"):
-        (tmp_path / name).write_text(json.dumps(row) + "\n", "utf-8")
-    sources = [{"path": str(tmp_path / name)} for name in ("train.jsonl", "test.jsonl")]
-    values = {"sources": sources, "tokenizer": str(starter / "tokenizer")}
+    files = (write(tmp_path / name, [row]) for name in ("train.jsonl", "test.jsonl"))
+    values = values_of(starter / "tokenizer", *files)
     columns, *others = settings_in(hint_of(values))
     assert columns.startswith("sources.columns=") and not others
     assert hint_of(values, [columns]) == ""
 
 
-CALL = {"type": "function", "function": {"name": "look", "arguments": {"x": "1"}}}
-CALLED = [
-    USER,
-    {"role": "assistant", "content": "", "tool_calls": [CALL]},
-    {"role": "tool", "content": "x"},
-    ANSWER,
-]
+CALL = {"type": "function", "function": LOOK}
+CALLED = [USER, ANSWER | {"content": "", "tool_calls": [CALL]}, {"role": "tool", "content": "x"}, ANSWER]
 PEOPLE = [
     {"author": "mira", "content": "question", "pinned": False},
     {"author": "HelpBot", "content": "answer", "pinned": False},
@@ -390,8 +342,7 @@ def test_each_step_for_rows_that_are_refused_leads_to_a_build(
     row: dict[str, Any], says: str, tmp_path: Path, starter: Path
 ) -> None:
     """Speakers with names, and tools without definitions."""
-    path, overrides = tmp_path / "rows.jsonl", list[str]()
-    path.write_text(json.dumps(row) + "\n")
+    path, overrides = write(tmp_path / "rows.jsonl", [row]), list[str]()
     for _ in range(4):
         columns = {"messages": next(iter(row))}
         recipe = {"sources": [{"path": str(path), "columns": columns}], "tokenizer": str(starter / "tokenizer")}
@@ -403,17 +354,15 @@ def test_each_step_for_rows_that_are_refused_leads_to_a_build(
             path, overrides = tmp_path / f"{path.stem}_lines.jsonl", []
         else:
             overrides += settings_in(hint)[:1]
-    text = "".join(run.text for document in seen.rows[0].view.documents for run in document.runs)
-    assert says in text and "answer" in text
+    assert says in whole(seen) and "answer" in whole(seen)
 
 
 @pytest.mark.parametrize(("before", "is_offered"), [("", True), ("System: Be kind.\n", False)])
 def test_headers_are_taken_off_prompts_only_where_no_system_message_would_be_left_in_the_question(
     before: str, is_offered: bool, tmp_path: Path, starter: Path
 ) -> None:
-    path, notes = tmp_path / "rows.jsonl", Notes()
-    path.write_text(json.dumps({"prompt": f"{before}User: question\nAssistant:", "completion": " answer"}) + "\n")
-    values = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer")}
+    row, notes = {"prompt": f"{before}User: question\nAssistant:", "completion": " answer"}, Notes()
+    values = values_of(starter / "tokenizer", write(tmp_path / "rows.jsonl", [row]))
     preview(make_recipe(values), progress=notes)
     (note,) = (each for each in notes.notes if "without the chat template" in each)
     assert ("rows.wrapped=unwrap" in note) == is_offered

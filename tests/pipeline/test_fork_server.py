@@ -171,14 +171,8 @@ def test_the_template_of_a_tokenizer_does_not_run_before_a_fork(starter, tmp_pat
 def test_what_is_loaded_before_a_fork_has_no_threads_of_its_own(tmp_path):
     """Threads of an encoder would be missing in the copy, which would wait for them for ever."""
     pytest.importorskip("gigatoken")
-    command = [
-        sys.executable,
-        "-W",
-        "ignore::DeprecationWarning",
-        "-c",
-        LOADING,
-        str(twins.byte_level(tmp_path / "tokenizer")),
-    ]
+    tokenizer = twins.byte_level(tmp_path / "tokenizer")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOADING, str(tokenizer)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (found.returncode, found.stderr) == (0, "")
 

@@ -21,29 +21,15 @@ from packer.source.decode import Refused
 from packer.source.forms import form_of
 from packer.source.schema import read_row, schema_of
 
-ASKED, THOUGHT, CALLED, RESULT, SAID = (
-    "When is the tide?",
-    "I should look it up.",
-    "Oban",
-    "06:12",
-    "At twelve past six.",
-)
-SYSTEM = "Answer briefly."
+SYSTEM, ASKED, THOUGHT = "Answer briefly.", "When is the tide?", "I should look it up."
+CALLED, RESULT, SAID = "Oban", "06:12", "At twelve past six."
 KINDS = ["jsonl", "parquet"]
 
-GEMINI = {
+DECLARED = {"type": "OBJECT", "properties": {"harbor": {"type": "STRING"}}}
+FOUND = {"high": RESULT}
+GEMINI: dict[str, Any] = {
     "systemInstruction": {"parts": [{"text": SYSTEM}]},
-    "tools": [
-        {
-            "functionDeclarations": [
-                {
-                    "name": "tide",
-                    "description": "tells",
-                    "parameters": {"type": "OBJECT", "properties": {"harbor": {"type": "STRING"}}},
-                }
-            ]
-        }
-    ],
+    "tools": [{"functionDeclarations": [{"name": "tide", "description": "tells", "parameters": DECLARED}]}],
     "contents": [
         {"role": "user", "parts": [{"text": ASKED}]},
         {
@@ -53,23 +39,18 @@ GEMINI = {
                 {"functionCall": {"name": "tide", "args": {"harbor": CALLED}}, "thoughtSignature": "c2lnbmF0dXJl"},
             ],
         },
-        {"role": "user", "parts": [{"functionResponse": {"name": "tide", "response": {"high": RESULT}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "tide", "response": FOUND}}]},
         {"role": "model", "parts": [{"text": SAID}]},
     ],
 }
 ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "input_text", "text": ASKED}]},
     {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": THOUGHT}]},
-    {
-        "type": "function_call",
-        "id": "fc_1",
-        "call_id": "call_1",
-        "name": "tide",
-        "arguments": '{"harbor": "Oban"}',
-        "status": "completed",
-    },
-    {"type": "function_call_output", "call_id": "call_1", "output": '{"high": "06:12"}'},
+    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "tide", "status": "completed"}
+    | {"arguments": json.dumps({"harbor": CALLED})},
+    {"type": "function_call_output", "call_id": "call_1", "output": json.dumps(FOUND)},
 ]
+REASONED = {"type": "reasoning", "id": "rs_2", "summary": []}
 ANSWER_ITEM = {
     "type": "message",
     "id": "msg_1",
@@ -86,13 +67,13 @@ RESPONSES = {
     "text": {"format": {"type": "text"}},
     "reasoning": {"effort": "low", "summary": None},
     "input": ITEMS,
-    "output": [{"type": "reasoning", "id": "rs_2", "summary": []}, ANSWER_ITEM],
+    "output": [REASONED, ANSWER_ITEM],
 }
 CHAT = [
     {"role": "system", "content": SYSTEM},
     {"role": "user", "content": ASKED},
     {"role": "assistant", "content": None, "reasoning_content": THOUGHT, "tool_calls": [CHAT_CALL]},
-    {"role": "tool", "tool_call_id": "call_1", "content": '{"high": "06:12"}'},
+    {"role": "tool", "tool_call_id": "call_1", "content": json.dumps(FOUND)},
 ]
 REQUEST = {"model": "m", "messages": CHAT, "tools": CHAT_TOOLS}
 ANSWER: dict[str, Any] = {"role": "assistant", "content": SAID}
@@ -102,10 +83,7 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "gemini": (GEMINI, ALL),
     "responses": (RESPONSES, LAST),
     "responses of which a summary is given": (
-        {
-            **RESPONSES,
-            "output": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}]}, ANSWER_ITEM],
-        },
+        RESPONSES | {"output": [REASONED | {"summary": [{"type": "summary_text", "text": THOUGHT}]}, ANSWER_ITEM]},
         [f"[{THOUGHT}]{SAID}"],
     ),
     "a batch of responses": (
@@ -122,10 +100,7 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
         LAST,
     ),
     "a log of chats in none and a body": ({"request": REQUEST, "response": {"status": 200, "body": RESPONSE}}, LAST),
-    "a log of chats as JSON in cells": (
-        {"request": json.dumps(REQUEST), "response": json.dumps(RESPONSE)},
-        LAST,
-    ),
+    "a log of chats as JSON in cells": ({"request": json.dumps(REQUEST), "response": json.dumps(RESPONSE)}, LAST),
     "a request that is the row itself": (REQUEST | {"response": RESPONSE}, LAST),
     "a log of ollama": (REQUEST | {"message": ANSWER, "done_reason": "stop"}, LAST),
     "a log of ollama with JSON in a cell": (REQUEST | {"message": json.dumps(ANSWER)}, LAST),
@@ -139,8 +114,8 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a log of gemini": (
         {
-            "request": GEMINI | {"contents": GEMINI["contents"][:3]},  # type: ignore[index]
-            "response": {"candidates": [{"content": GEMINI["contents"][3], "finishReason": "STOP"}]},  # type: ignore[index]
+            "request": GEMINI | {"contents": GEMINI["contents"][:3]},
+            "response": {"candidates": [{"content": GEMINI["contents"][3], "finishReason": "STOP"}]},
         },
         LAST,
     ),
@@ -160,7 +135,7 @@ TRAINED: dict[str, tuple[dict[str, Any], list[str]]] = {
                     },
                     {
                         "role": "user",
-                        "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": '{"high": "06:12"}'}],
+                        "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": json.dumps(FOUND)}],
                     },
                 ],
             },
@@ -197,16 +172,13 @@ def test_a_request_and_its_answer_are_read_as_what_they_say(name: str, kind: str
     assert places == sorted(places) and text.count(ASKED) == text.count(RESULT) == 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"```json\n{CALL}\n```",
-        f"<functioncall> {CALL}",
-        f"<tool_call>\n{CALL}\n</tool_call>",
-        f"[TOOL_CALLS] [{CALL}]",
-        'tide(harbor="Oban")',
-    ],
-)
+WRITTEN = [
+    *(f"```json\n{CALL}\n```", f"<functioncall> {CALL}", f"<tool_call>\n{CALL}\n</tool_call>"),
+    *(f"[TOOL_CALLS] [{CALL}]", 'tide(harbor="Oban")'),
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
 def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_calls(text: str, built: Any) -> None:
     asked = {"role": "user", "content": ASKED}
     row = {"messages": [asked, {"role": "assistant", "content": text}], "tools": CHAT_TOOLS}
@@ -215,14 +187,9 @@ def test_a_call_that_an_answer_has_as_text_is_trained_as_the_template_writes_cal
 
 
 ONE, OTHER = "It leaves at six.", "Ask somebody else."
+ARENA = [[{"role": "user", "content": ASKED}, {"role": "assistant", "content": answer}] for answer in (OTHER, ONE)]
 COMPARED: dict[str, dict[str, Any]] = {
-    "helpsteer 3": {
-        "domain": "general",
-        "context": [{"role": "user", "content": ASKED}],
-        "response1": OTHER,
-        "response2": ONE,
-        "overall_preference": 2,
-    },
+    "helpsteer 3": {"context": ARENA[0][:1], "response1": OTHER, "response2": ONE, "overall_preference": 2},
     "helpsteer 2": {"prompt": ASKED, "response_1": ONE, "response_2": OTHER, "preference_strength": -1},
     "no underscore": {"prompt": ASKED, "answer0": OTHER, "answer1": ONE, "preferred": "answer1"},
     "a letter": {"prompt": ASKED, "response_A": OTHER, "response_B": ONE, "label": "B"},
@@ -233,11 +200,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "saferlhf": {"prompt": ASKED, "response_0": OTHER, "response_1": ONE, "better_response_id": 1},
     "an arena": {"prompt": ASKED, "response_a": ONE, "response_b": OTHER, "winner": "model_a"},
     "a number that wins": {"prompt": ASKED, "answer_1": OTHER, "answer_2": ONE, "winner": 2},
-    "conversations of an arena": {
-        "conversation_a": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": OTHER}],
-        "conversation_b": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": ONE}],
-        "winner": "model_b",
-    },
+    "conversations of an arena": {"conversation_a": ARENA[0], "conversation_b": ARENA[1], "winner": "model_b"},
 }
 
 
@@ -296,7 +259,7 @@ def test_the_page_makes_pairs_of_an_arena(model: Path, tmp_path: Path, monkeypat
         (
             {
                 "request": REQUEST,
-                "response": {"choices": [{"message": ANSWER | {"content": text}} for text in (ONE, OTHER)]},
+                "response": {"choices": [{"message": ANSWER | {"content": ONE}}, {"message": ANSWER}]},
             },
             "wrong_type",
         ),
@@ -314,9 +277,8 @@ def ended(value: Any, name: str, ending: str) -> Any:
     if not isinstance(value, dict):
         return value
     changed = {key: ended(each, name, ending) for key, each in value.items()}
-    is_place = (
-        value.keys() & {"output", "choices", "message", "stopReason", "finishReason"} or value.get("type") == "message"
-    )
+    places = {"output", "choices", "message", "stopReason", "finishReason"}
+    is_place = value.keys() & places or value.get("type") == "message"
     return changed | ({name: ending} if is_place else {})
 
 
@@ -391,9 +353,7 @@ def test_a_row_with_anything_in_any_place_is_read_or_refused(row: dict[str, Any]
         while True:
             key = data.draw(st.sampled_from(keys))
             inner = place[key]
-            keys = (
-                list(inner) if isinstance(inner, dict) else list(range(len(inner))) if isinstance(inner, list) else []
-            )
+            keys = [*range(len(inner))] if isinstance(inner, list) else [*inner] if isinstance(inner, dict) else []
             if not keys or data.draw(st.booleans()):
                 break
             place = inner

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chats import chat
 from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,20 +30,20 @@ from packer.recipe.named_options import NAMED_OPTIONS
 from packer.recipe.recipe import Recipe, Source, load_recipe, make_recipe, to_json
 
 ROWS = [
-    {
-        "messages": [
-            {"role": "user", "content": f"What is {number} plus {number}? 𝄞"},
-            {"role": "assistant", "content": f"It is {2 * number}."},
-        ],
-        "note": {"of": [number, None, 0.5]},
-    }
+    chat(f"What is {number} plus {number}? 𝄞", f"It is {2 * number}.", note={"of": [number, None, 0.5]})
     for number in range(23)
 ]
 
 
 @pytest.fixture
-def tokenizer(starter: Path) -> Path:
-    return starter / "tokenizer"
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def options(starter: Path):
+    """Arguments of a build."""
+    return {"tokenizer": starter / "tokenizer", "pack": {"block_len": 128}, "progress": False, "jobs": 1}
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +59,6 @@ def of_file(starter: Path, tmp_path_factory: pytest.TempPathFactory):
         return content(build_recipe(make_recipe(values), folder / "cache", jobs=1))
 
     return lambda rows: content_of("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def options_of(tokenizer: Path):
-    return {"tokenizer": tokenizer, "pack": {"block_len": 128}, "progress": False, "jobs": 1}
 
 
 def content(result):
@@ -88,15 +85,14 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_in_memory_give_the_cache_of_the_same_rows_in_a_file_and_nothing_is_done_twice(
-    form, tokenizer, of_file, tmp_path
+    form, options, cache, of_file
 ):
-    cache = tmp_path / "cache"
-    first = packer.build(FORMS[form](ROWS), cache, **options_of(tokenizer))
+    first = packer.build(FORMS[form](ROWS), cache, **options)
     assert first.built
     assert content(first) == of_file(ROWS)
     (kept,) = files_of(cache)
     assert [entry.path for entry in first.manifest.inputs] == [kept.as_posix()]
-    second = packer.build(FORMS[form](ROWS), cache, **options_of(tokenizer))
+    second = packer.build(FORMS[form](ROWS), cache, **options)
     assert not second.built
     assert second.fingerprint == first.fingerprint
     assert files_of(cache) == [kept]
@@ -106,7 +102,7 @@ def test_rows_in_memory_give_the_cache_of_the_same_rows_in_a_file_and_nothing_is
 
 
 @pytest.mark.parametrize("kind", ["Dataset", "select", "IterableDataset", "DatasetDict", "DataFrame"])
-def test_other_libraries_rows_are_taken_as_what_they_give(kind, tokenizer, of_file, tmp_path):
+def test_other_libraries_rows_are_taken_as_what_they_give(kind, options, cache, of_file):
     pytest.importorskip("pandas" if kind == "DataFrame" else "datasets", reason="DATASETS MISSING: not built from")
     rows, parts = [{"messages": row["messages"]} for row in ROWS], {}
     if kind == "DataFrame":
@@ -125,17 +121,17 @@ def test_other_libraries_rows_are_taken_as_what_they_give(kind, tokenizer, of_fi
         elif kind == "DatasetDict":
             parts = {"train": rows[:20], "held.out": rows[20:]}
             data = datasets.DatasetDict({name: datasets.Dataset.from_list(part) for name, part in parts.items()})
-    result = packer.build(data, tmp_path / "cache", **options_of(tokenizer))
+    result = packer.build(data, cache, **options)
     assert result.built
     for name, part in parts.items():
         assert sum(shard.num_input_rows for shard in result.manifest.shards if shard.split == name) == len(part)
-    assert len(files_of(tmp_path / "cache")) == max(len(parts), 1)
+    assert len(files_of(cache)) == max(len(parts), 1)
     if not parts:
         assert content(result) == of_file(rows)
-    assert not packer.build(data, tmp_path / "cache", **options_of(tokenizer)).built
+    assert not packer.build(data, cache, **options).built
 
 
-def test_a_null_in_a_struct_of_a_table_is_a_key_that_is_missing(tokenizer, tmp_path, of_file):
+def test_a_null_in_a_struct_of_a_table_is_a_key_that_is_missing(options, cache, of_file):
     """Arrow gives every struct every key: the tools of one row would get the parameters of the other's."""
     schemas = [{"a": {"type": "string"}}, {"b": {"type": "number"}}]
     # Keys in alphabetical order: where a type is inferred, older versions of pyarrow sort a struct's fields.
@@ -143,55 +139,49 @@ def test_a_null_in_a_struct_of_a_table_is_a_key_that_is_missing(tokenizer, tmp_p
         {**row, "tools": [{"function": {"name": "f", "parameters": {"properties": schema}}, "type": "function"}]}
         for row, schema in zip(ROWS, schemas, strict=False)
     ]
-    result = packer.build(pa.Table.from_pylist(rows), tmp_path / "cache", **options_of(tokenizer))
+    result = packer.build(pa.Table.from_pylist(rows), cache, **options)
     assert result.manifest.totals.kept == 2
     assert content(result) == of_file(rows)
 
 
-def test_splits_and_options_of_sources_are_those_of_a_recipe(tokenizer, tmp_path, starter):
+def test_splits_and_options_of_sources_are_those_of_a_recipe(options, cache, tmp_path, starter):
     rows = [{"question": row["messages"][0]["content"], "reply": row["messages"][1]["content"]} for row in ROWS]
     columns = {"instruction": "question", "output": "reply"}
-    result = packer.build(
-        {"train": rows[:20], "eval": once(rows[20:])},
-        tmp_path / "cache",
-        schema="alpaca",
-        columns=columns,
-        **options_of(tokenizer),
-    )
+    splits = {"train": rows[:20], "eval": once(rows[20:])}
+    result = packer.build(splits, cache, schema="alpaca", columns=columns, **options)
     assert {shard.split for shard in result.manifest.shards} == {"train", "eval"}
-    assert {(entry.schema, tuple(entry.columns)) for entry in result.manifest.inputs} == {
-        ("alpaca", ("instruction", "output"))
-    }
+    read = {(entry.schema, tuple(entry.columns)) for entry in result.manifest.inputs}
+    assert read == {("alpaca", ("instruction", "output"))}
     paths = [starter / "data" / "chat.jsonl", str(starter / "data" / "tools.jsonl")]
-    held_out = packer.build(paths, tmp_path / "files", split="eval", fail_above=1, **options_of(tokenizer))
+    held_out = packer.build(paths, tmp_path / "files", split="eval", limit=9, fail_above=1, **options)
     assert {shard.split for shard in held_out.manifest.shards} == {"eval"}
     assert [entry.path for entry in held_out.manifest.inputs] == list(map(str, paths))
     assert files_of(tmp_path / "files") == []
 
 
-def test_a_split_may_be_called_as_a_key_of_recipes(tokenizer, tmp_path):
+def test_a_split_may_be_called_as_a_key_of_recipes(options, tmp_path):
     rows = [{"text": f"row {number}"} for number in range(4)]
     for data in ({"train": rows, "rows": rows[:1]}, {"pack": iter(rows), "read": rows[:2]}):
         names = list(data)
-        made = packer.build(data, tmp_path / "_".join(names), **options_of(tokenizer))
+        made = packer.build(data, tmp_path / "_".join(names), **options)
         assert [entry.split for entry in made.manifest.inputs] == names
 
 
-def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(tokenizer, tmp_path):
-    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"validation": 0.3}}, **options_of(tokenizer))
+def test_rows_are_held_out_by_name_or_by_the_rule_of_the_recipe(options, tmp_path):
+    by_rule = packer.build(ROWS, tmp_path / "rule", split={"shares": {"validation": 0.3}}, **options)
     splits = {shard.split for shard in by_rule.manifest.shards}
     assert splits == {"train", "validation"} and by_rule.manifest.totals.kept == len(ROWS)
-    taken = packer.build(ROWS, tmp_path / "taken", take={"rows": 5}, split="eval", **options_of(tokenizer))
+    taken = packer.build(ROWS, tmp_path / "taken", take={"rows": 5}, split="eval", **options)
     assert taken.manifest.totals.packed == 5
     assert {shard.split for shard in taken.manifest.shards} == {"eval"}
 
 
-def test_a_limit_ends_the_reading_of_rows_that_have_no_end(tokenizer, tmp_path, of_file):
+def test_a_limit_ends_the_reading_of_rows_that_have_no_end(options, cache, of_file):
     def endless():
         while True:
             yield from ROWS
 
-    result = packer.build(endless(), tmp_path / "cache", limit=30, **options_of(tokenizer))
+    result = packer.build(endless(), cache, limit=30, **options)
     assert content(result) == of_file([*ROWS, *ROWS][:30])
 
 
@@ -213,8 +203,7 @@ def test_a_recipe_is_built_as_by_the_command_and_options_take_precedence(starter
 # What a cache names stays
 
 
-def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_taken_its_place(tokenizer, tmp_path):
-    cache, options = tmp_path / "cache", options_of(tokenizer)
+def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_taken_its_place(options, cache):
     packer.build(ROWS, cache, **options)
     (kept,) = files_of(cache)
     with pytest.raises(UsageError, match="would lose inputs") as caught:
@@ -229,8 +218,7 @@ def test_other_rows_ask_and_the_rows_that_a_cache_names_stay_until_another_has_t
     assert not verify(cache, sources=["/"], threads=1).findings
 
 
-def test_a_dry_run_leaves_nothing(tokenizer, tmp_path):
-    cache, options = tmp_path / "cache", options_of(tokenizer)
+def test_a_dry_run_leaves_nothing(options, cache, tmp_path):
     result = packer.build(ROWS, cache, dry_run=True, **options)
     assert not result.built and result.num_partitions_built == 1
     assert list(tmp_path.iterdir()) == []
@@ -240,10 +228,9 @@ def test_a_dry_run_leaves_nothing(tokenizer, tmp_path):
     assert files_of(cache) == before
 
 
-def test_rows_of_a_refused_build_stay_only_if_its_error_names_them(tokenizer, tmp_path):
-    cache, options = tmp_path / "cache", options_of(tokenizer)
+def test_rows_of_a_refused_build_stay_only_if_its_error_names_them(options, cache, tmp_path):
     with pytest.raises(InputError, match="no such file"):
-        packer.build(ROWS, cache, **{**options, "tokenizer": tmp_path / "nowhere"})
+        packer.build(ROWS, cache, **options | {"tokenizer": tmp_path / "nowhere"})
     assert not rows_folder(cache).exists()
     with pytest.raises(InputError, match="nothing reads") as caught:
         packer.build([{**row, "persona": "A fisherman from the isle of Mull"} for row in ROWS], cache, **options)
@@ -251,27 +238,27 @@ def test_rows_of_a_refused_build_stay_only_if_its_error_names_them(tokenizer, tm
     assert kept.as_posix() in str(caught.value)
 
 
-def test_rows_that_fail_half_way_leave_nothing(tokenizer, tmp_path):
+def test_rows_that_fail_half_way_leave_nothing(options, cache, tmp_path):
     def failing():
         yield ROWS[0]
         raise OSError("gone")
 
     for rows in (failing(), {"train": ROWS, "eval": failing()}):
         with pytest.raises(OSError, match="gone"):
-            packer.build(rows, tmp_path / "cache", **options_of(tokenizer))
+            packer.build(rows, cache, **options)
         assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", [".", "cache/", "a/../cache", "c[1]*"])
-def test_rows_lie_beside_the_cache_whatever_its_name(place, tokenizer, tmp_path, monkeypatch):
+def test_rows_lie_beside_the_cache_whatever_its_name(place, options, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / ("here" if place == "." else "."))
-    result = packer.build(ROWS, place, **options_of(tokenizer))
+    result = packer.build(ROWS, place, **options)
     (entry,) = result.manifest.inputs
     assert Path(entry.path).is_file()
     assert Path(entry.path).resolve().parent.parent == tmp_path
-    assert packer.build(ROWS, place, **options_of(tokenizer)).built is False
+    assert packer.build(ROWS, place, **options).built is False
 
 
 # Rows as JSON
@@ -339,7 +326,7 @@ class Tokenizer:
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "error", "said", "hint"),
+    ("data", "asked", "error", "said", "hint"),
     [
         (ROWS[0], {}, TypeError, "the fields of a row: messages", "[row]"),
         (None, {}, TypeError, "expected rows, files or a recipe", "list of dicts"),
@@ -359,11 +346,10 @@ class Tokenizer:
     ],
 )
 def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
-    data, options, error, said, hint, tokenizer, tmp_path
+    data, asked, error, said, hint, options, cache, tmp_path
 ):
-    cache = tmp_path / "cache"
     with pytest.raises(error) as caught:
-        packer.build(data, cache, **{**options_of(tokenizer), **options})
+        packer.build(data, cache, **options | asked)
     assert said in str(caught.value)
     assert hint is None or hint in "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert list(tmp_path.iterdir()) == []
@@ -377,23 +363,22 @@ def test_what_cannot_be_built_is_one_error_with_a_hint_and_leaves_nothing(
         (b"{% if %}", "it has to be one for Hugging Face's apply_chat_template; template='FILE' gives another"),
     ],
 )
-def test_a_template_that_is_none_is_told_what_one_is_in_words_of_python(template, hint, tokenizer, tmp_path):
+def test_a_template_that_is_none_is_told_what_one_is_in_words_of_python(template, hint, options, cache, tmp_path):
     path = tmp_path / "template.jinja"
     if template is not None:
         path.write_bytes(template)
     with pytest.raises(packer.PackerError) as caught:
-        packer.build(ROWS, tmp_path / "cache", **options_of(tokenizer), template=path)
+        packer.build(ROWS, cache, **options, template=path)
     assert caught.value.hint is not None and caught.value.hint.startswith(hint)
 
 
-def test_a_folder_of_other_things_is_refused_before_any_row_is_read(tokenizer, tmp_path):
+def test_a_folder_of_other_things_is_refused_before_any_row_is_read(options, tmp_path):
     (tmp_path / "file").write_text("mine", "utf-8")
     with pytest.raises(UsageError, match="is not a cache"):
-        packer.build(once(iter(lambda: pytest.fail("read"), 0)), tmp_path, **options_of(tokenizer))
+        packer.build(once(iter(lambda: pytest.fail("read"), 0)), tmp_path, **options)
 
 
-def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_build(tokenizer, tmp_path):
-    cache, options = tmp_path / "cache", options_of(tokenizer)
+def test_rows_that_are_all_rejected_stay_to_be_looked_at_and_go_with_the_next_build(options, cache):
     rows = [{"messages": [{"role": "user", "content": str(number)}]} for number in range(3)]
     with pytest.raises(NothingKeptError):
         packer.build(rows, cache, **options)
@@ -428,10 +413,9 @@ def test_a_result_prints_what_the_command_prints(starter, tmp_path, monkeypatch)
     assert re.search(r"built one in [\d.]+ s, [\d.]+k? tokens/s", results[0])
 
 
-def test_notes_of_a_build_reach_whoever_called_it(tokenizer, tmp_path, capsys):
-    options = {**options_of(tokenizer), "progress": True}
-    result = packer.build(ROWS, tmp_path / "cache", **options)
-    (kept,) = files_of(tmp_path / "cache")
+def test_notes_of_a_build_reach_whoever_called_it(options, cache, capsys):
+    result = packer.build(ROWS, cache, **options | {"progress": True})
+    (kept,) = files_of(cache)
     shown = capsys.readouterr()
     assert f"note: 23 rows kept in {kept}" in shown.err
     assert shown.out == ""

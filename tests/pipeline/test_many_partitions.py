@@ -41,14 +41,8 @@ print(json.dumps({
 
 
 def recipe_of(path: Path, starter: Path) -> Recipe:
-    return make_recipe(
-        {
-            "sources": [{"path": str(path)}],
-            "tokenizer": str(starter / "tokenizer"),
-            "pack": {"block_len": 128, "group_documents": 2_000},
-            "partition_bytes": len(ROW),
-        }
-    )
+    values = {"sources": [{"path": str(path)}], "tokenizer": str(starter / "tokenizer"), "partition_bytes": len(ROW)}
+    return make_recipe(values | {"pack": {"block_len": 128, "group_documents": 2_000}})
 
 
 @pytest.mark.slow
@@ -57,9 +51,8 @@ def test_a_build_of_10_000_partitions_goes_on_from_its_journal_in_300_megabytes(
     one, many, cache = tmp_path / "one.jsonl", tmp_path / "many.jsonl", tmp_path / "cache"
     one.write_bytes(ROW)
     many.write_bytes(b"".join(ROW.replace(b"000000", b"%06d" % i) for i in range(NUM_PARTITIONS)))
-    subprocess.run(
-        [sys.executable, "-c", BUILD, json.dumps(to_json(recipe_of(one, starter))), str(tmp_path / "first")], check=True
-    )
+    command = [sys.executable, "-c", BUILD]
+    subprocess.run([*command, json.dumps(to_json(recipe_of(one, starter))), str(tmp_path / "first")], check=True)
     done = next(shard for shard in read_manifest(tmp_path / "first").shards if shard.kind == "documents")
     # The shard of one row stands for those of all, under as many names.
     recipe = recipe_of(many, starter)
@@ -73,17 +66,12 @@ def test_a_build_of_10_000_partitions_goes_on_from_its_journal_in_300_megabytes(
         shutil.copyfile(tmp_path / "first" / done.path, content)
     for number, task in enumerate(plan.tasks):
         path = f"documents/{number:05d}-{done.sha256[:12]}.arrow"
-        shard = msgspec.structs.replace(
-            done, path=path, key=task.key, first_row=task.partition.first_row, first_line=task.partition.first_line
-        )
+        first = {"first_row": task.partition.first_row, "first_line": task.partition.first_line}
+        shard = msgspec.structs.replace(done, path=path, key=task.key, **first)
         (cache / path).hardlink_to(contents[number % len(contents)])
         (journal / f"{task.key}.json").write_bytes(msgspec.json.encode(PartitionResult(shard=shard, rejected=())))
-    ended = subprocess.run(
-        [sys.executable, "-c", BUILD, json.dumps(to_json(recipe)), str(cache)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = [*command, json.dumps(to_json(recipe)), str(cache)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
     found = json.loads(ended.stdout)
     print(found)
     assert (found["built"], found["reused"]) == (0, NUM_PARTITIONS)

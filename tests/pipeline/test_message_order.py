@@ -1,6 +1,5 @@
 """Messages in another order than they say: each way on that a build names leads to rows that are trained in theirs."""
 
-import csv
 import datetime as dt
 import json
 import random
@@ -10,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import twins
 from command_line import fields, run
+from followed_steps import write
 from search_effort import each_with_a_kind
 
 from packer.audit.view import view_row
@@ -48,14 +46,8 @@ ORDERS: dict[str, list[dict[str, Any]]] = {
 
 
 def written(path: Path, rows: Sequence[list[dict[str, Any]]]) -> Path:
-    if path.suffix == ".csv":
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([["messages"], *([json.dumps(each)] for each in rows)])
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist([{"messages": each} for each in rows]), path)
-    else:
-        path.write_text("".join(json.dumps({"messages": each}) + "\n" for each in rows), "utf-8")
-    return path
+    cell: Any = json.dumps if path.suffix == ".csv" else list
+    return write(path, [{"messages": cell(each)} for each in rows])
 
 
 def questions(path: Path, tokenizer: Path, cache: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import random
 import pytest
 import row_likeness
 import twins
+from chats import chat
 from packed_again import packed_again
 
 from packer.audit.check import check
@@ -16,14 +17,7 @@ from packer.recipe.recipe import make_recipe
 from packer.store.cache import Cache
 
 WORDS = [f"word{i}" for i in range(500)]
-RULES = {
-    "deduplicate": {"near": {"jaccard": 0.8}},
-    "split": {"shares": {"validation": 0.3}, "leakage": {"near": 0.7}},
-}
-
-
-def chat(question, answer):
-    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+SPLIT = {"shares": {"validation": 0.3}, "leakage": {"near": 0.7}}
 
 
 def said(row):
@@ -59,16 +53,11 @@ def built(tmp_path_factory):
 
 
 def recipe_of(folder, *overrides, **keys):
-    values = {
-        "sources": [{"path": str(folder / "rows.jsonl")}],
-        "tokenizer": str(folder / "tokenizer"),
-        "engine": "reference",
-        "partition_bytes": 2**16,
-        "pack": {"block_len": 2048},
-        "decontaminate": {"against": [{"path": str(folder / "bench.jsonl"), "name": "bench"}]},
-        **RULES,
-    }
-    return make_recipe({**values, **keys}, overrides)
+    values = {"sources": [{"path": str(folder / "rows.jsonl")}], "tokenizer": str(folder / "tokenizer")}
+    values |= {"engine": "reference", "partition_bytes": 2**16, "pack": {"block_len": 2048}}
+    against = [{"path": str(folder / "bench.jsonl"), "name": "bench"}]
+    rules = {"deduplicate": {"near": {"jaccard": 0.8}}, "decontaminate": {"against": against}, "split": SPLIT}
+    return make_recipe({**values, **rules, **keys}, overrides)
 
 
 def left_out(cache):
@@ -95,11 +84,9 @@ def test_rows_are_left_out_as_literal_rules_say(built):
     for row, (kept, jaccard) in near.items():
         assert f"rows.jsonl row {rest[kept]}, {jaccard:.3f} alike" in found[rest[row]][1]
     grams = [row_likeness.shingles(said(row)[0], 3) for row in rows]
-    leaking = {
-        row
-        for row in split["train"] | codes["leaks"]
-        if any(row_likeness.jaccard(grams[row], grams[other]) >= 0.7 for other in split["validation"])
-    }
+    held_out = [grams[row] for row in split["validation"]]
+    rest = split["train"] | codes["leaks"]
+    leaking = {row for row in rest if any(row_likeness.jaccard(grams[row], each) >= 0.7 for each in held_out)}
     assert codes["leaks"] == leaking and leaking
 
 
@@ -119,9 +106,8 @@ def test_rows_divided_at_random_fail(built, tmp_path):
     report = check(tmp_path / "cache", sources=["/"], near=True)
     assert {each.code for each in report.findings if each.level == "error"} == {"near_between_splits"}
     build(recipe_of(built, sources=sources, **plain | {"split": {"leakage": {}}}), tmp_path / "other", jobs=1)
-    assert check(tmp_path / "other", sources=["/"], near=True).ok, (
-        "a validation file of one's own keeps train free of its copies"
-    )
+    # A validation file of one's own keeps train free of its copies.
+    assert check(tmp_path / "other", sources=["/"], near=True).ok
 
 
 def test_another_threshold_needs_no_reading(built, tmp_path):
@@ -141,8 +127,18 @@ def test_a_changed_benchmark_makes_another_cache_and_an_unchanged_one_makes_none
         build(recipe_of(built, decontaminate=pinned), tmp_path / "third", jobs=1)
 
 
-def test_a_benchmark_without_its_column_stops_the_build_before_it_begins(built, tmp_path):
-    wrong = {"against": [{"path": str(built / "bench.jsonl"), "columns": {"question": "quesion"}}]}
-    with pytest.raises(InputError, match="no column 'quesion'"):
+@pytest.mark.parametrize(
+    ("lines", "columns", "said", "hint"),
+    [
+        ('{"qestion": "1?", "answer": "2"}\n', {"question": "question"}, "no column 'question'", "qestion"),
+        ('{"qestion": "1?", "answer": "2"}\n', {}, "none of the columns `question`", "qestion"),
+        ('{"question": "1?"}\n{"question": 7}\n', {}, "row 1: expected a text", ""),
+    ],
+)
+def test_a_benchmark_without_its_column_stops_the_build_before_it_begins(lines, columns, said, hint, built, tmp_path):
+    (tmp_path / "bench.jsonl").write_text(lines, "utf-8")
+    wrong = {"against": [{"path": str(tmp_path / "bench.jsonl"), "columns": columns}]}
+    with pytest.raises(InputError, match=said) as caught:
         build(recipe_of(built, decontaminate=wrong), tmp_path / "cache", jobs=1)
+    assert hint in str(caught.value.hint)
     assert not (tmp_path / "cache" / "documents").exists()

@@ -10,7 +10,7 @@ import pytest
 import twins
 from command_line import fields, run
 
-from packer.recipe.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import make_recipe
 from packer.store.manifest import read_manifest
 
 OPENS = twins.CHATML.replace("assistant\\n' }}{% endif %}", "assistant\\n<think>\\n' }}{% endif %}").replace(
@@ -161,13 +161,9 @@ NINE = twins.CHATML.replace(
     1,
 ).replace("{%- endfor %}\n{% if add", "{%- endif %}{%- endfor %}\n{% if add")
 CALL = {"id": "call_1", "type": "function", "function": {"name": "tide", "arguments": {"harbor": "Oban"}}}
+CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 CALLS: dict[str, Any] = {
-    "messages": [
-        ASK,
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "06:12"},
-        ANSWER,
-    ]
+    "messages": [ASK, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": "06:12"}, ANSWER]
 }
 
 
@@ -239,6 +235,6 @@ def test_ids_as_given_are_no_other_documents_than_without_the_key(asked: Any, tm
     assert first == again["recipe_fingerprint"]
 
 
-def test_recipes_of_older_caches_mean_what_they_meant(tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_text("supervision: {on_prompt_mismatch: refuse}\n")
-    assert load_recipe(tmp_path / "r.yaml").documents_half() == make_recipe({}).documents_half()
+def test_recipes_of_older_caches_mean_what_they_meant() -> None:
+    refusing = make_recipe({"supervision": {"on_prompt_mismatch": "refuse"}})
+    assert refusing.documents_half() == make_recipe({}).documents_half()

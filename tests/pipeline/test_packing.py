@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from packed_again import packed_again
 from packed_caches import check_packing, table
-from rejected_lines import write_rejected
 from shorter_starter import SETTLED
 from watched_builds import Notes, digests
 
@@ -15,33 +14,27 @@ from packer.audit.verify import verify
 from packer.errors import CheckError, NothingKeptError, RecipeError, StorageError
 from packer.pipeline import commit, run
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import load_recipe, make_recipe
+from packer.recipe.recipe import load_recipe
 from packer.store.manifest import read_manifest, write_manifest
-from packer.store.row_tables import read_rejected
 
 
 @pytest.fixture(scope="module")
 def mixed_cache(starter, tmp_path_factory):
     """Chats of one turn and of two, and plain text that ends without an EOS."""
-    folder = tmp_path_factory.mktemp("mixed")
     turns = [
         {"role": "user", "content": "count"},
         {"role": "assistant", "content": "one two three"},
         {"role": "user", "content": "again"},
         {"role": "assistant", "content": "one two three four five"},
     ]
-    chats = [msgspec.json.encode({"messages": turns[: 2 + 2 * (i % 2)]}) for i in range(12)]
-    (folder / "chat.jsonl").write_bytes(b"\n".join(chats))
-    texts = [msgspec.json.encode({"text": "a b c d e " * (i + 1)}) for i in range(30)]
-    (folder / "text.jsonl").write_bytes(b"\n".join(texts))
-    recipe = {
-        "sources": [{"path": str(folder / "chat.jsonl")}, {"path": str(folder / "text.jsonl"), "schema": "text"}],
-        "tokenizer": str(starter / "tokenizer"),
-        "text": {"append_eos": False},
-        "pack": {"mode": "none"},
-    }
-    build(make_recipe(recipe), folder / "cache", jobs=1, fail_above=1)
-    return folder / "cache"
+    chats = [{"messages": turns[: 2 + 2 * (i % 2)]} for i in range(12)]
+    rows = {"chats": chats, "texts": [{"text": "a b c d e " * (i + 1)} for i in range(30)]}
+    folder = tmp_path_factory.mktemp("mixed")
+    for name, own in rows.items():
+        (folder / f"{name}.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, own)))
+    rules = {"text": {"append_eos": False}, "pack": {"mode": "none"}, "fail_above": 1}
+    files = [folder / f"{name}.jsonl" for name in rows]
+    return build(files, folder / "cache", tokenizer=starter / "tokenizer", jobs=1, progress=None, **rules).folder
 
 
 MODES = [
@@ -121,20 +114,11 @@ def test_other_rules_of_packing_make_the_bytes_of_a_new_build_and_no_document(ke
     assert not build(recipe, tmp_path / "again", jobs=1, fail_above=1).built, "a build finds nothing to do"
 
 
-def test_what_makes_no_sense_is_refused_and_touches_nothing(starter, starter_cache, tmp_path):
+def test_a_pad_outside_of_the_vocabulary_is_refused_and_touches_nothing(starter, starter_cache, tmp_path):
     cache = Path(shutil.copytree(starter_cache, tmp_path / "cache"))
-    for keys, error, words in [
-        (["pack.block_len=100", "pack.align=16"], RecipeError, "does not divide pack.block_len 100"),
-        (["pack.mode=stream", "pack.align=16"], RecipeError, "pack.align: in mode 'stream'"),
-        (["pack.mode=stream", "pack.overlong=split"], RecipeError, "pack.overlong: a stream is cut"),
-        (["pack.blok_len=3"], RecipeError, "unknown key 'pack.blok_len'"),
-        (["pack.block_len=8"], NothingKeptError, "24,950 overlong"),
-        (["pack.pad_id=9999999"], RecipeError, "pack.pad_id 9999999: the vocabulary ends at"),
-    ]:
-        with pytest.raises(error, match=words) as caught:
-            build(load_recipe(starter / "recipe.yaml", keys), cache, jobs=1, fail_above=1, force=True)
-        assert caught.value.hint
-    assert digests(cache) == digests(starter_cache)
+    with pytest.raises(RecipeError, match=r"pack.pad_id 9999999: the vocabulary ends at") as caught:
+        build(load_recipe(starter / "recipe.yaml", ["pack.pad_id=9999999"]), cache, jobs=1, force=True)
+    assert caught.value.hint and digests(cache) == digests(starter_cache)
 
 
 @pytest.mark.parametrize("mode", ["isolated", "stream"])
@@ -175,14 +159,6 @@ def test_a_split_without_a_block_is_reported_and_tiled_all_the_same(starter_cach
     packed_again(starter_cache, folder, {"block_len": shortest - 1}, progress=notes)
     assert notes.notes == ["split 'eval' has no block: nothing of its 25 documents could be packed"]
     assert verify(folder, level="full").ok
-    lines = list(read_rejected(folder, read_manifest(folder)))
-    at = next(i for i, line in enumerate(lines) if line.split == "eval" and line.tokens and line.tokens > 3)
-    other = next(i for i in range(at + 1, len(lines)) if lines[i].split == "eval" and lines[i].code == lines[at].code)
-    lines[at] = msgspec.structs.replace(lines[at], tokens=lines[at].tokens - 1)
-    lines[other] = msgspec.structs.replace(lines[other], tokens=lines[other].tokens + 1)
-    write_manifest(folder, msgspec.structs.replace(read_manifest(folder), **write_rejected(folder, lines)))
-    findings = verify(folder, level="full").findings
-    assert [(finding.what, finding.found.split()[0]) for finding in findings] == [("parts in no block", "2")]
 
 
 def tampered(totals, **changes):

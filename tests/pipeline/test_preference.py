@@ -1,12 +1,12 @@
 """Caches of pairs: whatever selects, the two answers of a row stay together, or go together."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from followed_steps import write
 from hypothesis import given
 from hypothesis import strategies as st
 from single_documents import read_document
@@ -16,7 +16,7 @@ from packer.audit.verify import verify
 from packer.errors import CheckError, RecipeError
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import Recipe, load_recipe, make_recipe, to_json
+from packer.pipeline.messages.build_result import BuildResult
 from packer.store.cache import Cache
 from packer.store.manifest import read_manifest, write_manifest
 
@@ -25,29 +25,25 @@ WORDS = ("yes", "no", "a fox", "the lazy dog", "it depends on the weather, and o
 
 def row(number: int, *, turns: int = 1, words: int = 3) -> dict[str, Any]:
     prompt = [{"role": "user", "content": f"question {number} " + "why " * (number % 7)}]
+    said = [WORDS[(number + turn) % len(WORDS)] * words for turn in range(turns)]
+    goes_on = {"role": "user", "content": "go on"}
     sides = [
         [
-            message
+            each
             for turn in range(turns)
-            for message in (
-                {"role": "assistant", "content": f"{side} {turn}: " + WORDS[(number + turn) % len(WORDS)] * words},
-                {"role": "user", "content": "go on"},
-            )
-        ][:-1]
+            for each in ({"role": "assistant", "content": f"{side} {turn}: {said[turn]}"}, goes_on)
+        ]
         for side in ("good", "bad")
     ]
+    sides = [side[:-1] for side in sides]
     return {"prompt": prompt, "chosen": sides[0], "rejected": sides[1], "id": f"r{number}"}
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> dict[str, str]:
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    return {"path": str(path)}
-
-
-def recipe_of(starter: Path, sources: list[dict[str, str]], **others: Any) -> Recipe:
-    values = to_json(load_recipe(starter / "recipe.yaml"))
-    pack = {"block_len": 256, **others.pop("pack", {})}
-    return make_recipe({**values, "sources": sources, "partition_bytes": 2**14, "pack": pack, **others})
+def built(starter: Path, folder: Path, rows: Any, **options: Any) -> BuildResult:
+    """A cache of rows, or of files, of small partitions."""
+    pack = {"block_len": 256, **options.pop("pack", {})}
+    given = {"tokenizer": starter / "tokenizer", "partition_bytes": 2**14, "jobs": 1, "progress": None}
+    return build(rows, folder, pack=pack, **given | options)
 
 
 def numbered(text: str) -> int:
@@ -84,26 +80,24 @@ def rows() -> list[dict[str, Any]]:
 def test_pairs_are_built_whole_and_verified_and_rules_of_packing_are_said_to_have_no_effect(
     starter: Path, tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
-    pairs = write(tmp_path / "pairs.jsonl", rows)
     for pack, is_told in (({"mode": "none"}, False), ({"mode": "isolated", "block_len": 16}, True)):
-        recipe, notes = recipe_of(starter, [pairs], pack=pack), Notes()
-        build(recipe, tmp_path / "cache", dry_run=True, progress=notes)
+        notes = Notes()
+        built(starter, tmp_path / "cache", rows, pack=pack, dry_run=True, progress=notes)
         assert any("`pack` has no effect" in note for note in notes.notes) == is_told
-    result = build(recipe, tmp_path / "cache", jobs=1)
+    result = built(starter, tmp_path / "cache", rows, pack=pack)
     assert result.manifest is not None
     assert result.manifest.totals.rejected == {"pair_empty_side": 1, "pair_identical": 1}
     assert not result.manifest.totals.cut and result.left_out is None
     with Cache.open(tmp_path / "cache") as cache:
         assert sorted(assert_pairs_stand_together(cache)) == sorted([*range(46), *range(5)])
     assert not verify(tmp_path / "cache", level="full", sources=["/"], reencode=True, threads=1).findings
-    assert not build(recipe, tmp_path / "cache", jobs=1).built
+    assert not built(starter, tmp_path / "cache", rows, pack=pack).built
 
 
 def test_pairs_longer_than_a_filter_lets_pass_are_left_out_whole(
     starter: Path, tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
-    source = [write(tmp_path / "pairs.jsonl", rows)]
-    build(recipe_of(starter, source, filters=[{"name": "long", "tokens": {"max": 200}}]), tmp_path / "cache", jobs=1)
+    built(starter, tmp_path / "cache", rows, filters=[{"name": "long", "tokens": {"max": 200}}])
     with Cache.open(tmp_path / "cache") as cache:
         kept = assert_pairs_stand_together(cache)
         assert cache.documents("train").lengths().max() <= 200
@@ -113,16 +107,15 @@ def test_pairs_longer_than_a_filter_lets_pass_are_left_out_whole(
 def test_blocks_of_preference_data_are_refused_and_built_over(
     starter: Path, tmp_path: Path, rows: list[dict[str, Any]], starter_cache: Path
 ) -> None:
-    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)])
     cache = tmp_path / "cache"
-    build(recipe, cache, jobs=1)
+    built(starter, cache, rows)
     manifest, block = read_manifest(cache), next(s for s in read_manifest(starter_cache).shards if s.kind == "blocks")
     packed = {**manifest.recipe, "pack": {**manifest.recipe["pack"], "mode": "isolated"}}
     write_manifest(cache, msgspec.structs.replace(manifest, recipe=packed, shards=(*manifest.shards, block)))
     with pytest.raises(CheckError, match="has blocks of pairs or rated answers, which nothing reads") as caught:
         Cache.open(cache)
     assert "--force" in caught.value.hint
-    result = build(recipe, cache, jobs=1, force=True)
+    result = built(starter, cache, rows, force=True)
     assert (result.built, result.num_partitions_built) == (True, 0)
     assert read_manifest(cache) == manifest
 
@@ -133,8 +126,7 @@ def test_rules_about_rows_take_whole_pairs(starter: Path, tmp_path: Path, rows: 
         "split": {"shares": {"validation": 0.3}},
         "filters": [{"name": "short", "of": "answers", "chars": {"max": 400}}],
     }
-    recipe = recipe_of(starter, [write(tmp_path / "pairs.jsonl", rows)], **rules)
-    build(recipe, tmp_path / "cache", jobs=1)
+    built(starter, tmp_path / "cache", rows, **rules)
     with Cache.open(tmp_path / "cache") as cache:
         assert cache.splits("documents") == ("train", "validation")
         found = assert_pairs_stand_together(cache)
@@ -147,19 +139,19 @@ def test_a_cache_has_one_kind_of_rows_and_answers_are_whole(starter: Path, tmp_p
     pairs = write(tmp_path / "pairs.jsonl", [row(0)])
     chats = write(tmp_path / "chats.jsonl", [{"messages": [*row(0)["prompt"], *row(0)["chosen"]]}])
     with pytest.raises(RecipeError, match=r"pairs\.jsonl holds pairs, .*chats\.jsonl holds examples"):
-        build(recipe_of(starter, [pairs, chats]), tmp_path / "cache", jobs=1)
+        built(starter, tmp_path / "cache", [pairs, chats])
     with pytest.raises(RecipeError, match=r"pack\.mode=stream is not for pairs, which are compared whole") as caught:
-        build(recipe_of(starter, [pairs], pack={"mode": "stream"}), tmp_path / "cache", jobs=1)
+        built(starter, tmp_path / "cache", pairs, pack={"mode": "stream"})
     assert caught.value.hint == "pack={'mode': 'none'}"
     rated = write(tmp_path / "rated.jsonl", [{"prompt": "q", "completion": "a", "label": False}])
-    for inputs, compared in (([pairs], "pairs"), ([rated], "rated answers")):
+    for path, compared in ((pairs, "pairs"), (rated, "rated answers")):
         with pytest.raises(RecipeError, match=f"trains questions, too, and of {compared} only the answers"):
-            build(recipe_of(starter, inputs, supervision={"turns": "conversation"}), tmp_path / "cache", jobs=1)
+            built(starter, tmp_path / "cache", path, supervision={"turns": "conversation"})
 
 
 def test_rated_answers_keep_their_rating(starter: Path, tmp_path: Path) -> None:
     rated = [{"prompt": row(n)["prompt"], "completion": row(n)["chosen"], "label": n % 3 > 0} for n in range(9)]
-    build(recipe_of(starter, [write(tmp_path / "rated.jsonl", rated)]), tmp_path / "cache", jobs=1)
+    built(starter, tmp_path / "cache", rated)
     with Cache.open(tmp_path / "cache") as cache:
         documents = cache.documents("train")
         sides = [read_document(documents, number).side for number in range(len(documents))]
@@ -171,9 +163,7 @@ def test_rated_answers_keep_their_rating(starter: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def small(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("small")
-    build(recipe_of(starter, [write(folder / "pairs.jsonl", [row(n) for n in range(12)])]), folder / "cache", jobs=1)
-    return folder / "cache"
+    return built(starter, tmp_path_factory.mktemp("small") / "cache", [row(n) for n in range(12)]).folder
 
 
 @given(at=st.integers(0, 23), bit=st.integers(0, 7))

@@ -1,12 +1,12 @@
 """The price of rewritten history is estimated from the first partitions, whatever the order of work, and asked early."""
 
-import json
 import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from followed_steps import write
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -79,7 +79,7 @@ def test_a_choice_in_the_recipe_is_not_asked_for():
 
 def rows(path: Path, num_rows: int, num_turns: int) -> dict[str, str]:
     talk = [{"role": "user", "content": "How far is it?"}, {"role": "assistant", "content": "Not far at all."}]
-    path.write_text("".join(json.dumps({"messages": talk * num_turns, "n": n}) + "\n" for n in range(num_rows)))
+    write(path, [{"messages": talk * num_turns, "n": n} for n in range(num_rows)])
     return {"path": str(path), "schema": "messages"}
 
 

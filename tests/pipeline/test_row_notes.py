@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from itertools import cycle
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from hints import settings_in
@@ -48,10 +47,8 @@ def test_answers_that_are_hardly_meant_as_they_stand_are_reported_where_most_are
         said = [answer if number < num_repeat else "At six." for number in range(8)]
         rows = [{"prompt": f"{ASKED}\n", "completion": each} for each in said]
         if is_chat:
-            rows = [
-                {"messages": [{"role": "user", "content": ASKED}, {"role": "assistant", "content": each}]}
-                for each in said
-            ]
+            asked = {"role": "user", "content": ASKED}
+            rows = [{"messages": [asked, {"role": "assistant", "content": each}]} for each in said]
         assert (says in told(rows, f"{num_repeat}")) == is_told
 
 
@@ -159,14 +156,11 @@ def test_texts_that_are_prompts_or_dialogues_are_reported(told, text, says):
         assert ("begin as prompts" in found) != ("texts look like dialogues" in found) and says in found
 
 
-def test_dialogues_are_reported_under_another_name_and_beside_dates_of_a_table(told, tmp_path):
+def test_dialogues_are_reported_under_another_name_and_beside_dates_of_a_table(told):
     texts = [f"### Human: 1+1?### Assistant: {number}." for number in range(8)]
-    dated = [{"text": text, "at": dt.date(2024, 1, 1)} for text in texts]
-    pq.write_table(pa.Table.from_pylist(dated), tmp_path / "dated.parquet")
-    for found in (
-        told([{"sample": text} for text in texts], "named", columns={"text": "sample"}),
-        told(tmp_path / "dated.parquet", "dated"),
-    ):
+    dated = pa.Table.from_pylist([{"text": text, "at": dt.date(2024, 1, 1)} for text in texts])
+    named = told([{"sample": text} for text in texts], "named", columns={"text": "sample"})
+    for found in (named, told(dated, "dated")):
         assert "texts look like dialogues" in found
 
 

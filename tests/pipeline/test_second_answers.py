@@ -1,30 +1,14 @@
 """A field that has an answer already, or one more, is never offered as the system's words or as the reasoning."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import twins
 from hints import settings_in
-
-from packer.audit.preview import preview
-from packer.errors import InputError
-from packer.recipe.recipe import make_recipe
+from shown_rows import hint_for, learned, shown_for
 
 ASKED, SAID = "When does the ferry to Mull leave?", "It leaves at six in the morning."
-
-
-def hint_and_text(path: Path, *rows: dict[str, Any], overrides: tuple[str, ...] = ()) -> tuple[str, list[str]]:
-    """The hint of the first look at rows, and what is trained of them with some settings."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    tokenizer = str(twins.byte_level(path.parent / "tokenizer", template=twins.CHATML))
-    try:
-        seen = preview(make_recipe({"sources": [{"path": str(path)}], "tokenizer": tokenizer}, overrides))
-    except InputError as error:
-        return str(error.hint), []
-    runs = [run for row in seen.rows for document in row.view.documents for run in document.runs]
-    return str(seen.hint or seen.rows[0].hint), [run.text for run in runs if run.message is not None]
+ROW = {"instruction": ASKED, "output": SAID}
 
 
 COPIES = {
@@ -35,25 +19,21 @@ COPIES = {
 
 @pytest.mark.parametrize("name", COPIES)
 def test_a_text_that_has_the_answer_is_only_left_out(tmp_path: Path, name: str) -> None:
-    row = {"instruction": ASKED, "output": SAID, "formatted": COPIES[name]}
-    hint, _ = hint_and_text(tmp_path / "rows.jsonl", row)
-    assert hint == "--ignore formatted leaves it out"
-    assert hint_and_text(tmp_path / "rows.jsonl", row, overrides=("sources.ignore=[formatted]",))[1] == [
-        f"{SAID}<|im_end|>"
-    ]
+    rows = [ROW | {"formatted": COPIES[name]}]
+    assert hint_for(shown_for(tmp_path, twins.CHATML, rows)) == "--ignore formatted leaves it out"
+    assert learned(shown_for(tmp_path, twins.CHATML, rows, ignore=["formatted"])) == [f"{SAID}<|im_end|>"]
 
 
 def test_a_passage_from_which_the_answer_is_taken_is_context(tmp_path: Path) -> None:
     passage = f"The harbor has two piers, and a cafe that opens late in the day. {SAID} Nobody sells tickets on board."
-    hint, _ = hint_and_text(tmp_path / "rows.jsonl", {"instruction": ASKED, "output": SAID, "notes": passage})
-    assert "`input=FIELD`: as part of the question" in hint
+    seen = shown_for(tmp_path, twins.CHATML, [ROW | {"notes": passage}])
+    assert "`input=FIELD`: as part of the question" in hint_for(seen)
 
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_the_field_that_says_that_an_answer_was_cut_off_is_named(tmp_path: Path, inside: bool) -> None:
     ends = {"finish_reasons": ["stop", "length"]}
-    row = {"instruction": ASKED, "output": SAID} | ({"meta": ends} if inside else ends)
-    hint, _ = hint_and_text(tmp_path / "rows.jsonl", row)
-    way, name = settings_in(hint), "meta" if inside else "finish_reasons"
-    assert way == [f"sources.columns={{{name}: null}}"]
-    assert hint_and_text(tmp_path / "rows.jsonl", row, overrides=(way[0],))[1] == [f"{SAID}<|im_end|>"]
+    rows = [ROW | ({"meta": ends} if inside else ends)]
+    ways = settings_in(hint_for(shown_for(tmp_path, twins.CHATML, rows)))
+    assert ways == [f"sources.columns={{{'meta' if inside else 'finish_reasons'}: null}}"]
+    assert learned(shown_for(tmp_path, twins.CHATML, rows, *ways)) == [f"{SAID}<|im_end|>"]

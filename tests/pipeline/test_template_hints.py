@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 import twins
 from hints import settings_in
-
-from packer.audit.preview import preview
-from packer.recipe.recipe import make_recipe
+from shown_rows import hint_for, learned, shown_for, whole
 
 USER, ANSWER = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
 F = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
@@ -51,20 +49,18 @@ def test_the_ways_out_for_tags_of_another_family_go_in_no_circle(tmp_path: Path,
     said = block + "<|begin_of_solution|>At six.<|end_of_solution|>"
     talk = [{"from": "user", "value": "When?"}, {"from": "assistant", "value": said}]
 
-    def trained(*ways: str) -> str:
-        (seen,) = shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}], *ways).rows
-        return "".join(run.text for document in seen.view.documents for run in document.runs if run.message is not None)
+    def shown(*ways: str) -> Any:
+        return shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}], *ways)
 
-    hint = hint_for(shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}]))
-    one, other = hint.split("; ")
+    one, other = hint_for(shown()).split("; ")
     without, kept = (other, one) if asked.startswith("Write") else (one, other)
-    assert trained(*settings_in(without)) == "At six.<|im_end|>"
+    assert learned(shown(*settings_in(without))) == ["At six.<|im_end|>"]
     if not asked.startswith("Write"):
         assert kept.startswith("give reasoning under `reasoning_content`, without tags")
         talk[1] |= {"value": "At six.", "reasoning_content": "I should think."}
-        kept = hint_for(shown_for(tmp_path, ONLY_INLINE, [{"system": asked, "conversations": talk}])).split("; ")[0]
+        kept = hint_for(shown()).split("; ")[0]
         said = "<think>\nI should think.\n</think>\n\nAt six."
-    assert trained(*settings_in(kept)) == f"{said}<|im_end|>"
+    assert learned(shown(*settings_in(kept))) == [f"{said}<|im_end|>"]
 
 
 CHANNELS = """\
@@ -87,20 +83,6 @@ EFFORTS = (
 )
 INLINE = "<reasoning>I should think.</reasoning>\n4"
 INLINE_ROW = [USER, ANSWER | {"content": INLINE}]
-
-
-def shown_for(folder: Path, template: str, rows: list[Any], *overrides: str) -> Any:
-    """The preview of rows of messages, given with or without variables of their own."""
-    model = twins.byte_level(folder / "model", template=template)
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return preview(make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(model)}, overrides))
-
-
-def hint_for(seen: Any) -> str:
-    (shown,) = seen.rows
-    assert shown.hint is not None
-    return str(shown.hint)
 
 
 DEEP = CHANNELS.replace("{%- if m.thinking %}", "{%- if m.thinking and deep == 'yes' %}").replace(
@@ -128,8 +110,7 @@ def test_the_hint_for_reasoning_in_other_tags_moves_it_to_where_the_template_has
     rows = [{"messages": [USER, ANSWER | {"content": answer}]}]
     way = settings_in(hint_for(shown_for(tmp_path, template, rows)).split("; ")[0])
     assert way == ["supervision.reasoning=field"]
-    (row,) = shown_for(tmp_path, template, rows, *way).rows
-    assert shown in "".join(run.text for document in row.view.documents for run in document.runs)
+    assert shown in whole(shown_for(tmp_path, template, rows, *way))
 
 
 def test_tags_are_not_proposed_to_a_template_that_has_others_before_calls(tmp_path: Path) -> None:
@@ -211,12 +192,6 @@ ENDS_CALLS = """\
 CALLS = [{"type": "function", "function": {"name": name, "arguments": {"x": "1"}}} for name in ("look", "listen")]
 
 
-def learned(seen: Any) -> list[str]:
-    """What is trained of the only row that is shown."""
-    (row,) = seen.rows
-    return [run.text for document in row.view.documents for run in document.runs if run.message is not None]
-
-
 @pytest.mark.parametrize(
     ("answer", "said"), [(ANSWER, ["answer"]), (ANSWER | {"tool_calls": CALLS}, ["answer", "look", "listen"])]
 )
@@ -278,6 +253,18 @@ def test_a_call_that_a_template_does_not_write_is_refused_also_where_it_writes_a
     called = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": CALLS}
     hint = hint_for(shown_for(tmp_path, template, [{"messages": [USER, called]}]))
     assert "no place for this" in hint and "write each call as a message of its own" in hint
+
+
+def test_calls_at_once_are_written_in_turn_for_a_template_of_one_call(tmp_path: Path) -> None:
+    refuses = "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one call at once') }}{% endif %}"
+    template = f"{{% for m in messages %}}{refuses}{{% endfor %}}{ONE_CALL}"
+    called = [ANSWER | {"content": "", "tool_calls": [call | {"id": call["function"]["name"]}]} for call in CALLS]
+    results = [{"role": "tool", "tool_call_id": name, "content": f"{name} is fine"} for name in ("look", "listen")]
+    both = called[0] | {"tool_calls": [each["tool_calls"][0] for each in called]}
+    hint = hint_for(shown_for(tmp_path, template, [{"messages": [USER, both, *results, ANSWER]}]))
+    assert "allows one call per message" in hint and "followed by its result" in hint
+    in_turn = [USER, called[0], results[0], called[1], results[1], ANSWER]
+    assert shown_for(tmp_path, template, [{"messages": in_turn}]).totals.kept == 1
 
 
 WRAPS = twins.CHATML.replace(

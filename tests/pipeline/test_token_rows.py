@@ -71,9 +71,6 @@ def test_such_a_cache_is_verified_read_again_and_shown(of_tokens):
 
 def test_making_documents_again_finds_a_document_that_is_not_its_row(starter, tmp_path, monkeypatch):
     rows = [{"input_ids": [5, 6, 7, 8], "labels": [-100, 6, 7, 8]}, {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    recipe = make_recipe({"sources": [{"path": path.as_posix()}], "tokenizer": (starter / "tokenizer").as_posix()})
     right = PretokenizedSupervisor.supervise
 
     def wrong(self, samples):
@@ -81,7 +78,7 @@ def test_making_documents_again_finds_a_document_that_is_not_its_row(starter, tm
         return replace(documents, run_end=documents.run_end - np.array([0, 1], np.int32)), rejections
 
     monkeypatch.setattr(PretokenizedSupervisor, "supervise", wrong)
-    build(recipe, tmp_path / "cache", jobs=1)
+    build(rows, tmp_path / "cache", tokenizer=starter / "tokenizer", jobs=1, progress=None)
     monkeypatch.undo()
     assert verify(tmp_path / "cache").ok
     (finding,) = verify(tmp_path / "cache", sources=["/"], reencode=True, threads=1).findings
@@ -104,16 +101,9 @@ def test_chats_and_tokens_go_into_one_build_and_are_packed_again(starter, of_tok
 
 
 def test_a_source_of_tokens_needs_no_template(starter, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"input_ids": [5, 6, 7], "loss_mask": [0, 1, 1]}) + "\n")
-    recipe = make_recipe(
-        {
-            "sources": [{"path": rows.as_posix()}],
-            "tokenizer": (starter / "tokenizer" / "tokenizer.json").as_posix(),
-            "pack": {"block_len": 8},
-        }
-    )
-    build(recipe, tmp_path / "cache", jobs=1)
+    tokenizer = starter / "tokenizer" / "tokenizer.json"
+    rows = [{"input_ids": [5, 6, 7], "loss_mask": [0, 1, 1]}]
+    build(rows, tmp_path / "cache", tokenizer=tokenizer, pack={"block_len": 8}, jobs=1, progress=None)
     (document,) = table(tmp_path / "cache", "documents", "train")
     assert (document["input_ids"], document["labels"]) == ([5, 6, 7], [-100, 6, 7])
     assert document["spans"] == [{"message": 0, "start": 1, "end": 3}]

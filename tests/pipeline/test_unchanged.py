@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from packer.display import Silent
-from packer.errors import InputError, UsageError
+from packer.errors import UsageError
 from packer.pipeline.documents import up_to_date
 from packer.pipeline.from_python import build
 from packer.pipeline.plan.build_plan import plan_build
@@ -94,10 +94,8 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_pa
     values = to_json(load_recipe(starter / "recipe.yaml", ["sources.limit=2"]))
     values["supervision"] = {**values.get("supervision", {}), "on_prompt_mismatch": "continue"}
     del values["sources"][1:]
-    recipes = [
-        make_recipe({**values, "template": {"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}}})
-        for x in (True, 1, 1.0)
-    ]
+    templates = [{"file": str(tmp_path / "template.jinja"), "kwargs": {"x": x}} for x in (True, 1, 1.0)]
+    recipes = [make_recipe({**values, "template": template}) for template in templates]
     made = [build(recipe, tmp_path / str(n), jobs=1).manifest for n, recipe in enumerate(recipes)]
     assert len({manifest.content_fingerprint for manifest in made}) == 3
     assert len({manifest.recipe_fingerprint for manifest in made}) == 3
@@ -105,10 +103,3 @@ def test_values_that_python_takes_for_the_same_are_other_recipes(starter, tmp_pa
         assert not build(recipe, tmp_path / str(number), jobs=1).built
         with pytest.raises(UsageError, match="kwargs"):
             build(recipe, tmp_path / str((number + 1) % 3), jobs=1)
-
-
-def test_an_input_that_is_gone_is_named(built):
-    _, recipe, cache = built
-    first_input(recipe).unlink()
-    with pytest.raises(InputError, match=first_input(recipe).name):
-        build(recipe, cache)

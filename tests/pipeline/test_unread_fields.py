@@ -91,19 +91,16 @@ def test_a_field_whose_name_says_no_place_is_read_where_it_is_filled_in(
 ) -> None:
     path = written(tmp_path / "rows.jsonl", ROW | {"it's a persona": GAELIC})
     hint = hint_of("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache")
-    assert (
-        hint.startswith("--columns system=FIELD reads a field as what the system says (") and f"{place}=FIELD" in hint
-    )
+    assert hint.startswith("--columns system=FIELD reads a field as what the system says (")
+    assert f"{place}=FIELD" in hint
     columns = hint.split()[1].replace("system=FIELD", f"{place}=it's a persona")
     run("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", "--columns", columns)
     assert GAELIC in said(tmp_path / "cache", path.name)
 
 
 def test_all_sources_are_asked_about_at_once(tokenizer: Path, tmp_path: Path) -> None:
-    one, other = (
-        written(tmp_path / name, row)
-        for name, row in (("one.jsonl", ROW | {"sys": GAELIC}), ("other.jsonl", CHAT | {"notes": {"of": GAELIC}}))
-    )
+    one = written(tmp_path / "one.jsonl", ROW | {"sys": GAELIC})
+    other = written(tmp_path / "other.jsonl", CHAT | {"notes": {"of": GAELIC}})
     right = written(tmp_path / "right.jsonl", CHAT)
     values: dict[str, Any] = {
         "sources": [{"path": str(path)} for path in (one, right, other)],
@@ -152,8 +149,7 @@ def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tm
     plain = packer.build(path, tmp_path / "plain", tokenizer=tokenizer, progress=False)
     ignoring = packer.build(path, tmp_path / "ignoring", tokenizer=tokenizer, ignore=["notes"], progress=False)
     assert ignoring.fingerprint == plain.fingerprint
-    assert ignoring.manifest is not None
-    assert plain.manifest is not None
+    assert ignoring.manifest is not None and plain.manifest is not None
     assert ignoring.manifest.recipe["sources"][0]["ignore"] == ["notes"]
     assert "ignore" not in plain.manifest.recipe["sources"][0]
     assert ignoring.manifest.recipe_fingerprint == plain.manifest.recipe_fingerprint
@@ -163,14 +159,12 @@ def test_what_is_ignored_is_recorded_and_changes_no_document(tokenizer: Path, tm
 def test_fields_that_rules_and_columns_read_are_not_asked_about(tokenizer: Path, tmp_path: Path) -> None:
     row = ROW | {"notes": GAELIC, "meta": {"topic": "ferries of the west coast"}}
     path = written(tmp_path / "rows.jsonl", *(row | {"reward": float(number % 2)} for number in range(3)))
-    source = {"path": str(path), "where": {"notes": {"in": [GAELIC]}}}
-    values = {
-        "sources": [source],
-        "tokenizer": str(tokenizer),
+    rules: dict[str, Any] = {
+        "where": {"notes": {"in": [GAELIC]}},
         "split": {"group": "meta.topic", "shares": {"validation": 0.5}},
         "document_columns": {"gain": {"kind": "float32", "field": "reward"}},
     }
-    packer.build(make_recipe(values), tmp_path / "cache", progress=False)
+    packer.build(path, tmp_path / "cache", tokenizer=tokenizer, progress=False, **rules)
 
 
 @pytest.mark.parametrize("reads", ["{{ message.persona }}", "{{ '' + message['persona'] }}"])
@@ -204,9 +198,8 @@ def test_a_template_that_writes_all_keys_of_messages_reads_them(tmp_path: Path) 
     template = twins.CHATML.replace("(message.content or '')", "(message | tojson)")
     assert template != twins.CHATML
     twin = twins.byte_level(tmp_path / "reads", template=template)
-    path = written(
-        tmp_path / "rows.jsonl", {"messages": [CHAT["messages"][0] | {"persona": GAELIC}, CHAT["messages"][1]]}
-    )
+    asked, answer = CHAT["messages"]
+    path = written(tmp_path / "rows.jsonl", {"messages": [asked | {"persona": GAELIC}, answer]})
     recipe = make_recipe({"sources": [{"path": str(path)}], "tokenizer": str(twin)})
     assert preview(recipe, progress=Silent()).hint is None
 
@@ -492,11 +485,8 @@ def test_rows_that_ask_for_reasoning_and_have_none_are_counted(tmp_path: Path) -
 
 @pytest.mark.parametrize("odd", [{"a": 1}, 7, "hello", ["hello"], []])
 def test_a_row_with_anything_as_messages_ends_no_question(tokenizer: Path, tmp_path: Path, odd: Any) -> None:
-    rows = [
-        *[{**CHAT, "reasoning": f"I think it is {number}, as I was told."} for number in range(4)],
-        {"messages": odd},
-    ]
-    path = written(tmp_path / "rows.jsonl", *rows)
+    rows = [CHAT | {"reasoning": f"I think it is {number}, as I was told."} for number in range(4)]
+    path = written(tmp_path / "rows.jsonl", *rows, {"messages": odd})
     error = fields("build", path, "--tokenizer", tokenizer, "-o", tmp_path / "cache", exit_code=3)["error"]
     assert "`reasoning`" in error["message"] and "--ignore reasoning" in error["hint"]
 
@@ -508,9 +498,7 @@ def test_the_page_shows_how_to_write_a_field_into_the_question(tmp_path: Path) -
     page = (Path(__file__).resolve().parents[2] / "docs/how-to/inputs.md").read_text("utf-8")
     commands = re.findall(r"^jq -c '.*", page, re.MULTILINE)
     subprocess.run(["bash", "-euc", "\n".join(commands)], check=True, cwd=tmp_path)
-    assert json.loads((tmp_path / "with_options.jsonl").read_text()) == {
-        "question": "Which?\n\nA. an owl\nB. a curlew",
-        "answer": "B",
-    }
+    options = json.loads((tmp_path / "with_options.jsonl").read_text())
+    assert options == {"question": "Which?\n\nA. an owl\nB. a curlew", "answer": "B"}
     (chat,) = map(json.loads, (tmp_path / "with_persona.jsonl").read_text().splitlines())
     assert chat["messages"][0]["content"].endswith(f"\n\n{GAELIC}") and "persona" not in chat

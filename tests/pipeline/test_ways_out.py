@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import twins
 from hints import settings_in
+from shown_rows import hint_for, shown_for
 
-from packer.audit.preview import preview
 from packer.recipe import ROW_SCHEMAS
 from packer.recipe.recipe import make_recipe
 from packer.rejections import CODES, rejection_hint, ways_out
@@ -61,76 +61,62 @@ NO_VARIABLES, NO_KWARGS = "sources.columns={chat_template_kwargs: null}", "templ
 AS_OFF = "template.kwargs={enable_thinking: false}"
 PAIR = {"prompt": [USER], "chosen": [ANSWER, USER, ANSWER], "rejected": [OTHER, USER, OTHER]}
 
-Case = tuple[str, list[dict[str, Any]], tuple[str, ...]]
-CASES: dict[tuple[str, str], Case] = {
+CASES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("control_token", "supervision.control_tokens=allow"): (
         twins.CHATML,
         [asked(ANSWER | {"content": "a <|im_end|> b"})],
-        (),
     ),
-    ("dropped_reasoning", "supervision.reasoning=field"): (template(OWN + TEXT), [asked(INLINE)], ()),
-    ("dropped_reasoning", "supervision.reasoning=inline"): (twins.CHATML, [asked(REASONED)], ()),
+    ("dropped_reasoning", "supervision.reasoning=field"): (template(OWN + TEXT), [asked(INLINE)]),
+    ("dropped_reasoning", "supervision.reasoning=inline"): (twins.CHATML, [asked(REASONED)]),
     ("dropped_reasoning", "supervision.on_prompt_mismatch=continue"): (
         template(TAGS + TEXT, prompt="{{- '<think>' if thinking else '<think></think>' }}"),
         [asked(INLINE)],
-        (REFUSE,),
+        REFUSE,
     ),
-    ("dropped_reasoning", NO_VARIABLES): (LEVELS, [asked(REASONED, chat_template_kwargs={"level": "5"})], ()),
-    ("dropped_reasoning", NO_KWARGS): (LEVELS, [asked(REASONED)], ("template.kwargs={level: '5'}",)),
-    ("dropped_reasoning", "supervision.allow_dropped=[reasoning]"): (twins.CHATML, [asked(REASONED)], ()),
+    ("dropped_reasoning", NO_VARIABLES): (LEVELS, [asked(REASONED, chat_template_kwargs={"level": "5"})]),
+    ("dropped_reasoning", NO_KWARGS): (LEVELS, [asked(REASONED)], "template.kwargs={level: '5'}"),
+    ("dropped_reasoning", "supervision.allow_dropped=[reasoning]"): (twins.CHATML, [asked(REASONED)]),
     ("dropped_system", "sources.roles={developer: system}"): (
         template(TEXT, others="m.content if m.role in ('user', 'system') else ''"),
         [{"messages": [{"role": "developer", "content": "be kind"}, USER, ANSWER]}],
-        (),
     ),
     ("dropped_system", "supervision.allow_dropped=[system]"): (
         template(TEXT, others="m.content if m.role == 'user' else ''"),
         [{"messages": [{"role": "system", "content": "be kind"}, USER, ANSWER]}],
-        (),
     ),
-    ("dropped_user", "supervision.allow_dropped=[user]"): (template(TEXT, others="''"), [asked(ANSWER)], ()),
+    ("dropped_user", "supervision.allow_dropped=[user]"): (template(TEXT, others="''"), [asked(ANSWER)]),
     ("dropped_content", "supervision.allow_dropped=[content]"): (
         template("{%- if m.tool_calls %}" + CALLS + "{%- else %}" + TEXT + "{%- endif %}", before=DEFINED),
         [asked(*calling("1", "I look."), tools=TOOLS)],
-        (),
     ),
-    ("dropped_tool_call", "supervision.allow_dropped=[tool_call]"): (
-        twins.CHATML,
-        [asked(*calling("1", "I look."))],
-        (),
-    ),
+    ("dropped_tool_call", "supervision.allow_dropped=[tool_call]"): (twins.CHATML, [asked(*calling("1", "I look."))]),
     ("dropped_tool_call", "rows.call_ids=named"): (
         template(TEXT + IDS_ALONE, before=DEFINED),
         [asked(*calling("1")), asked(*calling("functions.f:0"))],
-        (),
     ),
     ("dropped_tool_result", "supervision.allow_dropped=[tool_result]"): (
         template(TEXT + CALLS, before=DEFINED, others="m.content if m.role == 'user' else ''"),
         [asked(*calling("1", result="the seventh"), tools=TOOLS)],
-        (),
     ),
-    ("dropped_tools", "supervision.allow_dropped=[tools]"): (twins.CHATML, [asked(ANSWER, tools=TOOLS)], ()),
+    ("dropped_tools", "supervision.allow_dropped=[tools]"): (twins.CHATML, [asked(ANSWER, tools=TOOLS)]),
     ("mangled_call", "rows.call_ids=named"): (
         template(TEXT + MADE, before=DEFINED, others=RETURNS),
         [asked(*calling("1")), asked(*calling("functions.f:0"))],
-        (),
     ),
-    ("no_terminator", "supervision.no_terminator=append"): (twins.NO_TERMINATOR, [asked(ANSWER)], ()),
+    ("no_terminator", "supervision.no_terminator=append"): (twins.NO_TERMINATOR, [asked(ANSWER)]),
     ("pair_modes_differ", "template.kwargs={enable_thinking: true}"): (
         twins.QWEN3_LIKE,
         [{"prompt": [USER], "chosen": [REASONED], "rejected": [OTHER]}],
-        (),
     ),
-    ("pair_prompt_differs", "supervision.turns=all"): (twins.CHATML, [PAIR], (TURNS,)),
-    ("pair_rewritten", "supervision.history_rewrite=as_rendered"): (twins.QWEN3_LIKE, [PAIR], ()),
-    ("prompt_diverges", "supervision.reasoning=field"): (twins.QWEN3_LIKE, [asked(INLINE, **OFF)], ()),
-    ("prompt_diverges", "supervision.on_prompt_mismatch=continue"): (OPENS, [asked(ANSWER)], (REFUSE,)),
-    ("prompt_diverges", NO_VARIABLES): (twins.QWEN3_LIKE, [asked(REASONED, **OFF)], ()),
-    ("prompt_diverges", NO_KWARGS): (twins.QWEN3_LIKE, [asked(REASONED)], (AS_OFF,)),
+    ("pair_prompt_differs", "supervision.turns=all"): (twins.CHATML, [PAIR], TURNS),
+    ("pair_rewritten", "supervision.history_rewrite=as_rendered"): (twins.QWEN3_LIKE, [PAIR]),
+    ("prompt_diverges", "supervision.reasoning=field"): (twins.QWEN3_LIKE, [asked(INLINE, **OFF)]),
+    ("prompt_diverges", "supervision.on_prompt_mismatch=continue"): (OPENS, [asked(ANSWER)], REFUSE),
+    ("prompt_diverges", NO_VARIABLES): (twins.QWEN3_LIKE, [asked(REASONED, **OFF)]),
+    ("prompt_diverges", NO_KWARGS): (twins.QWEN3_LIKE, [asked(REASONED)], AS_OFF),
     ("template_error", "rows.call_ids=short"): (
         template(IDS + TEXT + CALLS, before=DEFINED),
         [asked(*calling("call_1"), tools=TOOLS), asked(*calling("123456789"), tools=TOOLS)],
-        (),
     ),
     ("wrapped_twice", "rows.wrapped=unwrap"): (
         template(TEXT + CALLS, before=DEFINED, others=WRAPS),
@@ -138,38 +124,27 @@ CASES: dict[tuple[str, str], Case] = {
             asked(*calling("1", result="<tool_response>7</tool_response>"), tools=TOOLS),
             asked({"role": "assistant", "content": "assistant\nAt 06:12, she said."}),
         ],
-        (),
     ),
     ("wrapped_twice", "supervision.control_tokens=allow"): (
         twins.CHATML,
         [{"messages": [USER | {"content": "Human: Hi\n\nAssistant: Hello!\n\nHuman: When?\n\nAssistant:"}, ANSWER]}],
-        ("rows.wrapped=unwrap",),
+        "rows.wrapped=unwrap",
     ),
     ("wrapped_twice", "sources.columns={tools: null}"): (
         template(TEXT + CALLS, before=DEFINED),
         [{"messages": [{"role": "system", "content": json.dumps(TOOLS)}, USER, ANSWER], "tools": TOOLS}],
-        (),
     ),
 }
 
 
 @pytest.mark.parametrize(("code", "way"), CASES, ids=map(" ".join, CASES))
 def test_a_key_that_a_hint_names_builds_the_row(code: str, way: str, tmp_path: Path) -> None:
-    source, rows, overrides = CASES[code, way]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    values = {"sources": [{"path": str(path)}], "tokenizer": str(twins.byte_level(tmp_path / "model", template=source))}
-    seen = preview(make_recipe(values, overrides))
+    source, rows, *overrides = CASES[code, way]
+    seen = shown_for(tmp_path, source, rows, *overrides)
     assert [each.code for each in seen.rows[0].view.rejected][:1] == [code]
-    assert way in settings_in(seen.rows[0].hint or "")
-    then = preview(
-        make_recipe(
-            values,
-            [*overrides, way]
-            if way != "supervision.reasoning=field"
-            else [*overrides, *settings_in(seen.rows[0].hint or "")],
-        )
-    )
+    ways = settings_in(hint_for(seen))
+    assert way in ways
+    then = shown_for(tmp_path, source, rows, *overrides, *(ways if way == "supervision.reasoning=field" else [way]))
     assert then.totals.kept == len(rows), [row.view.rejected for row in then.rows]
 
 
@@ -193,27 +168,21 @@ EFFORTS = """\
 @pytest.mark.parametrize("name", ["reasoning_content", "cot"])
 def test_an_effort_for_all_rows_is_named_only_where_all_have_reasoning(tmp_path: Path, name: str) -> None:
     """Behind a prompt that asks for reasoning, a row without any would be trained to give none."""
-    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=EFFORTS)
-    path = tmp_path / "rows.jsonl"
-    values = {"tokenizer": str(tokenizer), "sources": [{"path": str(path), "columns": {"reasoning": name}}]}
+    of_source = {"columns": {"reasoning": name}}
     for thoughts in (["Count.", "Count."], ["Count.", None]):
         rows = [{"instruction": "one?", "output": "One."} | ({name: text} if text else {}) for text in thoughts]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        hint = str(preview(make_recipe(values)).rows[0].hint)
+        hint = hint_for(shown_for(tmp_path, EFFORTS, rows, **of_source))
         assert hint.endswith("give each row its own in chat_template_kwargs")
         ways = settings_in(hint)
         assert len(ways) == (2 if all(thoughts) else 0)
         for way in ways:
             word = re.findall(r"\w+", way)[-1]
-            shown = [row.view.documents[0].runs[0].text for row in preview(make_recipe(values, [way])).rows]
-            assert [text.split()[1] for text in shown] == [f"{word}<|im_end|>"] * 2
+            shown = shown_for(tmp_path, EFFORTS, rows, way, **of_source).rows
+            assert [row.view.documents[0].runs[0].text.split()[1] for row in shown] == [f"{word}<|im_end|>"] * 2
 
 
 def test_no_key_is_named_that_leaves_only_the_reasoning_of_an_answer(tmp_path: Path) -> None:
     behind = OWN + "{{- '<|im_end|>' + (m.content or '') }}"
-    tokenizer = twins.byte_level(tmp_path / "tokenizer", template=template(behind))
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(asked(REASONED)), "utf-8")
-    seen = preview(make_recipe({"tokenizer": str(tokenizer), "sources": [{"path": str(path)}]})).rows[0]
-    assert [each.code for each in seen.view.rejected] == ["dropped_content"]
-    assert settings_in(seen.hint or "") == []
+    seen = shown_for(tmp_path, template(behind), [asked(REASONED)])
+    assert [each.code for each in seen.rows[0].view.rejected] == ["dropped_content"]
+    assert settings_in(seen.rows[0].hint or "") == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import twins
+from chats import chat
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
@@ -82,10 +83,6 @@ def test_every_word_of_a_kept_chat_is_rendered_or_stands_under_a_key_that_is_rep
     assert all(seen.values()), seen
 
 
-def chat(i: int, **fields: object) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": f"{i}?"} | fields, {"role": "assistant", "content": f"{i}!"}]}
-
-
 def build_rows(rows: list[Any], folder: Path, cache: str, *overrides: str, **source: Any) -> list[str]:
     """The notes of a build of these rows."""
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -98,7 +95,8 @@ def build_rows(rows: list[Any], folder: Path, cache: str, *overrides: str, **sou
 
 
 def test_an_empty_user_message_rejects_its_row_unless_the_recipe_keeps_it(tmp_path: Path) -> None:
-    rows = [chat(0), chat(1, content=""), {"messages": [{"role": "system", "content": ""}, *chat(2)["messages"]]}]
+    rows = [chat("0?", "0!"), chat("", "1!"), chat("2?", "2!")]
+    rows[2]["messages"].insert(0, {"role": "system", "content": ""})
     build_rows(rows, tmp_path, "cache")
     manifest = read_manifest(tmp_path / "cache")
     (line,) = read_rejected(tmp_path / "cache", manifest)
@@ -120,7 +118,7 @@ def test_a_column_that_no_row_of_a_source_has_is_refused(tmp_path: Path) -> None
 
 def test_fields_that_only_later_rows_have_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packer.source.detect._SAMPLED_BYTES", 2000)
-    rows = [chat(i) | {"source": "x", "id": i, "t" * 50: "y"} for i in range(40)]
+    rows = [chat(f"{i}?", f"{i}!") | {"source": "x", "id": i, "t" * 50: "y"} for i in range(40)]
     rows[30] |= {"summary": "late", "system": "be kind", "score": 1}
     rows[35] |= {"summary": "later", "notes\n": None}
     rows[38] = {"no chat": "at all"}

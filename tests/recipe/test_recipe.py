@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -76,10 +77,8 @@ def test_a_size_that_is_none_or_is_beyond_every_number_is_refused_by_its_key(siz
 
 def test_mappings_for_a_template_have_one_order():
     """A manifest keeps none, and a template may write them."""
-    one, other = (
-        make_recipe({"template": {"kwargs": {"x": kwargs}}})
-        for kwargs in ({"b": [{"d": 1, "c": 2}], "a": 2}, {"a": 2, "b": [{"c": 2, "d": 1}]})
-    )
+    both = {"b": [{"d": 1, "c": 2}], "a": 2}, {"a": 2, "b": [{"c": 2, "d": 1}]}
+    one, other = (make_recipe({"template": {"kwargs": {"x": kwargs}}}) for kwargs in both)
     assert repr(one) == repr(other) and list(one.template.kwargs["x"]) == ["a", "b"]
 
 
@@ -89,13 +88,9 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
     files = (ModelFile(path="model/tokenizer.json", num_bytes=1, sha256="0" * 64),)
     model = ModelRecord(files=files, vocab_size=1, pad_id=0, eos_id=None, stop_ids=(), control_ids=())
 
-    def made_by(recipe: Recipe) -> Provenance:
-        return Provenance(
-            recipe=recipe, engine="reference", engine_version="1", rules_version=5, model=model, inputs=()
-        )
-
+    made_by = partial(Provenance, engine="reference", engine_version="1", rules_version=5, model=model, inputs=())
     fingerprint = "314dd31c8aa3bcb22e3e3a133bed4b1463d03e80a721711766dd7ea5e8572dd5"
-    assert made_by(recipe).recipe_fingerprint == fingerprint
+    assert made_by(recipe=recipe).recipe_fingerprint == fingerprint
     assert not re.search('"(name|call_ids|wrapped|roles|read)"', json.dumps(to_json(recipe)))
     for key in (
         "template.name=plain",
@@ -107,7 +102,7 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
         later = make_recipe(to_json(recipe), [key])
         assert to_json(later) != to_json(recipe) and make_recipe(to_json(later)) == later
     short = make_recipe(to_json(recipe), ["rows.call_ids=short"])
-    assert made_by(short).documents_identity != made_by(recipe).documents_identity
+    assert made_by(recipe=short).documents_identity != made_by(recipe=recipe).documents_identity
 
 
 @pytest.mark.parametrize(
@@ -124,6 +119,29 @@ def test_keys_that_came_later_change_nothing_where_they_are_not_set() -> None:
 def test_rules_for_the_reader_that_mean_nothing_together_are_refused(rules: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(message)):
         make_recipe({"read": rules})
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("pack={block_len: 100, align: 16}", "does not divide pack.block_len 100"),
+        ("pack={mode: stream, align: 16}", "pack.align: in mode 'stream'"),
+        ("pack={mode: stream, overlong: split}", "pack.overlong: a stream is cut"),
+        ("template.date=2026-99-99", "template.date"),
+        ("template.kwargs={[1]: 2}", "not valid YAML"),
+        ("template.kwargs=&a {x: *a}", "contains itself"),
+        ("pack.group_documents=99999999999999999999999", "group_documents|too large"),
+    ],
+)
+def test_a_value_that_no_key_can_have_is_refused(override: str, said: str) -> None:
+    with pytest.raises(RecipeError, match=said) as caught:
+        make_recipe({}, [override])
+    assert caught.value.hint
+
+
+def test_a_name_that_is_not_text_is_refused() -> None:
+    with pytest.raises(RecipeError, match="is not UTF-8"):
+        make_recipe({"tokenizer": "a\udcff"})
 
 
 @pytest.mark.parametrize("key", ["max_bytes", "max_render_bytes"])

@@ -20,7 +20,6 @@ from packer.audit.view import view_document
 from packer.display import percent
 from packer.layout import MASKED
 from packer.pipeline.from_python import build
-from packer.recipe.recipe import make_recipe
 from packer.report import report
 from packer.report.facts import Documents, _lengths, histograms
 from packer.store.cache import Cache
@@ -68,15 +67,12 @@ def test_texts_message_numbers_and_places_are_those_of_inspect(starter_cache, tm
         view = view_document(cache, int(shown["doc_id"]))
     assert "".join(text for _, text in tokens) == "".join(run.text for run in view.runs)
     assert (shown["source"], shown["row"]) == (view.source, view.row)
-    assert [(length, message) for _, length, message in shown["spans"]] == [
-        (run.num_tokens, run.message) for run in view.runs
-    ]
+    spans = [(length, message) for _, length, message in shown["spans"]]
+    assert spans == [(run.num_tokens, run.message) for run in view.runs]
 
 
 def test_a_document_that_a_sample_names_for_several_reasons_is_shown_once(starter, tmp_path):
-    (tmp_path / "row.jsonl").write_text('{"text": "a row by itself"}\n')
-    sources = [{"path": str(tmp_path / "row.jsonl"), "schema": "text"}]
-    build(make_recipe({"sources": sources, "tokenizer": str(starter / "tokenizer")}), tmp_path / "cache", jobs=1)
+    build([{"text": "a row by itself"}], tmp_path / "cache", tokenizer=starter / "tokenizer", jobs=1, progress=None)
     items = page_of(tmp_path / "cache", tmp_path / "page.html").items()
     assert [item["kind"] for _, item, _ in items] == ["block", "doc"]
     assert items[1][1]["note"] == "longest document, shortest document, most trained, least trained"
@@ -101,14 +97,10 @@ def test_the_figures_of_a_page_are_those_of_stats(starter, tmp_path):
 
 
 def test_a_page_names_the_sides_of_a_pair(starter, tmp_path):
-    cache = preference_rows.built(
-        tmp_path / "cache", [preference_rows.pair(n) for n in range(4)], starter / "tokenizer"
-    )
-    sides = {
-        (item["kind"], each["side"])
-        for _, item, _ in page_of(cache, tmp_path / "page.html").items()
-        for each in item["documents"]
-    }
+    pairs = [preference_rows.pair(n) for n in range(4)]
+    cache = preference_rows.built(tmp_path / "cache", pairs, starter / "tokenizer")
+    items = [item for _, item, _ in page_of(cache, tmp_path / "page.html").items()]
+    sides = {(item["kind"], each["side"]) for item in items for each in item["documents"]}
     assert sides and sides <= {("doc", "chosen"), ("doc", "rejected")}
 
 

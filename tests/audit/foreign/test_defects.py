@@ -1,6 +1,5 @@
 """Every defect planted in prepared rows is found, with its count; a clean dataset has no finding."""
 
-import functools
 import json
 import shutil
 import tempfile
@@ -32,14 +31,6 @@ def words(starter, tmp_path_factory):
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("prepared")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def known_once():
-    """Tokenizer and template are asked once for all of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.load_facts", functools.cache(load_facts))
-        yield
 
 
 def found(folder, words, **named):
@@ -147,15 +138,10 @@ def other_header(data, rows, words):
 
 
 DEFECTS = [
-    value
-    for name, value in list(globals().items())
-    if getattr(value, "__code__", None) and value.__code__.co_varnames[:3] == ("data", "rows", "words")
+    *(labels_shifted, labels_foreign, ids_outside, bos_doubled, bos_missing, cut, cut_on_the_left),
+    *(behind_trained, padding_trained, joined_without_borders, other_header),
 ]
-
-
-def test_there_is_a_defect_for_every_check_of_rows():
-    """But for what is trained, which is compared with a literal reading below."""
-    assert len(DEFECTS) == 11
+"""One for every check of rows, but for what is trained, which is compared with a literal reading below."""
 
 
 @percent_of_examples(50)
@@ -191,15 +177,13 @@ def test_borders_that_are_missing_or_trained_are_found(scratch, words, data):
     rows = [Row(words.conversation(data.draw(CHATS)), words.conversation(data.draw(CHATS))) for _ in range(3)]
     row = one_of(data, rows)
     lengths, positions = [r.seq_lengths for r in rows], [r.positions() for r in rows]
-    number = rows.index(row)
+    number, expected = rows.index(row), {"borders_missing": (1, 1)}
     defect = data.draw(st.sampled_from(["moved", "trained", "unreset"]))
     if defect == "moved":
         lengths[number] = [row.seq_lengths[0] + 1, row.seq_lengths[1] - 1]
-        expected = {"borders_missing": (1, 1)}
     elif defect == "unreset":
         lengths = None
         positions[number] = list(range(len(row.ids)))
-        expected = {"borders_missing": (1, 1)}
     else:
         row.labels[row.seq_lengths[0]] = row.ids[row.seq_lengths[0]]
         expected = {"prompt_trained": (1, 1)}
@@ -337,15 +321,12 @@ def test_line_breaks_that_are_added_tokens_do_not_mark_a_header(tmp_path):
 def test_reasoning_that_a_prompt_opens_or_closes_is_no_part_of_the_header(words, tmp_path, block):
     template = tmp_path / "thinks.jinja"
     template.write_text(
-        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{{ '"
-        + block
-        + "' }}{% endif %}"
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + ('BLOCK' if m.role == 'assistant' else '') }}"
         "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n" + block + "' }}{% endif %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\nBLOCK' }}{% endif %}".replace("BLOCK", block)
     )
-    assert words.backend.decode(load_facts(words.folder, template).header.tolist(), skip_special_tokens=False) == (
-        "<|im_start|>assistant"
-    )
+    header = load_facts(words.folder, template).header.tolist()
+    assert words.backend.decode(header, skip_special_tokens=False) == "<|im_start|>assistant"
 
 
 def test_a_sample_is_spread_over_the_rows_and_all_rows_are_examined_where_asked(scratch, words):
@@ -387,10 +368,7 @@ def test_the_page_of_audits_names_every_code_with_its_level_and_meaning():
 
 def literal_counts(rows, words):
     """What training these labels does, token by token in Python."""
-    counts = dict.fromkeys(
-        ("prompt_trained", "terminator_masked", "no_terminator", "nothing_trained"),
-        0,
-    )
+    counts = dict.fromkeys(("prompt_trained", "terminator_masked", "no_terminator", "nothing_trained"), 0)
     for row in rows:
         n = len(row.ids)
         trained = [label != -100 for label in row.labels]

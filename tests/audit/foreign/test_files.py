@@ -1,6 +1,5 @@
 """Other forms than save_to_disk, and files that are not what they say: an error with a name, never a traceback."""
 
-import functools
 import json
 import random
 import shutil
@@ -10,27 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from packed_again import packed_again
+from train_starter_tokenizer import FILES
 
 from packer.audit import foreign
-from packer.audit.foreign.tokenizer_facts import load_facts
 from packer.errors import InputError
 from packer.export.run import export
 from packer.store.manifest import read_manifest
 
-TOKENIZER = {}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def known_once(starter):
-    """Tokenizer and template are asked once for all of these tests."""
-    TOKENIZER["tokenizer"] = starter / "tokenizer"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("packer.audit.foreign.load_facts", functools.cache(load_facts))
-        yield
-
 
 def audit_foreign(path, **asked):
-    return foreign.audit_foreign(path, **TOKENIZER | asked)
+    return foreign.audit_foreign(path, tokenizer=FILES / "tokenizer", **asked)
 
 
 @pytest.fixture(scope="module")

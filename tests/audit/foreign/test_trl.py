@@ -40,11 +40,8 @@ def prepared(starter, tmp_path_factory):
     def prepare(rows, *, template=None, assistant_only=False, packing=False, max_length=None, strategy="bfd"):
         tokenizer = AutoTokenizer.from_pretrained(starter / "tokenizer")
         trainer = sft.SFTTrainer.__new__(sft.SFTTrainer)
-        trainer._tokenizer, trainer.chat_template, trainer.completion_only_loss = (
-            tokenizer,
-            template,
-            "prompt" in rows[0],
-        )
+        trainer._tokenizer, trainer.chat_template = tokenizer, template
+        trainer.completion_only_loss = "prompt" in rows[0]
         args = types.SimpleNamespace(
             dataset_num_proc=None, dataset_text_field="text", assistant_only_loss=assistant_only, max_length=max_length,
             truncation_mode="keep_start", shuffle_dataset=False, packing_strategy=strategy, seed=0,
