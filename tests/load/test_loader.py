@@ -141,6 +141,15 @@ def test_a_rank_reads_its_share_of_a_step_in_one_go():
     assert reads == [[3, 4, 5], [9, 10, 11]]
 
 
+def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():
+    expected = [step.block_ids.tolist() for step in loader_of(small_cache(8))]
+    found = []
+    for step in loader_of(small_cache(8)):
+        found.append(step.block_ids.tolist())
+        step.block_ids[:] = 0
+    assert found == expected and len(expected) > 1
+
+
 def test_what_a_step_says_of_itself():
     steps = list(loader_of(small_cache(5), end="drop"))
     assert [(step.index, step.epoch, step.coverage, len(step)) for step in steps] == [(0, 0, 0.4, 2), (1, 0, 0.8, 2)]
@@ -205,6 +214,22 @@ def test_a_cache_with_weights_is_refused_unless_the_consumer_uses_them():
     with pytest.raises(UsageError, match="loss weights") as caught:
         loader_of(small_cache(4, weighted=True))
     assert "weights='use'" in caught.value.hint
+
+
+def test_counters_say_what_was_returned():
+    cache = small_cache(37)
+    stored = cache.blocks("train").read(np.arange(37))
+    loader = loader_of(cache, micro_batch_size=4, global_batch_size=8, end="pad")
+    rows = tokens = slots = trained = 0
+    for step in loader:
+        real = step.block_ids[step.block_ids >= 0]
+        rows += len(real)
+        tokens += int(stored.length[real].sum())
+        trained += int(stored.num_trained[real].sum())
+        slots += sum(micro_batch["input_ids"].numel() for micro_batch in step)
+        counters = loader.counters
+        assert (counters.rows, counters.tokens, counters.slots, counters.trained) == (rows, tokens, slots, trained)
+    assert 0 < counters.padding_share == 1 - tokens / slots
 
 
 # Ends of an epoch

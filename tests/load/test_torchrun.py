@@ -14,7 +14,7 @@ from torchrun import torchrun as run_script  # noqa: E402
 
 from packer.load import PackedLoader  # noqa: E402
 
-pytestmark = SEVERAL_PROCESSES  # tests/load/test_elastic.py has the same without, and is quick
+pytestmark = SEVERAL_PROCESSES  # tests/load/test_documents.py has the same without, and is quick
 
 HERE = Path(__file__).parent
 CACHE = small_cache(35, 16)
