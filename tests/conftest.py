@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -56,12 +57,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+collect_ignore = [] if find_spec("torch") else ["load", "trainers"]
+
 
 # On a fresh checkout nothing is compiled yet. Workers import the same in the same order, and each would compile all of
 # it, at the same time as the others; so they begin with different libraries, and find what the others compiled meanwhile.
 _BEGIN_WITH = {"gw0": ["torch"], "gw1": ["transformers", "datasets"]}
 
 gc.disable()  # collecting tests makes next to no garbage, and looking for it took a fifth of the time
+
+
+def pytest_report_header() -> str | None:
+    return "TORCH MISSING: the reader and its trainers are not tested" if collect_ignore else None
 
 
 def pytest_sessionstart() -> None:

@@ -7,15 +7,12 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
+from processes import FORKED, in_a_process
+from small_blocks import random_blocks, small_cache, write_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from processes import FORKED, in_a_process  # noqa: E402
-from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
-
-from packer.errors import CheckError, PackerError  # noqa: E402
-from packer.load import PackedDataset, PackedLoader, Padded  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+from packer.errors import CheckError, PackerError
+from packer.load import PackedDataset, PackedLoader, Padded
+from packer.store.cache import Cache
 
 OPTIONS = {"micro_batch_size": 1, "global_batch_size": 2, "rank": 0, "world_size": 1}
 

@@ -5,18 +5,16 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import wait_until
+from small_blocks import PAD_ID, small_cache
+from small_micro_batches import assert_same
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from processes import wait_until  # noqa: E402
-from small_blocks import PAD_ID, small_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader, reading  # noqa: E402
-from packer.load.ordering import EpochOrder  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import PackedLoader, reading
+from packer.load.ordering import EpochOrder
 
 
 def loader_of(cache, **options):

@@ -5,18 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from bucket_objects import put
+from small_blocks import random_blocks, write_cache
+from small_documents import documents_of, write_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from bucket_objects import put  # noqa: E402
-from small_blocks import random_blocks, write_cache  # noqa: E402
-from small_documents import documents_of, write_document_cache  # noqa: E402
-
-import packer  # noqa: E402
-from packer.errors import StorageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.store.bucket import Bucket  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+import packer
+from packer.errors import StorageError
+from packer.load import Mixture, PackedLoader
+from packer.store.bucket import Bucket
+from packer.store.cache import Cache
 
 NUM_SHARDS = 20
 ALONE = {"rank": 0, "world_size": 1}

@@ -4,16 +4,15 @@ import logging
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 
-import numpy as np  # noqa: E402
-from small_blocks import small_cache  # noqa: E402
-from tiny_models import documents_of, summed_loss_alone, tiny_model  # noqa: E402
-from trainer_runs import adamw, loader_of, plain_loop, same_weights  # noqa: E402
+import numpy as np
+from small_blocks import small_cache
+from tiny_models import documents_of, summed_loss_alone, tiny_model
+from trainer_runs import adamw, loader_of, plain_loop, same_weights
 
-from packer.load import EvaluationBatches, StepDataset  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
+from packer.load import EvaluationBatches, StepDataset
+from packer.load.adapters import huggingface
 
 # It advises, and uses what torch deprecated. What it asks of a StepDataset is asked in tests/load/test_checkpoints.py too.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

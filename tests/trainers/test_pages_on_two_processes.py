@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 
 from small_blocks import small_cache  # noqa: E402

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the page on preferences is not run")
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: the page on preferences is not run")
 trl = pytest.importorskip("trl", reason="TRL MISSING: the page on preferences is not run")
 
