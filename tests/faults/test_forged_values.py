@@ -35,7 +35,7 @@ def jobs(memory: Path) -> Path:
 def test_a_forged_value_is_an_error_of_the_cache_and_never_an_internal_one(
     kind: str, part: int, jobs: Path, tmp_path: Path, tally
 ) -> None:
-    num_parts, num_commands = amount(small=500, full=8), amount(small=5, full=8)
+    num_parts, num_commands = amount(small=500, full=8), amount(small=3, full=8)
     ((used, wrong),) = in_a_process(FORGED, jobs / kind, tmp_path, part, num_parts, num_commands)
     assert not wrong, f"{len(wrong)} uses of {used} caches, the first: {wrong[0]}"
     tally("forged values", tried=used, held=used, note=kind)
