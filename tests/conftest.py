@@ -57,7 +57,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-collect_ignore = [] if find_spec("torch") else ["load", "trainers"]
+_NEEDED = {"load": ["torch"], "trainers": ["torch"], "media": ["torch", "transformers", "PIL"]}
+collect_ignore = [folder for folder, libraries in _NEEDED.items() if not all(map(find_spec, libraries))]
 
 
 # On a fresh checkout nothing is compiled yet. Workers import the same in the same order, and each would compile all of
@@ -68,7 +69,7 @@ gc.disable()  # collecting tests makes next to no garbage, and looking for it to
 
 
 def pytest_report_header() -> str | None:
-    return "TORCH MISSING: the reader and its trainers are not tested" if collect_ignore else None
+    return f"LIBRARIES MISSING: tests of {', '.join(collect_ignore)} are not run" if collect_ignore else None
 
 
 def pytest_sessionstart() -> None:
@@ -80,7 +81,10 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Models and trainers take seconds to import. One worker does, at its beginning: others take tests of its end over."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        heavy = {path: b'importorskip("transformers"' in path.read_bytes() for path in {item.path for item in items}}
+        paths = {item.path for item in items}
+        heavy = {
+            path: path.parent.name == "media" or b'importorskip("transformers"' in path.read_bytes() for path in paths
+        }
         items.sort(key=lambda item: not heavy[item.path])
 
 
