@@ -76,7 +76,7 @@ coverage: $(DEV) ## Branches of store, resume and verify that no test takes: non
 	@.venv/bin/python -m coverage combine -q
 	.venv/bin/python -m coverage report
 
-bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs LLaMA-Factory and axolotl, and has them in it
+bench: $(DEV) ## Figures, as ratios within one run; PEERS=1 installs datatrove, and has it in them
 	$(if $(PEERS),.venv/bin/python tests/bench/preparing/install.py)
 	.venv/bin/python tests/bench/run.py $(if $(PEERS),--peers)
 

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -56,12 +57,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+_NEEDED = {"load": ["torch"], "trainers": ["torch"], "media": ["torch", "transformers", "PIL"]}
+collect_ignore = [folder for folder, libraries in _NEEDED.items() if not all(map(find_spec, libraries))]
+
 
 # On a fresh checkout nothing is compiled yet. Workers import the same in the same order, and each would compile all of
 # it, at the same time as the others; so they begin with different libraries, and find what the others compiled meanwhile.
 _BEGIN_WITH = {"gw0": ["torch"], "gw1": ["transformers", "datasets"]}
 
 gc.disable()  # collecting tests makes next to no garbage, and looking for it took a fifth of the time
+
+
+def pytest_report_header() -> str | None:
+    return f"LIBRARIES MISSING: tests of {', '.join(collect_ignore)} are not run" if collect_ignore else None
 
 
 def pytest_sessionstart() -> None:
@@ -73,7 +81,10 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Models and trainers take seconds to import. One worker does, at its beginning: others take tests of its end over."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        heavy = {path: b'importorskip("transformers"' in path.read_bytes() for path in {item.path for item in items}}
+        paths = {item.path for item in items}
+        heavy = {
+            path: path.parent.name == "media" or b'importorskip("transformers"' in path.read_bytes() for path in paths
+        }
         items.sort(key=lambda item: not heavy[item.path])
 
 

@@ -5,10 +5,9 @@ packer's is the command `packer build`. Copies of rows are edited so that no two
 fastest run of each is shown; sixteen times the rows are measured once.
 
 TRL is the measure: `datasets.map` over rows, the chat template once with the prompt and once with the whole, the mask from
-their lengths, then `pack_dataset`. It is measured at every size that it is compared at. With ``--peers`` LLaMA-Factory and
-axolotl prepare the rows without tools too, and datatrove tokenizes texts, see preparers.py and the scripts in preparing/. None of
-them proves anything or writes digests. TRL trains of a dialogue the last turn alone, where the others train every turn; LLaMA-Factory has templates of its own,
-which write no date; axolotl packs while it trains.
+their lengths, then `pack_dataset`. It is measured at every size that it is compared at. With ``--peers`` datatrove tokenizes
+texts too, see preparers.py and the scripts in preparing/. Neither proves anything or writes digests, and TRL trains of a dialogue
+the last turn alone.
 """
 
 import compileall
@@ -23,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from preparers import DATATROVE, OTHERS, TRL, Preparer, prepare
+from preparers import DATATROVE, TRL, Preparer, prepare
 from rich.table import Table
 from watched import run_watched
 
@@ -59,8 +58,8 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3", peers=OTHERS),
-    Workload(title="dialogues", corpus="sgd_train_chat_1800.jsonl", copies=7, tokenizer="llama-3", peers=OTHERS),
+    Workload(title="short rows", corpus="alpaca_en_52k.jsonl", copies=1, tokenizer="llama-3"),
+    Workload(title="dialogues", corpus="sgd_train_chat_1800.jsonl", copies=7, tokenizer="llama-3"),
     Workload(title="Chinese dialogues", corpus="kdconv_zh_devtest.jsonl", copies=25, tokenizer="llama-3"),
     Workload(title="tool dialogues", corpus="sgd_train_tools_600.jsonl", copies=8, tokenizer="qwen3"),
     Workload(
@@ -81,7 +80,7 @@ def building_tables(*, huge: bool, peers: bool) -> Iterator[Table]:
 
     Args:
         huge: Sixteen times the short rows, too.
-        peers: LLaMA-Factory and axolotl too, where :mod:`preparing.install` has put them.
+        peers: datatrove too, where :mod:`preparing.install` has put it.
 
     """
     for workload in WORKLOADS:

@@ -1,4 +1,4 @@
-"""Block caches of a wished size to read from, written in seconds: real blocks again and again, or blocks of one document."""
+"""Block caches of a wished size to read from, written in seconds: real blocks again and again."""
 
 import itertools
 import os
@@ -46,32 +46,6 @@ def repeated(cache: Cache, num_bytes: int) -> Iterator[BlockBatch]:
     num_blocks, size = num_bytes // (12 * blocks.block_len), _BATCH_TOKENS // blocks.block_len
     for first in range(0, num_blocks, size):
         yield blocks.read(np.arange(first, min(first + size, num_blocks)) % len(blocks))
-
-
-def of_one_document(num_blocks: int, block_len: int) -> Iterator[BlockBatch]:
-    """Blocks that one document fills: random ids below 100,000, all but the first of them trained."""
-    rng = np.random.default_rng(0)
-    size = _BATCH_TOKENS // block_len
-    for first in range(0, num_blocks, size):
-        B = min(size, num_blocks - first)
-        ids = rng.integers(0, 100_000, (B, block_len), np.int32)
-        labels = ids.copy()
-        labels[:, 0] = -100
-        whole, none = np.full(B, block_len, np.int32), np.zeros(B, np.int32)
-        yield BlockBatch(
-            input_ids=ids,
-            labels=labels,
-            position_ids=np.tile(np.arange(block_len, dtype=np.int32), (B, 1)),
-            seq_lengths=whole,
-            seq_offsets=np.arange(B + 1),
-            doc_ids=np.arange(first, first + B),
-            doc_starts=none,
-            doc_lengths=whole,
-            doc_places=none,
-            doc_offsets=np.arange(B + 1),
-            length=whole,
-            num_trained=whole - 1,
-        )
 
 
 def write_blocks(folder: Path, batches: Iterable[BlockBatch], *, like: Cache) -> Path:

@@ -20,24 +20,15 @@ def log_normal(num_documents: int) -> Int32:
     return np.maximum(lengths, 1).astype(np.int32)
 
 
-GROUPED = ("alpaca_en_52k", "sgd_train_chat_1800", "hh_harmless_test_messages", "kdconv_zh_devtest", "gsm8k_1319")
-
-
 def real() -> Int32 | None:
     """Documents of real chats under a real tokenizer and its template; None without the files."""
-    return of("alpaca_en_52k", "hh_harmless_test_messages")
-
-
-def of(*corpora: str) -> Int32 | None:
-    """Documents of some corpora."""
-    paths = [_REAL / "corpora" / f"{name}.jsonl" for name in corpora]
+    paths = [_REAL / "corpora" / f"{name}.jsonl" for name in ("alpaca_en_52k", "hh_harmless_test_messages")]
     tokenizer = _REAL / "tokenizers" / "qwen3"
     if not all(path.exists() for path in (*paths, tokenizer)):
         return None
-    columns = {"gsm8k_1319.jsonl": {"prompt": "question", "completion": "answer"}}
     recipe = make_recipe(
         {
-            "sources": [{"path": str(path), "columns": columns.get(path.name, {})} for path in paths],
+            "sources": [{"path": str(path)} for path in paths],
             "tokenizer": str(tokenizer),
             "supervision": {"history_rewrite": "as_rendered"},
             "pack": {"mode": "none"},

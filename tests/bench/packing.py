@@ -1,7 +1,7 @@
 """What planning costs, beside other packers."""
 
 import numpy as np
-from lengths import GROUPED, log_normal, of, real
+from lengths import log_normal, real
 from packers import Packer, packers
 from rich.table import Table
 from timing import ROUNDS, Measured, measured
@@ -12,8 +12,6 @@ from packer.batches import Int32
 BLOCK_LENS = (2048, 4096, 8192, 131072)
 FEW_DOCUMENTS = 2_000_000  # below it rounds are short, and there are more of them
 HUGE_DOCUMENTS = 100_000_000
-GROUP_DOCUMENTS = 10_000_000  # pack.group_documents
-TOKENS_OF_A_SHARD = 2_000_000  # about 8 MiB of text
 
 
 def packing_table(*, huge: bool) -> Table:
@@ -69,25 +67,6 @@ def _figures(found: Measured, first: Measured, num_tokens: int, block_len: int) 
         f"{num_tokens / (found.result * block_len):.3%}",
         f"{found.peak_bytes / 1e6:,.0f}",
     ]
-
-
-def groups_table() -> Table:
-    """Documents packed group by group, as caches of many are, beside all of them at once; and what groups fetch twice."""
-    table = _table("20 million documents drawn from", right=("fill in 2 groups", "at once", "fetched / shards"))
-    pack = packers()[0].pack
-    assert pack is not None
-    for corpus in GROUPED:
-        own = of(corpus)
-        if own is None:
-            table.add_row(corpus, "no PACKER_REAL: skipped", "", "")
-            continue
-        lengths = np.minimum(np.random.default_rng(0).choice(own, 2 * GROUP_DOCUMENTS), 4096)
-        blocks = sum(pack(half, 4096) for half in np.split(lengths, 2)), pack(lengths, 4096)
-        num_tokens = int(lengths.sum())
-        fills = (f"{num_tokens / (number * 4096):.4%}" for number in blocks)
-        num_shards = num_tokens / TOKENS_OF_A_SHARD
-        table.add_row(corpus, *fills, f"{1 + 1 / num_shards:.4f}")  # the one that both groups have documents of
-    return table
 
 
 def mixing_table() -> Table:

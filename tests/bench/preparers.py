@@ -1,4 +1,4 @@
-"""What people prepare rows with today, each by its own code in a process, and where versions differ an environment, of its own."""
+"""What people prepare rows with today, each by its own code in a process of its own, datatrove in an environment of its own too."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from preparing.install import environment, is_installed
+from preparing.install import PYTHON, is_installed
 from watched import run_watched
 
 _SCRIPTS = Path(__file__).parent / "preparing"
@@ -25,21 +25,17 @@ class Preparer:
         """What runs it; None where it is not installed."""
         if self.module == "trl":
             return sys.executable if _version("trl") is not None else None
-        return str(environment(self.module)) if is_installed(self.module) else None
+        return str(PYTHON) if is_installed() else None
 
     @property
     def missing(self) -> str:
         """What to say where it is not installed."""
         if self.module == "trl":
             return "MISSING: make bench installs it"
-        return f"MISSING: python tests/bench/preparing/install.py {self.module}"
+        return "MISSING: python tests/bench/preparing/install.py"
 
 
 TRL = Preparer(name="TRL", module="trl")
-OTHERS = (
-    Preparer(name="LLaMA-Factory", module="llamafactory"),
-    Preparer(name="axolotl", module="axolotl"),
-)
 DATATROVE = Preparer(name="datatrove", module="datatrove")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from caches import of_one_document, repeated, seed_cache, write_blocks
+from caches import repeated, seed_cache, write_blocks
 from readers import MICRO_BATCH, Blocks, Reader, limits, packers, peers
 from rich.table import Table
 from timing import best, measured
@@ -28,12 +28,12 @@ _WARM = 24
 """Batches before a turn's clock runs: more than a prefetching loader has ready."""
 
 
-def reading_tables(*, huge: bool) -> tuple[Table, Table]:
+def reading_tables() -> tuple[Table, Table]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         seed, rows = seed_cache(folder, block_len=_BLOCK_LEN)
         blocks = _written(folder, seed)
-        return _rates(blocks, folder, rows), _waits(blocks, folder, huge=huge)
+        return _rates(blocks, folder, rows), _waits(blocks)
 
 
 def _written(folder: Path, seed: Cache) -> Blocks:
@@ -135,13 +135,9 @@ class _Turns:
         return taken
 
 
-def _waits(blocks: Blocks, folder: Path, *, huge: bool) -> Table:
+def _waits(blocks: Blocks) -> Table:
     table = Table("waiting, imports done", "rows", "ms", "MB", box=None, pad_edge=False)
-    caches = [blocks.folder]
-    if huge:
-        caches.append(write_blocks(folder / "huge", of_one_document(10_000_000, 16), like=blocks.cache))
-    for cache in caches:
-        _add_waits(table, cache)
+    _add_waits(table, blocks.folder)
     _add_order(table)
     return table
 

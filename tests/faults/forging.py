@@ -224,13 +224,13 @@ def _set_digests(cache: Path, path: str, content: bytes) -> None:
                 manifest["totals"][name.removeprefix("num_")] += total - entry[name]
             entry[name] = total if 0 <= total < 2**63 else entry[name]
         manifest["totals"]["masked"] = max(manifest["totals"]["tokens"] - manifest["totals"]["trained"], 0)
-    _write_manifest(cache, manifest)
+    write_manifest(cache, manifest)
     try:
         decoded = read_manifest(cache)
         manifest["content_fingerprint"] = content_fingerprint(cache, decoded.shards, documents_of(cache, decoded))
     except Exception:  # noqa: BLE001 - what cannot be read has no fingerprint
         return
-    _write_manifest(cache, manifest)
+    write_manifest(cache, manifest)
 
 
 def _values(content: bytes, kind: Any) -> str:
@@ -293,7 +293,7 @@ def _forge_field(path: tuple[Any, ...], value: Any) -> Change:
     def forge(cache: Path) -> None:
         manifest = json.loads((cache / "manifest.json").read_bytes())
         put_at(manifest, path, value)
-        _write_manifest(cache, manifest)
+        write_manifest(cache, manifest)
 
     return forge
 
@@ -308,7 +308,7 @@ def _forge_line(number: int, path: tuple[Any, ...], value: Any) -> Change:
         (cache / "rejected.jsonl").write_bytes(b"".join(each + b"\n" for each in lines))
         manifest = json.loads((cache / "manifest.json").read_bytes())
         manifest["rejected_sha256"] = digest_file(cache / "rejected.jsonl").sha256
-        _write_manifest(cache, manifest)
+        write_manifest(cache, manifest)
 
     return forge
 
@@ -323,7 +323,21 @@ def put_at(value: Any, path: tuple[Any, ...], new: Any) -> None:
     value[path[-1]] = new
 
 
-def _write_manifest(cache: Path, manifest: dict[str, Any]) -> None:
+def texts_of(value: Any, path: tuple[Any, ...] = (), *, new_key: str | None = None) -> Iterator[tuple[Any, ...]]:
+    """Every place of a JSON value that has a text, of a list in its first item; and one for a new key of each object."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for item in value[:1]:
+            yield from texts_of(item, (*path, 0), new_key=new_key)
+    elif isinstance(value, dict):
+        if new_key is not None:
+            yield (*path, new_key)
+        for name, item in value.items():
+            yield from texts_of(item, (*path, name), new_key=new_key)
+
+
+def write_manifest(cache: Path, manifest: dict[str, Any]) -> None:
     """Write a manifest in the form of a build's, with its checksum."""
     manifest.pop("checksum", None)
     lines = []

@@ -1,4 +1,7 @@
-"""Tokenizer folders made to hang, crash or mislead a build, each with what must become of it."""
+"""Tokenizer folders made to hang, crash or mislead a build, each with what must become of it.
+
+Faults that loading alone finds, in words, are in tests/model.
+"""
 
 import json
 import os
@@ -107,10 +110,6 @@ def deep(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
-def without(name: str) -> Change:
-    return lambda folder: (folder / name).unlink()
-
-
 def huge_vocabulary(folder: Path) -> None:
     """More than 200 MB."""
     with (folder / "tokenizer.json").open("w") as file:
@@ -160,7 +159,6 @@ SPECIALS = {
     "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
     "special_tokens": {"<s>": {"id": "<s>", "ids": [999_999_999], "tokens": ["<s>"]}},
 }
-DOUBLES = {"type": "Replace", "pattern": {"String": "e"}, "content": "ee"}
 LOADED = "tokenizer.json cannot be loaded"
 GOOD = "not_json 2"
 
@@ -176,27 +174,20 @@ FOLDERS: dict[str, Folder] = {
         ("split: what is nowhere and everywhere", cut_by(""), 3, "is longer than a block"),
         # ids
         ("id: negative", vocabulary(a=-1), 3, LOADED),
-        ("id: 2^31", vocabulary(a=2**31), 3, "has the id 2147483648"),
         ("id: two tokens have it", vocabulary(one=4000, two=4000), 3, "the same id 4000"),
-        ("id: added twice", added(id=4091, content="<|twin|>"), 3, "id 4091, but tokenizers reads it as 4096"),
-        ("id: of an added token far away", added(id=2**31, content="<|far|>"), 3, "id 2147483648, but tokenizers reads it as 4096"),
         ("id: a gap in the vocabulary", vocabulary(**{"a gap": 9000}), 3, "but tokenizers reads it as"),
         ("eos_token_id: negative", generation(eos_token_id=-1), 3, "eos_token_id -1 is not in its vocabulary"),
-        ("eos_token_id: 2^40", generation(eos_token_id=[2**40]), 3, "eos_token_id 1099511627776 is not in its vocabulary"),
         # the file as a whole
         ("200 MB", huge_vocabulary, 3, "tokenizer.json has 2"),
         ("60 MB", large_vocabulary, 3, "eos_token '<|im_end|>' is not in its vocabulary"),
         ("cut off", lambda folder: os.truncate(folder / "tokenizer.json", 20_000), 3, LOADED),
-        ("UTF-16", lambda folder: (folder / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_text().encode("utf-16")), 3, LOADED),
         ("depth 100,000", content("tokenizer.json", b'{"model":' + deep(100_000).encode() + b"}"), 3, LOADED),
         ("depth 100,000 of normalizers", content("tokenizer.json", b'{"normalizer":' + b'{"type":"Sequence","normalizers":[' * 100_000), 3, LOADED),
         ("depth 100,000 under a key nobody knows", lambda folder: (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("{", '{"x":' + deep(100_000) + ",", 1)), 3, LOADED),
         # the model
-        ("model: null", tokenizer(model=None), 3, LOADED),
         ("merges: of tokens that are not there", model(merges=["qqqq zzzz"]), 3, LOADED),
         ("vocabulary: nothing but what is added", model(vocab={}, merges=[]), 3, "but tokenizers reads it as"),
         ("byte fallback without bytes", model(byte_fallback=True), 0, GOOD),
-        ("dropout: a tiny one", model(dropout=1e-30), 3, "has a dropout of 1e-30"),
         # settings and parts
         ("truncation to two tokens", tokenizer(truncation=CUT), 0, GOOD),
         ("padding to 4,096 tokens", tokenizer(padding=PADDED), 0, GOOD),
@@ -207,14 +198,11 @@ FOLDERS: dict[str, Folder] = {
         ("post-processor without the text", tokenizer(post_processor=SPECIALS | {"single": []}), 3, "does not write a text exactly once"),
         ("normalizer that removes everything", tokenizer(normalizer={"type": "Replace", "pattern": {"Regex": "[\\s\\S]"}, "content": ""}), 3, "nothing kept"),
         ("normalizer that writes a control token", tokenizer(normalizer={"type": "Replace", "pattern": {"String": "e"}, "content": "<|im_end|>"}), 3, "nothing kept"),
-        ("normalizer that doubles twelve times", tokenizer(normalizer={"type": "Sequence", "normalizers": [DOUBLES] * 12}), 3, "of one character may have the length 16384; packer takes up to 256"),
         ("pre-tokenizer missing", tokenizer(pre_tokenizer=None), 3, "nothing kept"),
         # added tokens
         ("added token: a space", added(content=" ", special=True), 3, "nothing kept"),
         ("added token: a newline", added(content="\n", special=True), 0, GOOD),
         ("added token: takes the space around it", added(content="the", id=1428, lstrip=True, rstrip=True), 0, GOOD),
-        ("added token: 100,000 letters", added(content="x" * 10**5), 3, "one of its tokens has the length 100000; packer takes up to 1024"),
-        ("decoder that multiplies", tokenizer(decoder={"type": "Sequence", "decoders": [DOUBLES] * 12}), 3, "decoder makes of one character may have the length 4096"),
         ("added token: private use", added(content="\ue0f2\ue200\ue0f3", special=True), 0, GOOD),
         ("added token: NUL", added(content="\0", special=True), 0, GOOD),
         ("added token: half a pair", lambda folder: (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text().replace("<|im_end|>", "\\ud800")), 3, LOADED),
@@ -224,7 +212,6 @@ FOLDERS: dict[str, Folder] = {
         ("a device without an end", instead("tokenizer.json", lambda path: path.symlink_to("/dev/zero")), 3, "a link leads out of this folder"),
         ("a link to nowhere", instead("tokenizer.json", lambda path: path.symlink_to("nowhere")), 3, "tokenizer.json cannot be read: No such file"),
         ("a file without permission", lambda folder: (folder / "tokenizer.json").chmod(0), 3, "tokenizer.json cannot be read: Permission denied"),
-        ("nothing", without("tokenizer.json"), 3, "no tokenizer.json in this folder"),
         ("tokenizer.model alone", lambda folder: (folder / "tokenizer.json").rename(folder / "tokenizer.model"), 3, "tokenizer.model"),
         ("the template is a pipe", instead("chat_template.jinja", os.mkfifo), 3, "chat_template.jinja is not a regular file"),
         # the configuration

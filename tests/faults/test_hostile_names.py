@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from faults.planted import seen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,11 +48,6 @@ def forged(cache: Path, split: str) -> Manifest:
     )
 
 
-def everything(folder: Path) -> dict[str, bytes | None]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
-            for path in folder.rglob("*")}  # fmt: skip
-
-
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_forged_split_is_found_and_nothing_is_written_outside(
     starter_cache: Path, tmp_path: Path, split: str
@@ -60,14 +56,14 @@ def test_a_forged_split_is_found_and_nothing_is_written_outside(
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "kept.txt").write_text("kept")
     write_manifest(cache, forged(cache, split.replace("/OUTSIDE", str(tmp_path / "outside"))))
-    before = everything(tmp_path)
+    before = seen(tmp_path)
     assert any("split" in finding.found for finding in verify(cache, level="full").findings)
     with pytest.raises(CheckError, match="split"):
         Cache.open(cache)
     for form in FORMATS:
         with pytest.raises(CheckError, match="split"):
             export(cache, tmp_path / "out", to=form)
-    assert everything(tmp_path) == before
+    assert seen(tmp_path) == before
 
 
 def test_the_same_forgery_with_a_plain_name_is_a_whole_cache(starter_cache: Path, tmp_path: Path) -> None:

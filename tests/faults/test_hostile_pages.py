@@ -4,13 +4,14 @@ import hashlib
 import json
 import re
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from faults.amount import FULL
-from faults.hostile_manifest_texts import Place, places, put, write
+from faults.forging import put_at, texts_of, write_manifest
 from report_page import Page
 
 from packer.audit.stats import stats
@@ -51,8 +52,14 @@ def cache(hostile: Path, tmp_path: Path) -> Path:
 
 def manifest_of(cache: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads((cache / "manifest.json").read_bytes())
-    del manifest["checksum"]
     return manifest
+
+
+def put(manifest: dict[str, Any], place: tuple[Any, ...]) -> dict[str, Any]:
+    """A copy with the hostile text in a place."""
+    changed = deepcopy(manifest)
+    put_at(changed, place, EVIL)
+    return changed
 
 
 def look(cache: Path, other: Path, *, every: bool) -> str:
@@ -96,7 +103,7 @@ def inert(content: bytes) -> str:
 
 
 def is_read(cache: Path, manifest: dict[str, Any]) -> bool:
-    write(cache, manifest)
+    write_manifest(cache, manifest)
     try:
         stats(cache)
     except PackerError:
@@ -106,33 +113,30 @@ def is_read(cache: Path, manifest: dict[str, Any]) -> bool:
 
 @pytest.mark.slow
 def test_every_text_of_a_manifest_is_text_wherever_it_is_shown(cache: Path, hostile: Path) -> None:
-    """Each alone: the schema says where. In the small part a third of them; all at once are in the next test."""
+    """Each alone. In the small part a third of them; all at once are in the next test."""
     manifest = manifest_of(cache)
-    found = places(manifest, EVIL)
+    found = [*texts_of(manifest, new_key=EVIL)]
     for place in found[:: 1 if FULL else 3]:
-        write(cache, put(manifest, place))
+        write_manifest(cache, put(manifest, place))
         look(cache, hostile, every=FULL)
-    assert len(found) > 60 and {"schema", "versions"} <= {key for place in found for key in place.keys}
+    assert len(found) > 60 and {"schema", "versions"} <= {key for place in found for key in place}
 
 
 def test_all_texts_that_may_be_anything_are_text_at_once(cache: Path, hostile: Path) -> None:
     """Those that a reader takes as they are, and the lines of `rejected.jsonl` with them."""
     manifest = manifest_of(cache)
-    free = [place for place in places(manifest, EVIL) if is_read(cache, put(manifest, place))]
-    merged = put(manifest)
+    free = [place for place in texts_of(manifest, new_key=EVIL) if is_read(cache, put(manifest, place))]
+    merged = manifest
     for place in free:
-        if not _is_rule(place) and is_read(cache, changed := put(merged, place)):
+        # What the recipe says of packing and reading decides how the cache is read.
+        is_rule = place[:2] in (("recipe", "pack"), ("recipe", "read"))
+        if not is_rule and is_read(cache, changed := put(merged, place)):
             merged = changed
     lines = [json.loads(line) for line in (cache / "rejected.jsonl").read_text("utf-8").splitlines()]
     assert len(lines) > 1
     lines = [line | {"code": EVIL, "reason": EVIL, "source": EVIL} for line in lines]
     ledger = "".join(json.dumps(line) + "\n" for line in lines).encode()
     (cache / "rejected.jsonl").write_bytes(ledger)
-    write(cache, merged | {"rejected_sha256": hashlib.sha256(ledger).hexdigest()})
+    write_manifest(cache, merged | {"rejected_sha256": hashlib.sha256(ledger).hexdigest()})
     shown = look(cache, hostile, every=True)
     assert shown.count("hostile<script>alert(1)</script>") > 20, "it is shown, not dropped"
-
-
-def _is_rule(place: Place) -> bool:
-    """Whether it is a key of the recipe that decides how the cache is read."""
-    return place.keys[:2] in (("recipe", "pack"), ("recipe", "read"))

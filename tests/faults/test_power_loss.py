@@ -35,11 +35,6 @@ def sha256_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def manifest_of(state: dict[str, bytes | None], root: Path) -> str | None:
-    content = state.get(str(root / "cache" / "manifest.json"))
-    return None if content is None else sha256_of(content)
-
-
 @pytest.mark.parametrize("kind", ["first build", "rebuild"])
 def test_after_a_power_cut_there_is_the_old_cache_or_the_new_one(
     kind: str, lab: Lab, tiny_job: Job, tiny_changed: Job, tmp_path: Path, tally

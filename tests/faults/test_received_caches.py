@@ -5,16 +5,17 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from faults.amount import FULL
+from faults.forging import put_at, texts_of, write_manifest
 from faults.jobs import Job
 from processes import HANG_S, in_a_process, start
 
-from packer.store.manifest import sealed
+from packer.pipeline.from_python import build
+from packer.recipe.recipe import load_recipe
 
 SECRET = "a line that must stay where it is"
 NUM_ROWS = 40
@@ -83,16 +84,6 @@ for root, cache in pairs:
 """
 
 
-def texts_of(value: Any, key: str = "$") -> Iterator[tuple[str, Any, Any]]:
-    """Where texts stand in JSON: (what it is called, container, index)."""
-    for index, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
-        called = f"{key}.{index}" if isinstance(value, dict) else f"{key}[]"
-        if isinstance(each, dict | list):
-            yield from texts_of(each, called)
-        elif isinstance(each, str):
-            yield called, value, index
-
-
 @pytest.fixture
 def project(tmp_path: Path, tiny_job: Job) -> Path:
     """A folder with all that a recipe can name, and a cache that was built from it."""
@@ -116,9 +107,6 @@ def project(tmp_path: Path, tiny_job: Job) -> Path:
 
 @pytest.fixture
 def cache(project: Path, tmp_path: Path) -> Path:
-    from packer.pipeline.from_python import build
-    from packer.recipe.recipe import load_recipe
-
     build(load_recipe(project / "recipe.yaml"), tmp_path / "cache", jobs=1)
     return tmp_path / "cache"
 
@@ -152,27 +140,26 @@ def names(project: Path, outside: Path) -> list[str]:
     ]
 
 
-def forged(cache: Path, called: str, name: str, place: Path, outside: Path) -> Path:
+INPUT = ("inputs", 0, "path")
+NAMED = (
+    INPUT,
+    ("recipe", "sources", 0, "path"),
+    ("recipe", "tokenizer"),
+    ("recipe", "template", "file"),
+    ("recipe", "decontaminate", "against", 0, "path"),
+)
+
+
+def forged(cache: Path, at: tuple[Any, ...], name: str, place: Path, outside: Path) -> Path:
     """A copy of a cache with another name in its manifest; of an input, with the size and the digest of what is there."""
     folder = Path(shutil.copytree(cache, place))
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    container, index = next((where, at) for each, where, at in texts_of(manifest) if each == called)
-    container[index] = name
-    if called == "$.inputs[].path":
+    put_at(manifest, at, name)
+    if at == INPUT:
         content = (outside / "secret.jsonl").read_bytes()
-        container |= {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    del manifest["checksum"]
-    (folder / "manifest.json").write_bytes(sealed(json.dumps(manifest, sort_keys=True).encode()))
+        manifest["inputs"][0] |= {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    write_manifest(folder, manifest)
     return folder
-
-
-NAMED = (
-    "$.inputs[].path",
-    "$.recipe.sources[].path",
-    "$.recipe.tokenizer",
-    "$.recipe.template.file",
-    "$.recipe.decontaminate.against[].path",
-)
 
 
 def test_no_name_in_a_manifest_leads_out_of_the_cache(
@@ -180,12 +167,10 @@ def test_no_name_in_a_manifest_leads_out_of_the_cache(
 ) -> None:
     """Every text of the manifest, also those that name nothing today, is a name of something outside."""
     manifest = json.loads((cache / "manifest.json").read_bytes())
-    every = sorted({called for called, _, _ in texts_of(manifest)} - {"$.checksum"})
+    every = [*texts_of(manifest)]
     assert {*NAMED} < {*every} and len(every) > 40
     ways = names(project, outside)
-    pairs = [(called, name) for called in NAMED for name in ways]
-    pairs += [(called, name) for called in every if called not in NAMED for name in ways] if FULL else []
-    pairs = pairs if FULL else pairs[::7]
+    pairs = [*itertools.product(every, ways)] if FULL else [*itertools.product(NAMED, ways)][::7]
     folders = [forged(cache, *pair, tmp_path / f"cache{i}", outside) for i, pair in enumerate(pairs)]
     looked = in_a_process(WATCHED, *itertools.chain(*((project, folder) for folder in folders)))
     held = 0
@@ -212,10 +197,7 @@ def test_what_the_user_names_is_followed(
         f"hf://datasets/some/one@{COMMIT}/secret.jsonl": "socket.",
         "s3://somebody/secret.jsonl": "obstore",
     }
-    folders = [
-        forged(cache, "$.inputs[].path", root, tmp_path / f"named{number}", outside)
-        for number, root in enumerate(leads)
-    ]
+    folders = [forged(cache, INPUT, root, tmp_path / f"named{number}", outside) for number, root in enumerate(leads)]
     # Not a copy of this process, which may have used a bucket.
     process = start(WATCHED, *itertools.chain(*zip(leads, folders, strict=True)))
     told, _ = process.communicate(timeout=HANG_S)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from bucket_objects import put
 from click.testing import CliRunner
+from faults.planted import seen
 from single_documents import read_document
 
 from packer.errors import PackerError
@@ -68,12 +69,6 @@ def forge(folder: Path) -> None:
     (folder / ".mirror" / "origin").write_text(f'{{"url":"{STRANGER}","most_bytes":1}}')
 
 
-def everything(folder: Path) -> dict[str, bytes | None]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
-    }
-
-
 @pytest.fixture
 def received(starter_cache: Path, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(starter_cache, tmp_path / "received"))
@@ -104,10 +99,10 @@ def test_reading_a_received_folder_sends_no_request_and_changes_nothing(
         for path in received.glob("[bd]*/*.arrow"):
             path.unlink()
     monkeypatch.chdir(tmp_path)
-    before = everything(received)
+    before = seen(received)
     done = CliRunner().invoke(cli, [command[0], "received", *command[1:]])
     assert done.exit_code == (0 if is_whole else 1), done.output
-    assert everything(received) == before
+    assert seen(received) == before
     assert {path.name for path in tmp_path.iterdir()} <= {"received", "out", "out.html"}
     assert not requests
 
@@ -153,9 +148,9 @@ def test_a_received_folder_is_read_in_python_without_a_request(
     read: Callable[[Path], object], is_whole: bool, received: Path, requests: list[str]
 ) -> None:
     pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-    before = everything(received)
+    before = seen(received)
     assert read(received)
-    assert everything(received) == before
+    assert seen(received) == before
     if not is_whole:
         for path in received.glob("[bd]*/*.arrow"):
             path.unlink()

@@ -3,15 +3,13 @@
 import contextlib
 
 import pytest
+import torch
+from small_micro_batches import flattened, padded, rows
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_micro_batches import flattened, padded, rows  # noqa: E402
-
-from packer.errors import UsageError  # noqa: E402
-from packer.load import shift_labels  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.contract import check_batch  # noqa: E402
+from packer.errors import UsageError
+from packer.load import shift_labels
+from packer.load.adapters import huggingface
+from packer.load.contract import check_batch
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,12 @@ import re
 
 import numpy as np
 import pytest
+import torch
+from small_blocks import small_cache
+from small_documents import small_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-
-from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, Padded, ranks  # noqa: E402
+from packer.errors import UsageError
+from packer.load import Mixture, PackedLoader, Padded, ranks
 
 NUM_BLOCKS, WORLD_SIZE = 40, 3
 CACHE, OTHER = small_cache(NUM_BLOCKS), small_cache(NUM_BLOCKS, fingerprint="cafe")

@@ -10,16 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from small_blocks import small_cache
+from small_documents import small_document_cache
+from small_micro_batches import assert_same
+from torch.utils.data import DataLoader
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-
-from packer.errors import InputError, PackerError  # noqa: E402
-from packer.load import (  # noqa: E402
+from packer.errors import InputError, PackerError
+from packer.load import (
     EvaluationBatches,
     Mixture,
     PackedDataset,
@@ -30,9 +28,9 @@ from packer.load import (  # noqa: E402
     poison_test,
     shift_labels,
 )
-from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import documents_of  # noqa: E402
-from packer.load.trainers import StepBatches  # noqa: E402
+from packer.load.adapters import huggingface
+from packer.load.attention import documents_of
+from packer.load.trainers import StepBatches
 
 JUNK = [
     *(None, "", "x", "0", b"x", -1, 0, 1.5, True, 2**40, 2**70, -(2**70), float("nan"), float("inf")),

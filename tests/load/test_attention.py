@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_micro_batches import flattened, padded, rows
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from small_micro_batches import flattened, padded, rows  # noqa: E402
-
-from packer.load.attention import (  # noqa: E402
+from packer.load.attention import (
     block_diagonal_mask,
     document_ids,
     documents_of,

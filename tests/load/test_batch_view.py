@@ -5,19 +5,16 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_caches import table
+from small_blocks import small_cache
+from small_documents import small_document_cache
+from small_micro_batches import assert_same
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from packed_caches import table  # noqa: E402
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-
-from packer.errors import UsageError  # noqa: E402
-from packer.load import PackedLoader, view_batch  # noqa: E402
-from packer.pipeline.from_python import build  # noqa: E402
-from packer.recipe.recipe import make_recipe  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+from packer.errors import UsageError
+from packer.load import PackedLoader, view_batch
+from packer.pipeline.from_python import build
+from packer.recipe.recipe import make_recipe
+from packer.store.cache import Cache
 
 BATCHINGS = ["packed", "padded", "padding_free", "token_budget"]
 

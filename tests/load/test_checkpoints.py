@@ -5,14 +5,12 @@ import warnings
 from copy import deepcopy
 
 import pytest
+import torch
+from small_blocks import small_cache
+from torch.utils.data import DataLoader, IterableDataset
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader, StepDataset  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import PackedLoader, StepDataset
 
 NUM_BLOCKS, EPOCHS = 11, 3
 

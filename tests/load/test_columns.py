@@ -7,17 +7,16 @@ import shutil
 from collections import Counter
 
 import pytest
+import torch
 from column_rows import COLUMNS, NAMES, check_micro_batch, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 from search_effort import percent_of_examples
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: columns are not read")
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate  # noqa: E402
-from packer.pipeline.from_python import build  # noqa: E402
-from packer.store.manifest import sealed  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import Mixture, PackedDataset, PackedLoader, Padded, collate
+from packer.pipeline.from_python import build
+from packer.store.manifest import sealed
 
 PACKS = [
     {"overlong": "split"},

@@ -2,17 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_blocks import PAD_ID, small_cache
+from small_documents import small_document_cache
+from small_micro_batches import flattened, padded, rows
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import PAD_ID, small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-from small_micro_batches import flattened, padded, rows  # noqa: E402
-
-from packer.load import PackedLoader, Padded, check_batch, shift_labels  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
+from packer.load import PackedLoader, Padded, check_batch, shift_labels
+from packer.load.adapters import huggingface
 
 CODES = ("dtypes", "shapes", "labels", "shift", "first_targets", "positions", "mask", "padding_targets", "num_items")
 

@@ -4,15 +4,13 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
+from small_blocks import random_blocks, small_cache, write_cache
+from small_micro_batches import assert_same
+from torch.utils.data import DataLoader
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-
-from packer.errors import CheckError  # noqa: E402
-from packer.load import PackedDataset, PackedLoader, collate, shift_labels  # noqa: E402
+from packer.errors import CheckError
+from packer.load import PackedDataset, PackedLoader, collate, shift_labels
 
 
 def test_an_item_is_the_block_as_stored():

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import percent_of_examples
+from small_blocks import small_cache
+from small_documents import small_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from search_effort import percent_of_examples  # noqa: E402
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-
-from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.ranks import filled  # noqa: E402
+from packer.load import Mixture, PackedLoader
+from packer.load.ranks import filled
 
 WORK = st.lists(st.integers(0, 12), min_size=1, max_size=24)
 

@@ -5,18 +5,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import one_in, percent_of_examples
+from small_blocks import small_cache
+from small_documents import PAD_ID, small_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from search_effort import one_in, percent_of_examples  # noqa: E402
-from small_blocks import small_cache  # noqa: E402
-from small_documents import PAD_ID, small_document_cache  # noqa: E402
-
-from packer.errors import InputError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, Padded  # noqa: E402
-from packer.load.ordering import EpochOrder  # noqa: E402
+from packer.errors import InputError, UsageError
+from packer.load import Mixture, PackedLoader, Padded
+from packer.load.ordering import EpochOrder
 
 BATCHINGS = [
     "padded",

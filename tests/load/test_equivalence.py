@@ -2,17 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
+from small_blocks import PAD_ID, random_documents, write_cache
+from tiny_decoder import TinyDecoder, causal, summed_loss
+from whole_documents import plan_whole
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import PAD_ID, random_documents, write_cache  # noqa: E402
-from tiny_decoder import TinyDecoder, causal, summed_loss  # noqa: E402
-from whole_documents import plan_whole  # noqa: E402
-
-from packer.batches import DocumentColumns  # noqa: E402
-from packer.load import PackedLoader  # noqa: E402
-from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
-from packer.pack.pieces import gather  # noqa: E402
+from packer.batches import DocumentColumns
+from packer.load import PackedLoader
+from packer.load.attention import block_diagonal_mask, document_ids
+from packer.pack.pieces import gather
 
 BLOCK_LEN = 24
 

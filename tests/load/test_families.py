@@ -8,9 +8,9 @@ import warnings
 from functools import partial
 
 import pytest
+import torch
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: real models are not tested")
 
 from packer.errors import UsageError  # noqa: E402

@@ -5,18 +5,16 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import wait_until
+from small_blocks import PAD_ID, small_cache
+from small_micro_batches import assert_same
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from processes import wait_until  # noqa: E402
-from small_blocks import PAD_ID, small_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader, reading  # noqa: E402
-from packer.load.ordering import EpochOrder  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import PackedLoader, reading
+from packer.load.ordering import EpochOrder
 
 
 def loader_of(cache, **options):
@@ -141,6 +139,15 @@ def test_a_rank_reads_its_share_of_a_step_in_one_go():
     assert reads == [[3, 4, 5], [9, 10, 11]]
 
 
+def test_the_numbers_of_a_step_cannot_be_changed_under_the_order():
+    expected = [step.block_ids.tolist() for step in loader_of(small_cache(8))]
+    found = []
+    for step in loader_of(small_cache(8)):
+        found.append(step.block_ids.tolist())
+        step.block_ids[:] = 0
+    assert found == expected and len(expected) > 1
+
+
 def test_what_a_step_says_of_itself():
     steps = list(loader_of(small_cache(5), end="drop"))
     assert [(step.index, step.epoch, step.coverage, len(step)) for step in steps] == [(0, 0, 0.4, 2), (1, 0, 0.8, 2)]
@@ -175,6 +182,22 @@ def test_a_rank_reads_no_block_of_another_rank():
     reads.clear()
     assert [step.num_items_in_batch for step in loader] == first
     assert reads == [2, 3, 6, 7]
+
+
+def test_counters_say_what_was_returned():
+    cache = small_cache(37)
+    stored = cache.blocks("train").read(np.arange(37))
+    loader = loader_of(cache, micro_batch_size=4, global_batch_size=8, end="pad")
+    rows = tokens = slots = trained = 0
+    for step in loader:
+        real = step.block_ids[step.block_ids >= 0]
+        rows += len(real)
+        tokens += int(stored.length[real].sum())
+        trained += int(stored.num_trained[real].sum())
+        slots += sum(micro_batch["input_ids"].numel() for micro_batch in step)
+        counters = loader.counters
+        assert (counters.rows, counters.tokens, counters.slots, counters.trained) == (rows, tokens, slots, trained)
+    assert 0 < counters.padding_share == 1 - tokens / slots
 
 
 # Ends of an epoch

@@ -4,15 +4,13 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_blocks import small_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-
-from packer.load import PackedLoader  # noqa: E402
-from packer.load.layouts import ArrayPool  # noqa: E402
+from packer.load import PackedLoader
+from packer.load.layouts import ArrayPool
 
 LARGE = (40, 1000)
 

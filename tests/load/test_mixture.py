@@ -7,19 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import percent_of_examples
+from small_blocks import random_blocks, small_cache, write_cache
+from small_documents import small_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from search_effort import percent_of_examples  # noqa: E402
-from small_blocks import random_blocks, small_cache, write_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.load.mixture import MixtureOrder  # noqa: E402
-from packer.load.ordering import EpochOrder  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
-from packer.store.manifest import write_manifest  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import Mixture, PackedLoader
+from packer.load.mixture import MixtureOrder
+from packer.load.ordering import EpochOrder
+from packer.store.cache import Cache
+from packer.store.manifest import write_manifest
 
 weights = st.lists(st.integers(1, 1000), min_size=2, max_size=7)
 

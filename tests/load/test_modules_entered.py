@@ -1,13 +1,10 @@
 """How much somebody reads to follow a micro-batch from an open cache into a training loop."""
 
 import pytest
+from modules_entered import modules_entered
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from modules_entered import modules_entered  # noqa: E402
-
-from packer.load import PackedLoader  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+from packer.load import PackedLoader
+from packer.store.cache import Cache
 
 MOST = 25
 """A number to lower whenever the way gets shorter."""

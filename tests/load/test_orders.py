@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
+from small_blocks import small_cache
+from small_documents import small_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import Mixture, PackedLoader
 
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}
 

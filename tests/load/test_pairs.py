@@ -4,23 +4,21 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from search_effort import percent_of_examples
+from single_documents import read_document
+from small_blocks import small_cache
+from tiny_decoder import TinyDecoder, causal
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from search_effort import percent_of_examples  # noqa: E402
-from single_documents import read_document  # noqa: E402
-from small_blocks import small_cache  # noqa: E402
-from tiny_decoder import TinyDecoder, causal  # noqa: E402
-
-import packer  # noqa: E402
-from packer.errors import UsageError  # noqa: E402
-from packer.load import EvaluationBatches, Mixture, PackedDataset, PackedLoader, Padded, answer_logps, view_batch  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import block_diagonal_mask  # noqa: E402
-from packer.load.attention import documents_of as documents_of_batch  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+import packer
+from packer.errors import UsageError
+from packer.load import EvaluationBatches, Mixture, PackedDataset, PackedLoader, Padded, answer_logps, view_batch
+from packer.load.adapters import huggingface
+from packer.load.attention import block_diagonal_mask
+from packer.load.attention import documents_of as documents_of_batch
+from packer.store.cache import Cache
 
 NUM_PAIRS = 23
 BATCHINGS = [

@@ -3,19 +3,17 @@
 from importlib.util import find_spec
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_micro_batches import flattened, padded, rows
+from tiny_decoder import TinyDecoder
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from small_micro_batches import flattened, padded, rows  # noqa: E402
-from tiny_decoder import TinyDecoder  # noqa: E402
-
-from packer.errors import UsageError  # noqa: E402
-from packer.load import poison_test, shift_labels  # noqa: E402
-from packer.load.adapters import huggingface  # noqa: E402
-from packer.load.attention import block_diagonal_mask, documents_of  # noqa: E402
-from packer.load.poison import spans_of  # noqa: E402
+from packer.errors import UsageError
+from packer.load import poison_test, shift_labels
+from packer.load.adapters import huggingface
+from packer.load.attention import block_diagonal_mask, documents_of
+from packer.load.poison import spans_of
 
 LENGTHS = [5, 9, 1, 4]
 SMALL = {

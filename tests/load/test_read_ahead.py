@@ -4,16 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_blocks import small_cache
+from small_micro_batches import assert_same
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-
-from packer.load import PackedLoader, reading  # noqa: E402
-from packer.load.ordered_rows import PADDING_ROW  # noqa: E402
-from packer.load.reading import group_steps  # noqa: E402
-from packer.load.row_source import StepPlan  # noqa: E402
+from packer.load import PackedLoader, reading
+from packer.load.ordered_rows import PADDING_ROW
+from packer.load.reading import group_steps
+from packer.load.row_source import StepPlan
 
 
 def planned(num_rows, num_real=None):

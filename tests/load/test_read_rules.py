@@ -4,16 +4,14 @@ import shutil
 import warnings
 
 import pytest
+import torch
+from packed_again import packed_again
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from packed_again import packed_again  # noqa: E402
-
-from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, Padded  # noqa: E402
-from packer.pipeline.from_python import build  # noqa: E402
-from packer.recipe.recipe import load_recipe  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+from packer.errors import UsageError
+from packer.load import Mixture, PackedLoader, Padded
+from packer.pipeline.from_python import build
+from packer.recipe.recipe import load_recipe
+from packer.store.cache import Cache
 
 FEW = ("sources.limit=40", "pack.block_len=96")
 LEFT = ("read.batching=padded", "read.multiple_of=8", "read.side=left")

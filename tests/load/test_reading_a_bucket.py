@@ -5,18 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from bucket_objects import put
+from small_blocks import random_blocks, write_cache
+from small_documents import documents_of, write_document_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from bucket_objects import put  # noqa: E402
-from small_blocks import random_blocks, write_cache  # noqa: E402
-from small_documents import documents_of, write_document_cache  # noqa: E402
-
-import packer  # noqa: E402
-from packer.errors import StorageError  # noqa: E402
-from packer.load import Mixture, PackedLoader  # noqa: E402
-from packer.store.bucket import Bucket  # noqa: E402
-from packer.store.cache import Cache  # noqa: E402
+import packer
+from packer.errors import StorageError
+from packer.load import Mixture, PackedLoader
+from packer.store.bucket import Bucket
+from packer.store.cache import Cache
 
 NUM_SHARDS = 20
 ALONE = {"rank": 0, "world_size": 1}
@@ -32,6 +29,20 @@ def local(tmp_path_factory):
 def url(local, in_memory):
     put(in_memory, local)
     return in_memory.url
+
+
+@pytest.fixture
+def ranges(monkeypatch):
+    """The objects that ranges were asked of."""
+    asked = []
+    read = Bucket.read_ranges
+
+    def noted(bucket, name, of):
+        asked.append(name.partition("-")[0])
+        return read(bucket, name, of)
+
+    monkeypatch.setattr(Bucket, "read_ranges", noted)
+    return asked
 
 
 def shards_in(folder):
@@ -67,12 +78,14 @@ def test_steps_are_those_of_a_local_cache(local, url, tmp_path, order, world_siz
 
 
 def test_an_iteration_begins_when_all_shards_are_here_and_one_that_prefetches_nothing_fetches_what_it_reads(
-    url, tmp_path
+    url, tmp_path, ranges
 ):
     for prefetch, num_fetched in ((2, NUM_SHARDS), (0, 2)):
         kept = tmp_path / str(prefetch)
+        ranges.clear()
         with PackedLoader(Cache.open(url, cache_dir=kept), prefetch=prefetch, **ALONE) as loader:
             assert len(shards_in(kept)) == 1, "it says how long blocks are"
+            assert len(ranges) == NUM_SHARDS - 1, "the others say how much of each block is trained"
             next(iter(loader))
             assert len(shards_in(kept)) == num_fetched
 
@@ -117,20 +130,6 @@ def test_the_folder_for_copies_stays_with_a_pickled_loader(local, url, tmp_path)
     copy = pickle.loads(pickle.dumps(PackedLoader(Cache.open(url, cache_dir=tmp_path), **ALONE)))
     assert [taken(step) for step in copy] == [taken(step) for step in PackedLoader(local, **ALONE)]
     assert len(shards_in(tmp_path)) == NUM_SHARDS
-
-
-@pytest.fixture
-def ranges(monkeypatch):
-    """The objects that ranges were asked of."""
-    asked = []
-    read = Bucket.read_ranges
-
-    def noted(bucket, name, of):
-        asked.append(name.partition("-")[0])
-        return read(bucket, name, of)
-
-    monkeypatch.setattr(Bucket, "read_ranges", noted)
-    return asked
 
 
 def test_opening_reads_the_counts_of_all_rows_and_fetches_no_document(in_memory, tmp_path, ranges):

@@ -1,16 +1,14 @@
 """Micro-batches of equal shapes: what a compiled model sees is one shape, and it computes the same."""
 
 import pytest
+import torch
+from small_blocks import small_cache
+from small_documents import small_document_cache
+from tiny_decoder import TinyDecoder
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-from tiny_decoder import TinyDecoder  # noqa: E402
-
-from packer.errors import UsageError  # noqa: E402
-from packer.load import PackedLoader, check_batch, poison_test  # noqa: E402
-from packer.load.attention import block_diagonal_mask, document_ids  # noqa: E402
+from packer.errors import UsageError
+from packer.load import PackedLoader, check_batch, poison_test
+from packer.load.attention import block_diagonal_mask, document_ids
 
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0, "micro_batch_size": 2, "global_batch_size": 4, "end": "pad"}
 

@@ -4,20 +4,18 @@ import inspect
 import itertools
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_blocks import small_cache
+from small_documents import small_document_cache
+from torch.utils.data import DataLoader
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-from small_documents import small_document_cache  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-
-import packer  # noqa: E402
-import packer.load.trainers  # noqa: E402
-from packer.errors import UsageError  # noqa: E402
-from packer.load import Mixture, PackedLoader, StepDataset  # noqa: E402
-from packer.load.ordering import EpochOrder  # noqa: E402
+import packer
+import packer.load.trainers
+from packer.errors import UsageError
+from packer.load import Mixture, PackedLoader, StepDataset
+from packer.load.ordering import EpochOrder
 
 ENDS = ["drop", "pad", "short"]
 ALONE = {"rank": 0, "world_size": 1, "prefetch": 0}

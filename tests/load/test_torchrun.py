@@ -5,16 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from small_blocks import small_cache
+from torchrun import SEVERAL_PROCESSES
+from torchrun import torchrun as run_script
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
+from packer.load import PackedLoader
 
-from small_blocks import small_cache  # noqa: E402
-from torchrun import SEVERAL_PROCESSES  # noqa: E402
-from torchrun import torchrun as run_script  # noqa: E402
-
-from packer.load import PackedLoader  # noqa: E402
-
-pytestmark = SEVERAL_PROCESSES  # tests/load/test_elastic.py has the same without, and is quick
+pytestmark = SEVERAL_PROCESSES  # tests/load/test_documents.py has the same without, and is quick
 
 HERE = Path(__file__).parent
 CACHE = small_cache(35, 16)

@@ -4,15 +4,13 @@ import json
 import pickle
 
 import pytest
+import torch
+from processes import FORKED, HANG_S, in_a_process, start
+from small_blocks import small_cache
+from small_micro_batches import assert_same
+from torch.utils.data import DataLoader
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from processes import FORKED, HANG_S, in_a_process, start  # noqa: E402
-from small_blocks import small_cache  # noqa: E402
-from small_micro_batches import assert_same  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-
-from packer.load import PackedDataset, PackedLoader, collate  # noqa: E402
+from packer.load import PackedDataset, PackedLoader, collate
 
 NUM_BLOCKS = 40
 

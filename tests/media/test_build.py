@@ -15,12 +15,8 @@ from bucket_objects import put
 from command_line import run
 from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, with_pixels, write_rows
-from report_page import Page
-
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-
 from PIL import Image as Pillow
+from report_page import Page
 from single_documents import read_document
 
 import packer

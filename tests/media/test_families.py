@@ -11,24 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-torch = pytest.importorskip("torch")
+import torch
+import transformers
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from families_that_see import FAMILIES, family_folder, family_model  # noqa: E402
-from image_models import answer, picture, user, with_pixels, write_rows  # noqa: E402
-from torch.utils._pytree import tree_map_only  # noqa: E402
+from families_that_see import FAMILIES, family_folder, family_model
+from image_models import answer, picture, user, with_pixels, write_rows
+from torch.utils._pytree import tree_map_only
 
-import packer  # noqa: E402
-from packer.errors import InputError, UsageError  # noqa: E402
-from packer.load import PackedLoader  # noqa: E402
-from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of  # noqa: E402  # noqa: E402
-from packer.load.poison import refuse_leaks  # noqa: E402
-from packer.media.processor import processor_of  # noqa: E402
+import packer
+from packer.errors import InputError, UsageError
+from packer.load import PackedLoader
+from packer.load.adapters import huggingface, model_arguments, packed_positions, rope_index_of
+from packer.load.poison import refuse_leaks
+from packer.media.processor import processor_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -5,11 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-pytest.importorskip("torch")
-
 from families_that_see import Family, family_folder, square
 from image_models import answer, picture, user, with_pixels, write_rows
 from search_effort import one_in

@@ -9,11 +9,6 @@ import pytest
 from command_line import run
 from image_models import model_folder, picture
 
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-pytest.importorskip("torch")
-
-
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "images.md"
 NAME = "Qwen/Qwen2.5-VL-3B-Instruct"
 

@@ -3,11 +3,9 @@
 import copy
 
 import pytest
+import torch
 from image_models import answer, logps_alone, model_folder, picture, tiny_qwen, user, write_rows
 
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-torch = pytest.importorskip("torch")
 trl = pytest.importorskip("trl", reason="TRL MISSING: pairs with images are not trained")
 
 from trainer_runs import arguments  # noqa: E402

@@ -6,26 +6,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from image_models import answer, logps_alone, model_folder, picture, tiny_qwen, user, write_rows
 
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-transformers = pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-torch = pytest.importorskip("torch")
-
-import packer  # noqa: E402
-from packer.audit.verify import verify  # noqa: E402
-from packer.errors import CheckError, RecipeError, UsageError  # noqa: E402
-from packer.export.run import export  # noqa: E402
-from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, trainers, view_batch  # noqa: E402
-from packer.load.adapters import (  # noqa: E402
+import packer
+from packer.audit.verify import verify
+from packer.errors import CheckError, RecipeError, UsageError
+from packer.export.run import export
+from packer.load import Mixture, PackedDataset, PackedLoader, poison_test, trainers, view_batch
+from packer.load.adapters import (
     huggingface,
     model_arguments,
     rope_index_of,
 )
-from packer.media.images import decode  # noqa: E402
-from packer.media.processor import processor_of  # noqa: E402
-from packer.store.manifest import read_manifest  # noqa: E402
-from packer.store.media_shards import MediaShards  # noqa: E402
+from packer.media.images import decode
+from packer.media.processor import processor_of
+from packer.store.manifest import read_manifest
+from packer.store.media_shards import MediaShards
 
 SHOWN = [
     [user("@0.png", "What is this?"), answer("A ramp.")],

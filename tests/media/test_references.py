@@ -14,13 +14,8 @@ from command_line import run
 from faults.forging import forgeries
 from fingerprint_oracle import recomputed
 from image_models import answer, model_folder, picture, user, write_rows
-from report_page import Page
-
-pytest.importorskip("PIL", reason="IMAGES ARE NOT TESTED: pillow is not installed")
-pytest.importorskip("transformers", reason="IMAGES ARE NOT TESTED: transformers is not installed")
-pytest.importorskip("torch")
-
 from PIL import Image as Pillow
+from report_page import Page
 
 import packer
 from packer.audit.verify import verify

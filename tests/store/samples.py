@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from rejected_lines import write_rejected
+from small_blocks import manifest_of
 
 from packer.batches import BlockBatch, DocumentBatch
 from packer.layout import MASKED
 from packer.store import writing
-from packer.store.entries import Cut, Totals
-from packer.store.manifest import Input, Manifest, ModelFile, ModelRecord, Shard, write_manifest
+from packer.store.entries import Cut
+from packer.store.manifest import Manifest, ModelFile, Shard, write_manifest
 from packer.store.row_tables import Rejected
 
 
@@ -83,50 +84,23 @@ def write_blocks(folder: Path, batches: Sequence[BlockBatch], *, index: int = 0)
 
 def small_manifest(**changes: Any) -> Manifest:
     """A manifest of nothing, with some fields changed."""
-    counts = dict.fromkeys(("rows", "kept", "documents", "tokens", "trained", "masked", "merged"), 0)
+    bare = manifest_of([], fingerprint="02")
+    file = ModelFile(path="tokenizer.json", num_bytes=2, sha256="44")
+    columns = {"content": None, "messages": "chat"}
+    source = replace(bare.inputs[0], path="a.jsonl", columns=columns, num_bytes=9, sha256="ab", num_rows=100)
     cut = {"overlong": Cut(documents=0, parts=0, tokens=0, trained=0)}
-    totals = Totals(**counts, rejected={"empty": 1}, packed=0, cut=cut, piece_starts=0, blocks=0, slots=0, padding=0)
-    model = ModelRecord(
-        files=(ModelFile(path="tokenizer.json", num_bytes=2, sha256="44"),),
-        vocab_size=1000,
-        pad_id=0,
-        eos_id=None,
-        stop_ids=(2,),
-        control_ids=(2, 7),
-    )
-    source = Input(
-        path="a.jsonl",
-        split="train",
-        format="jsonl",
-        schema="messages",
-        columns={"content": None, "messages": "chat"},
-        num_bytes=9,
-        sha256="ab",
-        num_rows=100,
-    )
     fields: dict[str, Any] = {
-        "format": "packer-cache",
-        "format_version": 6,
-        "label_shift": "none",
         "recipe": {"version": 1, "pack": {"block_len": 32, "mode": "isolated"}},
-        "engine": "reference",
-        "engine_version": "1",
-        "rules_version": 1,
-        "model": model,
+        "model": replace(bare.model, files=(file,), vocab_size=1000, stop_ids=(2,), control_ids=(2, 7)),
         "inputs": (source, source),
-        "shards": (),
-        "rejected_sha256": "00",
-        "rejected_content": "03",
-        "totals": totals,
-        "recipe_fingerprint": "01",
-        "content_fingerprint": "02",
+        "totals": replace(bare.totals, rejected={"empty": 1}, cut=cut),
         "versions": {"packer": "0"},
     }
-    return Manifest(**fields | changes)
+    return replace(bare, **fields | changes)
 
 
 def _partition(shard: Shard, **place: Any) -> Shard:
-    return msgspec.structs.replace(shard, num_input_rows=20, num_last_tokens=shard.num_tokens, **place)
+    return replace(shard, num_input_rows=20, num_last_tokens=shard.num_tokens, **place)
 
 
 def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
@@ -141,7 +115,7 @@ def small_cache(folder: Path, *, num_blocks: int = 12) -> Manifest:
         shards=(
             _partition(written[0], first_row=0, source=0, key="aa"),
             _partition(written[1], first_row=50, source=1, key="bb"),
-            *(msgspec.structs.replace(shard, first_row=i * 2 * num_blocks) for i, shard in enumerate(packed)),
+            *(replace(shard, first_row=i * 2 * num_blocks) for i, shard in enumerate(packed)),
         ),
         **write_rejected(folder, [Rejected(source="a.jsonl", row=3, code="empty", reason="the row has no messages")]),
     )

@@ -12,7 +12,6 @@ from store.samples import document_batch, small_cache, write_documents
 
 from packer.errors import BusyError, CheckError, ResourceError, StorageError
 from packer.host.files import path_errors
-from packer.store import folder as folder_module
 from packer.store.cache import Cache
 from packer.store.files import CacheFiles
 from packer.store.folder import (
@@ -73,60 +72,6 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path)
         write_atomically(path, chunks())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = []
-    fsync, replace = os.fsync, os.replace
-
-    def log_fsync(descriptor: int) -> None:
-        events.append("flush folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "flush file")
-        fsync(descriptor)
-
-    def log_replace(old: str, new: str, **folders: int) -> None:
-        events.append("rename")
-        replace(old, new, **folders)
-
-    monkeypatch.setattr(os, "fsync", log_fsync)
-    monkeypatch.setattr(os, "replace", log_replace)
-    write_atomically(tmp_path / "a.bin", b"x")
-    assert events == ["flush file", "rename", "flush folder"]
-
-
-class _Full:
-    """A file on a disk with room for some bytes."""
-
-    def __init__(self, file: Any, room: int) -> None:
-        self._file = file
-        self._room = room
-
-    def write(self, data: Any) -> int:
-        self._room -= len(data)
-        if self._room < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self._file.write(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-
-def test_a_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every size: in the schema, in the middle of a column, in the footer."""
-    size = write_documents(tmp_path / "whole", [document_batch(50)]).num_bytes
-    fdopen = os.fdopen
-    rooms = [0, 7, 8, 200, *range(1000, size, 997), size - 400, size - 10, size - 1]
-    for room in rooms:
-        with monkeypatch.context() as patch:
-            patch.setattr(folder_module.os, "fdopen", lambda *a, room=room, **k: _Full(fdopen(*a, **k), room))
-            with pytest.raises(StorageError, match="No space left on device") as caught:
-                write_documents(tmp_path / "full", [document_batch(50)])
-        assert caught.value.exit_code == 5
-        assert "free some space" in caught.value.hint
-        assert list((tmp_path / "full" / "documents").iterdir()) == []
-    assert len(rooms) > 10
-    write_documents(tmp_path / "full", [document_batch(50)])
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

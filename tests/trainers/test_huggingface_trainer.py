@@ -7,8 +7,8 @@ from itertools import islice, pairwise
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its Trainer is not tested")
 pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
-
 from packer.load import trainers
 from packer.load.trainers import TRAINERS
 

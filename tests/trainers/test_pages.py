@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 
 from tiny_models import tiny_config  # noqa: E402

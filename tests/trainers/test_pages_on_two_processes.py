@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 
 from small_blocks import small_cache  # noqa: E402
@@ -31,7 +31,7 @@ def folder_of(path, num_blocks, monkeypatch):
 
 
 def test_the_loop_of_the_page_trains_on_two_processes_what_it_trains_on_one(tmp_path, monkeypatch):
-    """Eleven steps of an epoch of 88 blocks; the last checkpoint, of step 9, is what both leave behind."""
+    """Eleven steps of an epoch of 88 blocks; the checkpoint of the last one is what both leave behind."""
     found = {}
     for num_processes in (1, 2):
         folder = folder_of(tmp_path / str(num_processes), 88, monkeypatch)
@@ -40,7 +40,7 @@ def test_the_loop_of_the_page_trains_on_two_processes_what_it_trains_on_one(tmp_
         found[num_processes] = torch.load(folder / "run.pt", weights_only=True)
     one, two = found[1], found[2]
     assert one["reader"] == two["reader"]
-    assert one["reader"]["counters"]["steps"] == 10
+    assert one["reader"]["counters"]["steps"] == 11
     assert len(one["model"]) > 10
     for name, weights in one["model"].items():
         torch.testing.assert_close(two["model"][name], weights, rtol=1e-3, atol=1e-5)

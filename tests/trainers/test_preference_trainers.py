@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 trl = pytest.importorskip("trl", reason="TRL MISSING: its DPO and KTO trainers are not tested")
 datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's trainers are not tested")

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: its Trainer is not tested")
 pytest.importorskip("accelerate", reason="ACCELERATE MISSING: transformers' Trainer is not tested")
 
-from torchrun import SEVERAL_PROCESSES, torchrun  # noqa: E402
-from trainer_runs import loader_of, plain_loop, trainer_of  # noqa: E402
+from torchrun import SEVERAL_PROCESSES, torchrun
+from trainer_runs import loader_of, plain_loop, trainer_of
 
 pytestmark = SEVERAL_PROCESSES
 

@@ -1,8 +1,8 @@
 """TRL's SFTTrainer over a loader, and over a dataset of a cache's blocks: what the model receives is packer's."""
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: trainers are not tested")
 transformers = pytest.importorskip("transformers", reason="TRANSFORMERS MISSING: trainers are not tested")
 trl = pytest.importorskip("trl", reason="TRL MISSING: its SFTTrainer is not tested")
 datasets = pytest.importorskip("datasets", reason="DATASETS MISSING: TRL's SFTTrainer is not tested")

@@ -3,14 +3,12 @@
 from itertools import islice
 
 import pytest
+import torch
+from small_blocks import small_cache
 
-torch = pytest.importorskip("torch", reason="TORCH MISSING: the reader is not tested")
-
-from small_blocks import small_cache  # noqa: E402
-
-from packer.errors import CheckError, UsageError  # noqa: E402
-from packer.load import PackedLoader  # noqa: E402
-from packer.load.trainers import StepBatches  # noqa: E402
+from packer.errors import CheckError, UsageError
+from packer.load import PackedLoader
+from packer.load.trainers import StepBatches
 
 CACHE = small_cache(23, 16)
 

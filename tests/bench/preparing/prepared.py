@@ -1,6 +1,6 @@
 """What every script here reports of a preparation: a line of JSON, the last of its output.
 
-The scripts run in environments of other trainers, where packer is not: they import nothing of it.
+The scripts run where packer may not be: they import nothing of it.
 """
 
 import json
