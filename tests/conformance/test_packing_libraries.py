@@ -66,10 +66,7 @@ def packed(documents, pack, labels=None):
     labels = [[-100, *ids[1:]][: len(ids)] for ids in documents] if labels is None else labels
     lengths = [len(ids) for ids in documents]
     trained = [{t for t, label in enumerate(mine) if t and label != -100} for mine in labels]
-    columns = make_columns(
-        [(ids, mine, [1.0] * len(ids)) for ids, mine in zip(documents, labels, strict=True)],
-        [0] * len(documents),
-    )
+    columns = make_columns(list(zip(documents, labels, strict=True)), [0] * len(documents))
     planned, _ = arrange(np.array(lengths, np.int32), pack, counter_of(lengths, trained))
     return gather(planned, columns, block_len=pack.block_len, pad_id=PAD, **MODES[pack.mode])
 
