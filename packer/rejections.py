@@ -141,7 +141,7 @@ _HINTS = {
     "pair_empty_side": "leave the row out, or write the missing answer",
     "bad_spans": "give the content as parts of type `text`, each with its own `train`",
     "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end. Other numbers beside the "
-    "ids are columns: --columns loss_weights=null leaves such a field out, `labels` or a mask say what is trained, and "
+    "ids are columns: --columns FIELD=null leaves such a field out, `labels` or a mask say what is trained, and "
     "`token_columns` carries the numbers, as docs/how-to/columns.md shows",
     "template_error": "the message is the template's own. Write the row as the template expects it, or use another "
     "template: --template FILE",

@@ -3,6 +3,7 @@ what a name such as `cot` says to be reasoning counts as a text, however short i
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 SYNONYMS = {
@@ -44,6 +45,10 @@ _RIGHT = frozenset(
 )
 _NOT_RIGHT = _WORSE | {"fail", "failed", "failure", "error", "down", "thumbs_down", "👎"}
 """What verdicts say."""
+
+_TRAINED = frozenset({"train", "training"})
+_HELD_OUT = frozenset({"test", "dev", "val", "valid", "validation", "eval", "holdout", "heldout", "held_out"})
+"""Names of splits."""
 
 _YES_OR_NO = ({"y", "n"}, {"t", "f"}, {"p", "f"})
 
@@ -87,27 +92,34 @@ def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return which of some values say that a row is right, and which say the contrary.
 
     A word says the contrary of what it denies, whether that is good or bad. Of two single characters, nobody knows; of
-    Latin letters, most pairs are names of something (`M`, `F`). Beside `train`, any other word is held out.
+    Latin letters, most pairs are names of something (`M`, `F`). Splits are held out beside `train`, which beside
+    `bus` is a topic.
 
     Example:
         >>> verdicts(["approved", "pending", "rejected"]), verdicts(["not_solved", "other"])
         ((['approved'], ['rejected']), ([], ['not_solved']))
         >>> verdicts(["toxic", "nontoxic"]), verdicts(["N", "Y"]), verdicts(["F", "M"])
         ((['toxic'], ['nontoxic']), (['N'], ['Y']), ([], []))
-        >>> verdicts(["dev", "train"])
-        (['train'], ['dev'])
+        >>> verdicts(["dev", "train"]), verdicts(["bus", "train"])
+        ((['train'], ['dev']), ([], []))
     """
     if len(values) == 2 and all(map(is_character, values)):
         are_names = all(each.isascii() and each.isalpha() for each in values)
         says = not are_names or {each.lower() for each in values} in _YES_OR_NO
         return ([values[0]], [values[1]]) if says else ([], [])
     words = [value.lower() for value in values]
-    if trained := [value for value in values if value.lower() in ("train", "training")]:
-        return trained, [value for value in values if value not in trained]
+    trained, held_out = ([value for value in values if value.lower() in split] for split in (_TRAINED, _HELD_OUT))
+    if trained and held_out:
+        return trained, held_out
     known = _RIGHT.union(words)
     denied = {word: found[1] for word in words if (found := _DENIES.fullmatch(word)) and found[1] in known}
     right = [value for value in values if value.lower() in _RIGHT.union(denied.values())]
     return right, [value for value in values if value.lower() in _NOT_RIGHT.union(denied)]
+
+
+def is_mark(value: str) -> bool:
+    """Whether a value is a sign that tables mark rows with, such as x or ✓: no other letter, no dash, no currency."""
+    return is_character(value) and (value in "xX" or unicodedata.category(value[0]) in ("Po", "Sm", "So"))
 
 
 def is_character(value: str) -> bool:

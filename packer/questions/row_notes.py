@@ -89,7 +89,7 @@ def _cut(answers: Sequence[str]) -> Iterator[Note]:
     num_long = sum(10 * len(text) >= 9 * most for text in distinct)
     num_open = sum(text[-1].isalnum() for text in longest) if most >= _SHORTEST_CUT else 0
     if len(longest) >= _FEWEST_CUT and 2 * len(longest) > num_long and 2 * num_open > len(longest):
-        says = f"have an answer of {most:,} characters, the most that any has, and most of these end within a sentence"
+        says = f"have an answer of {most:,} characters, the most that any has, most of which end in a letter or digit"
         yield Note(f"{says}; leave them out if they were cut off there", len(longest), len(answers))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from packer.questions.field_names import is_character, verdicts
+from packer.questions.field_names import is_character, is_mark, verdicts
 from packer.questions.read_places import ITEMS, Path, UnreadField, shown_path, up_to_items
 from packer.questions.texts import MESSAGE_FIELDS
 from packer.source.decode import TRAIN_FIELDS, WEIGHT_FIELDS, as_flag, as_number, decoded_json
@@ -73,6 +73,9 @@ class _Said:
     """What some rows say at a place."""
 
     num_rows: int = 0
+    num_empty: int = 0
+    """Rows with a text that is empty there, as cells are."""
+
     values: Counter[str] = field(default_factory=Counter)
     """Each as JSON, so that 1 is not true; null for what is no number, no yes or no, and no word."""
 
@@ -150,6 +153,7 @@ class Flags:
         self._num_asked: Counter[Path] = Counter()
         """How many rows, answers or parts could say something at a place."""
 
+        self._num_empty: Counter[Path] = Counter()
         self._misfits: Counter[Place] = Counter()
         """How many lists are of another length, or have other numbers, so that they say nothing about messages."""
 
@@ -164,7 +168,7 @@ class Flags:
             if isinstance(value, list) and self._are_messages(value):
                 conversations[path] = value
             elif path[0] in self._read or value in (None, [], "") or may_say_end(path[-1]):
-                continue
+                self._num_empty[path] += value == ""
             elif isinstance(value, list):
                 for each in _said_in(value):
                     values.setdefault((*path, ITEMS), []).append(each)
@@ -264,6 +268,7 @@ class Flags:
                 candidates.append((place, said))
         for place, said in sorted(candidates, key=lambda each: each[0]):
             num_silent = self._num_asked[place.whose] - said.values.total()
+            said.num_empty = self._num_empty[place.path]
             flag_of = _of_row if place.of in ("row", "items") else _of_answers
             flag = flag_of(place, said, sorted(map(json.loads, said.values), key=str), num_silent)
             is_of_messages = place.path in fitting and _kind([*map(json.loads, said.values)]) == "flags"
@@ -316,8 +321,9 @@ def _of_row(place: Place, said: _Said, values: Sequence[Any], num_silent: int) -
             says = "false or true" if yes else "false or nothing"
     elif all(isinstance(value, str) for value in values):
         yes, no = verdicts(values)
-        if len(values) == 1 and is_character(values[0]) and num_silent > 0 and said.num_rows > 1:
-            yes, says = [*values], f"{values[0]} or nothing"  # a mark, as tables have them
+        if len(values) == 1 and is_mark(values[0]) and num_silent > 0 and said.num_rows > 1:
+            yes, says = [*values], f"{values[0]} or nothing"
+            kept = {f"the rows without {_listed(yes)}": f"{{not_in: [{_listed(yes)}]}}"} if said.num_empty else {}
         are_topics = place.path[-1] == ITEMS and 2 * len([*yes, *no]) < len(values)  # of which one may be `error`
         if no and (len(values) > 1 or num_silent > 0) and not are_topics:
             first = dict.fromkeys((*no, *values))

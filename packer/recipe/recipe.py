@@ -360,8 +360,8 @@ def _check_names(recipe: Recipe, where: str) -> None:
         for name in (name for name in source.roles if "..." in name):
             raise RecipeError(
                 f"{where}: sources[{i}].roles: '{name}' is no name of a role",
-                hint="give reasoning to its answer, as docs/how-to/exports.md#beginnings-of-texts shows; what is said "
-                "to the user, `ignore` may name",
+                hint="move reasoning to a field of its answer, as docs/how-to/exports.md#beginnings-of-texts shows; "
+                "`ignore` can name a block that is said to the user",
             )
     for key, name, known in named:
         if name not in known:

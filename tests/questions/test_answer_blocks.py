@@ -155,7 +155,9 @@ def program_of_page() -> str:
 def test_the_page_that_a_hint_names_gives_reasoning_its_field_and_takes_names_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told = {"role": "system", "content": [{"type": "text", "text": "Know the tides."}]}
     chat = [
+        told,
         {"role": "user", "content": "Human: When? <cot>is a tag.</cot>"},
         {"role": "assistant", "content": f"Claude: <cot>{INSIDE}\n</cot>\n\n{SAYS}"},
         {"role": "user", "content": "Human: Does Claude: know?"},
@@ -165,11 +167,12 @@ def test_the_page_that_a_hint_names_gives_reasoning_its_field_and_takes_names_of
     build = ("build", tmp_path / "rows.jsonl", "--tokenizer", twins.byte_level(tmp_path / "a", template=SHOWS), "-o")
     (tmp_path / "rows.jsonl").symlink_to(tmp_path / "chat.jsonl")
     hint = fields(*build, tmp_path / "cache", exit_code=3)["error"]["hint"]
-    assert f"take names of who speaks off, as {PAGE}#beginnings-of-texts shows" in hint
+    assert f"remove the names of who speaks, as {PAGE}#beginnings-of-texts shows" in hint
     (tmp_path / "rows.jsonl").unlink()
     monkeypatch.chdir(tmp_path)
     exec(program_of_page(), {})
     assert json.loads((tmp_path / "rows.jsonl").read_text("utf-8"))["messages"] == [
+        told,
         {"role": "user", "content": "When? <cot>is a tag.</cot>"},
         {"role": "assistant", "content": SAYS, "reasoning_content": INSIDE},
         {"role": "user", "content": "Does Claude: know?"},

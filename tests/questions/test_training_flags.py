@@ -316,8 +316,12 @@ DIFFERING: list[tuple[Any, str | None]] = [
     (("train", "valid"), "train or valid"),
     (("train", "train", "dev", "test"), "train or dev or test"),
     (("dev", "test"), None),
+    (("train", "bus", "plane"), None),
     (("x", "", "x"), "x or nothing"),
     (("x", "x"), None),
+    (("M", "", "M"), None),
+    (("-", "", "-"), None),
+    (("€", "", "€"), None),
     ((0, 1), None),
 ]
 PLACES = [("x",), ("meta", "x"), ("a", "b", "x"), ("notes", "[]", "x")]
@@ -395,6 +399,13 @@ def test_a_field_of_any_name_has_the_rows_to_keep(name: str) -> None:
     (found,) = find_unread(rows, schema="messages", columns={}, roles={}).fields
     assert [which for _, which in found.keeps] == ["the rows with true", "the rows with false"]
     assert all(name in setting for setting, _ in found.keeps)
+
+
+@pytest.mark.parametrize(("silent", "ways"), [("", ["the rows without", "the rows with"]), (None, ["the rows with"])])
+def test_a_mark_chooses_the_rows_with_it_and_those_without_it_where_a_rule_can(silent: Any, ways: list[str]) -> None:
+    rows = [{"messages": [ASKED[0], ANSWERS[0]], "bad": flag} for flag in ("x", silent, "x")]
+    (found,) = find_unread(rows, schema="messages", columns={}, roles={}).fields
+    assert [which for _, which in found.keeps] == [f'{way} "x"' for way in ways]
 
 
 def test_two_parts_with_a_no_and_a_yes_are_no_count() -> None:
