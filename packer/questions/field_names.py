@@ -46,9 +46,8 @@ _RIGHT = frozenset(
 _NOT_RIGHT = _WORSE | {"fail", "failed", "failure", "error", "down", "thumbs_down", "👎"}
 """What verdicts say."""
 
-_TRAINED = frozenset({"train", "training"})
-_HELD_OUT = frozenset({"test", "dev", "val", "valid", "validation", "eval", "holdout", "heldout", "held_out"})
-"""Names of splits."""
+_SPLITS = {"train", "training"}, {"test", "dev", "val", "valid", "validation", "eval", "holdout", "heldout", "held_out"}
+"""Names of what is trained, and of what is held out."""
 
 _YES_OR_NO = ({"y", "n"}, {"t", "f"}, {"p", "f"})
 
@@ -108,7 +107,7 @@ def verdicts(values: Sequence[str]) -> tuple[list[str], list[str]]:
         says = not are_names or {each.lower() for each in values} in _YES_OR_NO
         return ([values[0]], [values[1]]) if says else ([], [])
     words = [value.lower() for value in values]
-    trained, held_out = ([value for value in values if value.lower() in split] for split in (_TRAINED, _HELD_OUT))
+    trained, held_out = ([value for value in values if value.lower() in split] for split in _SPLITS)
     if trained and held_out:
         return trained, held_out
     known = _RIGHT.union(words)

@@ -73,9 +73,7 @@ class _Said:
     """What some rows say at a place."""
 
     num_rows: int = 0
-    num_empty: int = 0
-    """Rows with a text that is empty there, as cells are."""
-
+    num_empty: int = 0  # rows with an empty text there, as cells are
     values: Counter[str] = field(default_factory=Counter)
     """Each as JSON, so that 1 is not true; null for what is no number, no yes or no, and no word."""
 

@@ -3,7 +3,6 @@ with the columns that would read it, or where it has to be written.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -202,7 +201,7 @@ def _question_about(entry: InputFile, recipe: Recipe, rows: Sequence[dict[str, A
     )
     unread = find_unread(rows, schema=entry.schema, columns=entry.columns, roles=entry.roles, known=known)
     said = ((name, json.loads(each)) for name in ROW_FLAGS for each in unread.labels.get(name, ()))
-    no_flags = (name for name, value in said if math.isnan(as_weight(value)))
+    no_flags = (name for name, value in said if as_weight(value) not in (0, 1))
     names = frozenset(entry.unread(unread.names)).union(no_flags)
     messages = single_messages(rows[:_FEWEST_ROWS]) if entry.schema == "text" else None
     if messages is not None and messages.speaker not in {*known, *entry.columns, *entry.columns.values()}:
