@@ -167,7 +167,7 @@ def test_the_page_that_a_hint_names_gives_reasoning_its_field_and_takes_names_of
     build = ("build", tmp_path / "rows.jsonl", "--tokenizer", twins.byte_level(tmp_path / "a", template=SHOWS), "-o")
     (tmp_path / "rows.jsonl").symlink_to(tmp_path / "chat.jsonl")
     hint = fields(*build, tmp_path / "cache", exit_code=3)["error"]["hint"]
-    assert f"remove the names of who speaks, as {PAGE}#beginnings-of-texts shows" in hint
+    assert f"remove speakers' names, as {PAGE}#beginnings-of-texts shows" in hint
     (tmp_path / "rows.jsonl").unlink()
     monkeypatch.chdir(tmp_path)
     exec(program_of_page(), {})

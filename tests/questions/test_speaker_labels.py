@@ -60,7 +60,7 @@ def test_each_way_on_trains_what_it_says(tmp_path: Path, asks: str, answers: str
         return
     error = fields(*build, tmp_path / "asked", exit_code=3)["error"]
     assert f"`{answers.strip()}` (in 3 of 3 rows" in error["message"]
-    assert "remove the names of who speaks" in error["hint"]
+    assert "remove speakers' names" in error["hint"]
     (setting,) = settings_in(error["hint"])
     run(*build, tmp_path / "cache", "--set", setting)
     with Cache.open(tmp_path / "cache") as opened:

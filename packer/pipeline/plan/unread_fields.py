@@ -52,7 +52,7 @@ _SAYS = {
     "text": "{} text that nothing reads",
     "media": "images, sound or films are named that nothing reads",
     "block": "answers begin with what may be reasoning",
-    "name": "answers, and what they answer, begin with what may be the names of who speaks",
+    "name": "answers, and what they answer, begin with what may be speakers' names",
     "flag": "what may say which answers are trained is not read",
     "order": "messages do not stand in the order that they say",
     "variable": "variables of the template are not read",
@@ -61,7 +61,7 @@ _SAYS = {
 
 _IN_TEXTS = {
     "block": f"if it is reasoning, move it to `reasoning_content` of its answer, as {PAGE}#beginnings-of-texts shows",
-    "name": f"remove the names of who speaks, as {PAGE}#beginnings-of-texts shows; "
+    "name": f"remove speakers' names, as {PAGE}#beginnings-of-texts shows; "
     f"{as_option('supervision.control_tokens=allow')} trains them as words",
 }
 """Ways on by kinds of what stands in texts that are read."""
