@@ -141,8 +141,8 @@ _HINTS = {
     "pair_empty_side": "leave the row out, or write the missing answer",
     "bad_spans": "give the content as parts of type `text`, each with its own `train`",
     "bad_mask": "a mask is 1 where a token is trained and 0 elsewhere; padding is at one end. Other numbers beside the "
-    "ids are columns: --columns FIELD=null leaves such a field out, `labels` or a mask say what is trained, and "
-    "`token_columns` carries the numbers, as docs/how-to/columns.md shows",
+    "ids are columns: `--columns` leaves such a field out by its name (`loss_weights=null`), `labels` or a mask say "
+    "what is trained, and `token_columns` carries the numbers, as docs/how-to/columns.md shows",
     "template_error": "the message is the template's own. Write the row as the template expects it, or use another "
     "template: --template FILE",
     "render_too_large": "--set rows.max_render_bytes=256MiB renders larger rows; where history is rewritten, "
