@@ -174,8 +174,7 @@ def test_the_page_on_columns_distills_trains_on_rollouts_and_weighs_tokens(model
     ]
     write_rows("weighted.jsonl", weighted)
     options = {"use_cpu": True, "bf16": False, "report_to": "none", "logging_steps": 1}
-    arguments = partial(transformers.TrainingArguments, **options)  # which puts another module in sys.modules
-    monkeypatch.setattr("transformers.TrainingArguments", arguments)
+    monkeypatch.setattr(transformers, "TrainingArguments", partial(transformers.TrainingArguments, **options))
     names = run_page("columns.md", monkeypatch)
     losses = losses_of(capsys.readouterr().out)
     assert len(losses) >= 3 and 0 < losses[-1] < losses[0]

@@ -1,7 +1,7 @@
 """Why two caches differ: fingerprints, then what they were made from and what they hold.
 
-Documents are the same if their doc_ids are, which are digests of ids, labels, images and values of columns from rows.
-Their sides, where there are any, must be the same too.
+Documents are the same if their doc_ids are: a doc_id is a digest of ids, labels and values of rows. The side,
+where there is one, must be the same too.
 """
 
 import json

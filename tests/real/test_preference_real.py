@@ -48,7 +48,7 @@ def tokenizer_of(real, folder, name, template):
 def both(rows, tokenizer, tmp_path):
     """The trainer over a cache, and TRL's own, of the same rows."""
     heading = "Let's think through this step-by-step:...Final answer:"  # of one answer, which a build asks about
-    cache = built(tmp_path / "cache", rows, tokenizer, ignore=[heading])
+    cache = built(tmp_path / "cache", rows, tokenizer, roles={heading: "assistant"})
     ours = trainer_of(trainers.PackedDPOTrainer, tmp_path, trainers.PreferenceData(cache), tokenizer)
     return ours, trainer_of(trl.DPOTrainer, tmp_path, datasets.Dataset.from_list(rows), tokenizer)
 

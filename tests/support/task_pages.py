@@ -60,11 +60,8 @@ def run_page(page, monkeypatch, blocks=None):
     """
     import torch
 
-    class Faster(torch.optim.AdamW):  # a class, as transformers takes no function for an optimizer
-        def __init__(self, parameters, lr, **options):
-            super().__init__(parameters, lr=1e-2, **options)
-
-    monkeypatch.setattr(torch.optim, "AdamW", Faster)
+    adam = torch.optim.AdamW
+    monkeypatch.setattr(torch.optim, "AdamW", lambda parameters, lr: adam(parameters, lr=1e-2))
     names = {}
     for block in blocks or python_of(page):
         exec(compile(block.replace("4096", "1024"), page, "exec"), names)

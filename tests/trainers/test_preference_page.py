@@ -37,8 +37,7 @@ def test_the_page_leads_from_rows_to_a_loss_that_falls(starter, tmp_path, monkey
         result = CliRunner().invoke(cli, shlex.split(command))
         assert result.exit_code == 0, result.output
     assert "It is 14." in result.output and "I think that 7 is enough" in result.output
-    names = {}
-    blocks = [each for each in python_of(PAGE) if "arena.jsonl" not in each]  # that is of tests/pipeline/test_forms.py
+    names, blocks = {}, python_of(PAGE)
     assert len(blocks) == 4
     for block in blocks:  # a learning rate at which a few steps show
         exec(compile(block.replace("lr=1e-6", "lr=1e-2"), PAGE, "exec"), names)
