@@ -155,7 +155,9 @@ class TrainedParts:
         places = self._marks_in(turn)
         parts = self._parts(turn, {part: places[part] for part in PARTS if places[part]})
         trained = [(start, end) for start, end, part in parts if part in self.trained]
-        if self.sample.messages[turn.message].spans is not None:
+        if (spans := self.sample.messages[turn.message].spans) is not None:
+            if len(places["span"]) != 2 * len(spans):
+                raise _not_found(turn, "does not write the ends of its trained spans once")
             # What stands in front of the text and behind it goes with its first and last letter.
             own = [(start, end) for start, end, part in parts if part == "text" and places["span"]]
             ends = dict(zip(places["text"], itertools.chain(*own), strict=False))

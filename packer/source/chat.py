@@ -195,8 +195,8 @@ def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
 
     ms-swift and LLaMA-Factory write a text and each of its calls as messages of their own, and so do some logs. The
     model generates all of them in one turn; as turns of their own they would teach it to stop before its calls. A turn
-    is trained whole or not at all, so their flags must be the same. Anything else that follows an answer is refused: no
-    server asks for two answers in a row.
+    is trained whole or not at all, so a yes of one message holds for those that say nothing; a no has to be said by
+    all of them. Anything else that follows an answer is refused: no server asks for two answers in a row.
     """
     if not any(before.role == after.role == "assistant" for before, after in pairwise(messages)):
         return messages
@@ -205,7 +205,8 @@ def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
         if not joined or {joined[-1].role, message.role} != {"assistant"}:
             joined.append(message)
         elif not has_content({**message.fields, "tool_calls": None}) and message.fields.get("tool_calls"):
-            if message.trained != joined[-1].trained:
+            flags = {message.trained, joined[-1].trained}
+            if False in flags and len(flags) > 1:
                 reason = f"a call at $.messages[{number}] with another flag than what the turn begins with"
                 raise Refused("wrong_type", f"{reason}; a turn is trained whole or not at all: give both one flag")
             joined[-1] = _joined(joined[-1], message)
@@ -218,7 +219,8 @@ def _with_calls_joined(messages: Sequence[Message]) -> Sequence[Message]:
 def _joined(turn: Message, call: Message) -> Message:
     """Return a turn with further calls."""
     calls = [*turn.fields.get("tool_calls", ()), *call.fields["tool_calls"]]
-    return msgspec.structs.replace(turn, fields={**call.fields, **turn.fields, "tool_calls": calls})
+    fields = {**call.fields, **turn.fields, "tool_calls": calls}
+    return msgspec.structs.replace(turn, fields=fields, trained=turn.trained or call.trained)
 
 
 def _content(raw: dict[str, Any], shape: ChatMessage, *, where: str) -> Content:

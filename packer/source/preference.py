@@ -279,7 +279,8 @@ def _refuse_better_rejected(row: dict[str, Any]) -> None:
 SCHEMA = RowSchema(
     needs=((*CHOSEN_FIELDS, "messages"), REJECTED_FIELDS),
     rows=(RowFields,),
-    extra_fields=(*PREFERENCE_FIELDS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS, "margin", *chain(*_SCORES)),
+    extra_fields=(*PREFERENCE_FIELDS, *_CONTEXT_FIELDS, *_ALPACA_FIELDS),
+    checked_fields=("margin", *chain(*_SCORES)),
     read=read,
     help="`chosen` and `rejected` (also `chosen_messages`, `chosen_response` and so on) after a `prompt`, all texts "
     "or all messages; or with the whole conversation in each of them; or after `messages`, `conversations` or "

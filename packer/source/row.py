@@ -169,6 +169,9 @@ class RowSchema:
     extra_fields: tuple[str, ...] = ()
     """Further fields that it reads, of any type."""
 
+    checked_fields: tuple[str, ...] = ()
+    """Further fields by which it may refuse a row, and of which no document keeps anything."""
+
     read: Callable[[dict[str, Any], int], Sample]
     """Reads a row, given its number; raises :class:`~packer.source.decode.Refused` if it cannot be a sample."""
 
@@ -198,7 +201,7 @@ class RowSchema:
     @property
     def fields(self) -> frozenset[str]:
         """All its fields, except the sample's id."""
-        return frozenset(self.extra_fields).union(*(row.__struct_fields__ for row in self.rows))
+        return frozenset(self.extra_fields + self.checked_fields).union(*(row.__struct_fields__ for row in self.rows))
 
     def missing(self, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the first group of fields of which the row has none; None if the row fits the schema."""

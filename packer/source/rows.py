@@ -273,7 +273,7 @@ class InputFile:
 
     def unread(self, names: Collection[str]) -> set[str]:
         """Return those of the fields of its rows that neither the schema reads nor `columns` mentions."""
-        read = fields_read(self.schema)
+        read = fields_read(self.schema).difference(SCHEMAS[self.schema].checked_fields)
         mapped = (new for new, old in self.columns.items() if old is not None)
         if SCHEMAS[self.schema].missing(dict.fromkeys((*names, *mapped), True)) is not None:
             read |= FORM_FIELDS

@@ -66,7 +66,8 @@ def test_pairs_are_the_same_content_only_where_both_sides_are(folded):
     plain = [read(rows[0], "completion"), read(rows[1], "messages")]
     keys = {content_key(sample, folded=folded) for sample in (*pairs, *rated, *plain)}
     assert len(keys) == len(pairs) + len(rated) + len(plain)
-    assert content_key(read(ROW | {"id": "another"}), folded=folded) == content_key(pairs[0], folded=folded)
+    for beside in ({"id": "another"}, {"margin": 2}):  # numbers beside the texts are columns
+        assert content_key(read(ROW | beside), folded=folded) == content_key(pairs[0], folded=folded)
     assert content_key(read({"chosen": PROMPT + CHOSEN, "rejected": PROMPT + REJECTED}), folded=folded) == content_key(
         pairs[0], folded=folded
     )

@@ -85,7 +85,7 @@ CALLS = {
     "epoch": lambda junk: mixed([(small_cache(12), 1)], epoch=junk),
     "cache of a dataset": PackedDataset,
     "split": lambda junk: PackedDataset(small_cache(12), junk),
-    "weights": lambda junk: PackedDataset(small_cache(12), weights=junk),
+    "columns": lambda junk: PackedDataset(small_cache(12), columns=junk),
     "loader": StepDataset,
     "loader of batches": StepBatches,
     "loader to evaluate": lambda junk: EvaluationBatches(junk, dict),

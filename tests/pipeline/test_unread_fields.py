@@ -334,6 +334,11 @@ def test_a_build_names_fields_that_nothing_reads_with_what_they_most_often_say(t
 SAID = [{"by": who, "at": 6, "text": ROW["output"]} for who in ("Ann", "Bo")]
 
 
+PAIR = {
+    "messages": CHAT["messages"][:1],
+    "chosen": CHAT["messages"][1],
+    "rejected": {"role": "assistant", "content": "No."},
+}
 SPOKEN = {"messages": [CHAT["messages"][0] | {"name": "Ann"}, CHAT["messages"][1]]}
 
 
@@ -367,6 +372,11 @@ LEFT: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
         [ROW | {"scores": [0.5, number + 0.25]} for number in range(3)],
         (),
         "fields of rows that are not read: `scores`",
+    ),
+    "numbers that a pair is checked by, and no column carries": (
+        [PAIR | {"margin": number, "score_chosen": 8.5, "score_rejected": 7} for number in range(3)],
+        ("--set", "document_columns.score_chosen.kind=float32"),
+        "fields of rows that are not read: `margin`, `score_rejected`",
     ),
     "names of those who speak": ([SPOKEN], (), "keys of messages that are not read: `name` (Ann)"),
     "variables that the template does not read": (

@@ -329,6 +329,18 @@ def test_spans_count_the_letters_of_the_row_and_leave_reasoning_and_calls_untrai
     assert reason[0] == "wrong_type" and "conversation" in reason[1]
 
 
+def test_a_span_that_begins_before_reasoning_which_the_template_moves_rejects_its_row(base: Stages) -> None:
+    text = "<think>\nLook there.\n</think>\n\nCalm. Why?"
+    said = "(message.content or '')"
+    moved = f"'<think>' + {said}.split('</think>')[0].split('<think>')[-1] + '</think>' + {said}.split('</think>')[-1]"
+    template = twins.CHATML.replace(said, f"({moved} if message.role == 'assistant' else message.content)")
+    stages = under(base, template)
+    ((code, reason),) = stages.reasons([of_spans(text, (0, text.index(" Why")))])
+    assert code == "part_not_found" and "spans" in reason
+    (found,) = stages.outcomes([of_spans(text, (text.index("Calm"), text.index(" Why")))])
+    assert stages.round_trip.decode(trained(found)) == b"\n\nCalm."
+
+
 def test_parts_are_looked_for_in_no_message_but_that_with_spans(base: Stages) -> None:
     parts = [{"type": "text", "text": "one ", "train": False}, {"type": "text", "text": "two", "train": True}]
     messages = [user("How?"), assistant(parts), user("How?"), assistant("exact")]

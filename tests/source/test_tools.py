@@ -242,7 +242,7 @@ def test_calls_have_the_flag_of_the_text_whose_turn_they_are_or_refuse_the_row(s
         (_, turn) = sample(row, schema).messages
         assert [each["function"]["name"] for each in turn.fields["tool_calls"]] == ["f", "g", "h"]
         assert turn.trained is flag
-    for other_flag in {True, False, None} - {flag}:
+    for other_flag in {True, None} if flag is False else {False}:
         code, reason = refusal({"messages": [*said[:3], {**said[3], "loss": other_flag}]})
         assert code == "wrong_type" and reason.startswith("a call at $.messages[3] with another flag")
 
