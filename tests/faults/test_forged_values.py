@@ -4,12 +4,17 @@ Every column of every file and every field of the manifest is set to what it mus
 wrong, or is looked at by every command; but none ends in an internal error, for want of memory, or never.
 """
 
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from faults.amount import FULL, amount
 from faults.forging import KINDS, forgeries, write_jobs
 from processes import in_a_process
+
+from packer.audit.stats import stats
+from packer.errors import CheckError
 
 FORGED = """
 import json, sys
@@ -39,6 +44,18 @@ def test_a_forged_value_is_an_error_of_the_cache_and_never_an_internal_one(
     ((used, wrong),) = in_a_process(FORGED, jobs / kind, tmp_path, part, num_parts, num_commands)
     assert not wrong, f"{len(wrong)} uses of {used} caches, the first: {wrong[0]}"
     tally("forged values", tried=used, held=used, note=kind)
+
+
+def test_a_rule_that_the_recipe_does_not_have_is_an_error_of_the_selection(jobs: Path, tmp_path: Path) -> None:
+    whole = jobs / "selected" / "cache"
+    forged = [each for each in forgeries(whole) if each[0].startswith("rows/selection: detail")]
+    found = []
+    for number, (_, forge) in enumerate(forged):
+        cache = Path(shutil.copytree(whole, tmp_path / str(number)))
+        forge(cache)
+        with suppress(CheckError):
+            found.append(stats(cache))
+    assert len(forged) > len(found) > 0
 
 
 def test_every_column_and_every_field_is_forged(jobs: Path) -> None:

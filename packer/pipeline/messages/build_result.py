@@ -21,6 +21,7 @@ from packer.recipe.row_rules import RowRules, named_rule
 from packer.rejections import CODES, ROW_REASONS
 from packer.store.cache import Cache, fingerprint
 from packer.store.entries import InNoBlock, Totals
+from packer.store.files import damage
 from packer.store.manifest import Manifest
 from packer.store.row_tables import read_selection
 
@@ -81,6 +82,8 @@ def row_report(folder: Path, manifest: Manifest) -> RowReport | None:
     if manifest.selection is None:
         return None
     rows, rules = read_selection(folder, manifest.selection), make_recipe(manifest.recipe).row_rules
+    if rows.detail.max(initial=-1) >= len(rules.names):
+        raise damage(folder, manifest.selection.table.path, "names a rule that the recipe does not have")
     left_out = tuple(_left_out(rows, rules.names))
     counts = np.bincount(rows.split[rows.split >= 0], minlength=len(rows.splits))
     return RowReport(
